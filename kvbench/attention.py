@@ -1,0 +1,108 @@
+"""Attention numerics, and the one function that kvbench registers with transformers.
+
+A model loaded with `attn_implementation="kvbench"` calls `registered_attention` in every layer. The cache
+layer has returned *itself* from `update`, so it arrives here as `key` and answers the query in its own way:
+dense, ragged, rotated. No model file is patched.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from kvbench.errors import UserError
+
+NAME = "kvbench"
+# Query rows of one tile when the whole n × n attention is summed: a constant, so memory stays O(n · heads).
+TILE = 128
+
+
+def registered_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
+    """Let the cache layer `key` answer `query` [1, num_attention_heads, q, head_dim].
+
+    Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
+    Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V over all tokens.
+    """
+    window = kwargs.get("sliding_window")
+    if window is not None and key.get_seq_length() > window:
+        raise UserError(
+            f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}: "
+            "kvbench measures full attention only; use a shorter context or a model without a window"
+        )
+    for extra in ("softcap", "s_aux", "position_bias"):
+        if kwargs.get(extra) is not None:
+            raise UserError(f"this model's attention uses {extra!r}, which kvbench does not implement")
+    scaling = module.head_dim**-0.5 if scaling is None else scaling
+    return key.attend(query, scaling).transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*args, **kwargs) -> None:
+    """One unpadded sample at a time: causality is the attention's own business, so no mask is built."""
+
+
+AttentionInterface.register(NAME, registered_attention)
+AttentionMaskInterface.register(NAME, _no_mask)
+
+
+def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+    """softmax(QKᵀ·scaling)V; causal when there is more than one query (then keys and queries align).
+
+    query [1, num_attention_heads, q, head_dim]; keys, values [1, heads, len, head_dim] with heads either
+    num_key_value_heads or num_attention_heads. The call is the one transformers' own SDPA makes, so a full
+    cache gives `model.generate`'s bits.
+    """
+    return F.scaled_dot_product_attention(
+        query,
+        keys,
+        values,
+        scale=scaling,
+        is_causal=query.shape[2] > 1,
+        enable_gqa=keys.shape[1] != query.shape[1],
+    )
+
+
+def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: float) -> tuple[Tensor, Tensor]:
+    """Float32 attention of a tile of queries over one KV head.
+
+    queries [group, t, head_dim] at positions start … start+t-1; keys [len, head_dim] at 0 … len-1.
+    Returns probabilities [group, t, len] and their log-sum-exp [group, t].
+    """
+    logits = queries.float() @ keys.float().T * scaling  # [group, t, len]
+    positions = torch.arange(start, start + queries.shape[1], device=keys.device)
+    future = torch.arange(keys.shape[0], device=keys.device) > positions[:, None]  # [t, len]
+    logits.masked_fill_(future, float("-inf"))
+    lse = logits.logsumexp(dim=-1)
+    return logits.sub_(lse[..., None]).exp_(), lse
+
+
+def window_attention(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    """Attention of the prompt's last w queries over all its keys, float32 [num_attention_heads, w, n].
+
+    queries [num_attention_heads, w, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE.
+    """
+    heads, w, _ = queries.shape
+    grouped = queries.unflatten(0, (keys.shape[0], heads // keys.shape[0]))  # [kv, group, w, head_dim]
+    start = keys.shape[1] - w
+    return torch.cat([causal_probabilities(q, k, start, scaling)[0] for q, k in zip(grouped, keys, strict=True)])
+
+
+def column_sums(queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE) -> tuple[Tensor, Tensor]:
+    """Total attention every key receives from all causal queries (H2O), and every query's log-sum-exp.
+
+    queries [num_attention_heads, n, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE.
+    Returns float32 sums and log-sum-exp, each [num_attention_heads, n]. `sums` adds up to n for every head.
+    Only `tile` query rows of one KV head exist at a time.
+    """
+    heads, n, _ = queries.shape
+    group = heads // keys.shape[0]
+    sums = torch.zeros(heads, n, device=keys.device)
+    lse = torch.empty(heads, n, device=keys.device)
+    for head, key in enumerate(keys):
+        rows = slice(head * group, (head + 1) * group)
+        for start in range(0, n, tile):
+            end = min(start + tile, n)
+            probabilities, tile_lse = causal_probabilities(queries[rows, start:end], key[:end], start, scaling)
+            sums[rows, :end] += probabilities.sum(dim=1)
+            lse[rows, start:end] = tile_lse
+    return sums, lse

@@ -1,0 +1,53 @@
+"""The contract of a benchmark."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt and what is expected of it."""
+
+    id: str  # unique within the benchmark
+    prompt: str
+    answers: tuple[str, ...]
+    max_new_tokens: int
+    chat: bool = True  # inside the model's chat template, where it has one
+    meta: dict = field(default_factory=dict)  # columns of the record: task, length, depth, …
+
+
+class Benchmark(ABC):
+    """A source of samples and their scores; it never sees a method."""
+
+    name: str
+    metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """Tokens of the longest prompt and its answer together, as far as known before a model is loaded."""
+
+    @abstractmethod
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        """All samples, the same ones for the same configuration and tokenizer."""
+
+    @abstractmethod
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        """A score in [0, 1] for each name in `metrics`."""
+
+    def draw(self, records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
+        """Make the benchmark's figures from its records; the files written."""
+        return []
+
+
+def data_hash(samples: Sequence[Sample]) -> str:
+    """SHA-256 over everything that a model will be asked and scored by."""
+    text = json.dumps([asdict(sample) for sample in samples], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

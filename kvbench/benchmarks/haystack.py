@@ -1,0 +1,78 @@
+"""Haystacks: texts from a folder, or generated ones that need no download."""
+
+import random
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+from kvbench.errors import UserError
+
+# The generated haystack: plain sentences without digits or cities, so that no needle occurs by chance.
+_PEOPLE = (
+    "the gardener|the old teacher|a young sailor|the night watchman|her neighbour|the baker's daughter|"
+    "a travelling painter|the clockmaker|my uncle|the librarian|a quiet student|the ferry captain|"
+    "the piano tuner|an apprentice|the village doctor|the beekeeper"
+)
+_VERBS = (
+    "described|remembered|repaired|painted|looked after|wrote about|walked around|dreamed of|measured|"
+    "photographed|swept|admired|worried about|talked about|sketched|discovered"
+)
+_ADJECTIVES = (
+    "abandoned|narrow|sunlit|crowded|silent|crooked|famous|half-finished|windy|green|dusty|forgotten|"
+    "cheerful|stone|wooden|well-kept"
+)
+_PLACES = (
+    "orchard|bridge|harbour|workshop|library|courtyard|mill|railway station|greenhouse|lighthouse|market|"
+    "theatre|footpath|bakery|cellar|meadow"
+)
+_TIMES = (
+    "in early spring|before breakfast|during the long strike|after the rain had stopped|on market days|"
+    "late in the evening|when the school was closed|in the year of the great frost|at harvest time|"
+    "while the kettle boiled|every other week|shortly before the concert"
+)
+_ENDS = (
+    "and nobody asked why|although the door was locked|and then went home|which surprised everyone|"
+    "but never spoke of it again|as people there still do|because there was little else to do|"
+    "and wrote a letter about it|with more patience than skill|to the delight of the children"
+)
+_TEMPLATES = (
+    "{time}, {person} {verb} the {adjective} {place}.",
+    "{person} {verb} the {adjective} {place} {time}, {end}.",
+    "The {place} was {adjective}, and {person} {verb} it {time}.",
+    "{person} and {other} {verb} the {place} {time}.",
+    "Behind the {place} stood another, more {adjective}, that {person} {verb}, {end}.",
+)
+_WORDS = {
+    "person": _PEOPLE,
+    "other": _PEOPLE,
+    "verb": _VERBS,
+    "adjective": _ADJECTIVES,
+    "place": _PLACES,
+    "time": _TIMES,
+    "end": _ENDS,
+}
+
+
+def generated(seed: int) -> Iterator[str]:
+    """Endless sentences from a fixed grammar, the same ones for the same seed."""
+    rng = random.Random(seed)
+    choices = {slot: words.split("|") for slot, words in _WORDS.items()}
+    while True:
+        filled = {slot: rng.choice(words) for slot, words in choices.items()}
+        sentence = rng.choice(_TEMPLATES).format(**filled)
+        yield sentence[0].upper() + sentence[1:] + " "
+
+
+def from_folder(folder: str, seed: int) -> Iterator[str]:
+    """The texts of a folder in order of their names, over and over, from the seed-th text on."""
+    files = sorted(Path(folder).glob("*.txt")) if Path(folder).is_dir() else []
+    if not files:
+        raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
+    start = seed % len(files)
+    try:
+        texts = [file.read_text(encoding="utf-8") for file in files[start:] + files[:start]]
+    except UnicodeDecodeError as error:
+        raise UserError(f"a haystack text in {folder} is not UTF-8: {error}") from error
+    if not any(text.strip() for text in texts):
+        raise UserError(f"benchmark.haystack_dir={folder!r} holds only empty texts")
+    return cycle(text + "\n" for text in texts)

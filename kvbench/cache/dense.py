@@ -1,0 +1,30 @@
+"""Dense caches: one rectangle of keys and values, growing while decoding."""
+
+from torch import Tensor
+
+from kvbench.attention import dense_attention
+from kvbench.cache.base import Growing, LayerCache
+from kvbench.ratio import Kept
+
+
+class DenseLayer(LayerCache):
+    """Keys and values [heads, len, head_dim], the same number of tokens in every head.
+
+    heads is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded. Post-RoPE keys
+    carry their true positions with them, so nothing else is stored.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept):
+        super().__init__(seen, kept)
+        self.k, self.v = Growing(keys[None]), Growing(values[None])
+
+    def tensors(self) -> list[Tensor]:
+        return [self.k.buffer, self.v.buffer]
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        group = self.k.buffer.shape[1] // keys.shape[1]  # unfolded: every query head gets its own copy
+        self.k.append(keys.repeat_interleave(group, dim=1))
+        self.v.append(values.repeat_interleave(group, dim=1))
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        return dense_attention(query, self.k.view, self.v.view, scaling)

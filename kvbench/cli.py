@@ -1,0 +1,110 @@
+"""`python -m kvbench`: Hydra composes the configuration; a user's mistake is one line and exit code 2."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import hydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.markup import escape
+
+from kvbench.errors import UserError, unknown
+
+_PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
+CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
+GROUPS = ("method", "model", "benchmark")
+
+
+def main() -> None:
+    """Entry point of `kvbench` and `python -m kvbench`."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        Console().print(help_text(), highlight=False, soft_wrap=True)
+        return
+    guarded(lambda: hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_task)())
+
+
+def guarded(command: Callable[[], object]) -> None:
+    """Run a command; tell a user's mistake in one line, with exit code 2. HYDRA_FULL_ERROR=1 shows the rest."""
+    full = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing; the line below is ours
+    if not full:
+        sys.excepthook = _without_hydra_frames
+    try:
+        command()
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        if full:
+            raise
+        fail(one_line(error), 2)
+    except KeyboardInterrupt:
+        fail("stopped; every finished record is on the disk, and the same command goes on from here", 130)
+
+
+def fail(message: str, code: int) -> None:
+    Console(stderr=True).print(f"[bold red]kvbench:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    raise SystemExit(code)
+
+
+def one_line(error: BaseException) -> str:
+    """An error of ours or of Hydra's as one sentence."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return str(unknown(group or "config", name, error.options))
+    text = str(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
+    lines = [line.strip() for line in text.splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(("full_key:", "object_type=")))
+
+
+def _without_hydra_frames(kind: type, error: BaseException, trace: TracebackType | None) -> None:
+    """An error that is nobody's mistake but ours keeps its traceback, from our own task on."""
+    start = trace
+    while start is not None and start.tb_frame.f_code is not _task.__code__:
+        start = start.tb_next
+    sys.__excepthook__(kind, error, start or trace)
+
+
+def _task(cfg: DictConfig) -> None:
+    from kvbench.main import run  # torch and transformers load only once the configuration stands
+
+    run(OmegaConf.to_container(cfg, resolve=True))
+
+
+def help_text() -> str:
+    """What can be chosen and set, one line each, read from the YAML files."""
+    width = max(len(name) for group in GROUPS for name in options(group))
+    lines = [
+        "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
+        "",
+    ]
+    lines += [
+        "  python -m kvbench                                     every method, embedded model, needle in a haystack"
+    ]
+    lines += ["  python -m kvbench method=snapkv model=llama3-8b ratio=0.2"]
+    lines += [r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'"]
+    for group in GROUPS:
+        lines += ["", f"[bold]{group}=[/]" + ("  one or a list" if group == "method" else "")]
+        lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
+    lines += ["", "[bold]Settings[/]"]
+    for line in (CONF / "config.yaml").read_text(encoding="utf-8").splitlines():
+        key, _, rest = line.partition(":")
+        if key.isidentifier() and "#" in rest:
+            value, _, comment = rest.partition("#")
+            lines += [f"  [cyan]{escape(f'{key}={value.strip()}'):<{width}}[/]  {escape(comment.strip())}"]
+    lines += [
+        f"  [cyan]{'model.path=FOLDER':<{width}}[/]  a local copy of the model",
+        f"  [cyan]{'method.NAME.KEY=':<{width}}[/]  a method's own parameters, e.g. method.snapkv.scoring.window=16",
+        "",
+        "--cfg job prints the whole configuration; --multirun sweeps; --hydra-help tells about Hydra;",
+        "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
+    ]
+    return "\n".join(lines)
+
+
+def options(group: str) -> dict[str, str]:
+    """Name and one line about each choice of a config group."""
+    files = sorted((CONF / group).glob("*.yaml"))
+    return {file.stem: OmegaConf.load(file).get("about", "") for file in files}

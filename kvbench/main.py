@@ -1,0 +1,152 @@
+"""From a resolved configuration to a folder of records, tables and figures, told to the user as it goes."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import transformers
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from kvbench.benchmarks import Benchmark, Sample
+from kvbench.benchmarks.base import data_hash
+from kvbench.errors import UserError
+from kvbench.methods.base import at_least
+from kvbench.models import LoadedModel, ModelSpec, load
+from kvbench.report.table import rich_table, summarise, write_table
+from kvbench.results import load as load_records
+from kvbench.results.manifest import environment, model_identity, now, write_manifest
+from kvbench.results.store import TORN, Store
+from kvbench.runner import Run, evaluate
+from kvbench.settings import Setting, build, build_settings, digest
+
+out = Console()
+err = Console(stderr=True)
+
+
+def run(cfg: dict) -> Path:
+    """Everything `python -m kvbench` does after the configuration is composed; the folder of the results.
+
+    Raises UserError before any model is loaded where the configuration is at fault.
+    """
+    started = time.perf_counter()
+    settings = build_settings(cfg["method"], cfg["ratio"], cfg["budget"])
+    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
+    spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
+    check(settings, benchmark, spec, cfg["limit"])
+
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with err.status(f"loading {spec.name}"):
+        loaded = load(spec)
+        samples = benchmark.samples(loaded.tokenizer)
+    identity = provenance(cfg, loaded, samples)
+    folder = Path(cfg["output_dir"]) / f"{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
+    samples = samples[: cfg["limit"]]
+
+    with Store(folder) as store:
+        run = Run(f"{now()}-{uuid.uuid4().hex[:6]}", digest(identity), loaded, benchmark, settings)
+        if store.set_aside:
+            err.print(f"{store.set_aside} torn record(s) set aside in {folder / TORN}; they are made again")
+        manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
+        manifest |= {"settings": [setting.label for setting in settings], **environment()}
+        path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
+        write_manifest(path, manifest)
+        made = 0
+        try:
+            made = work(run, samples, store)
+            manifest["status"] = "finished"
+        except BaseException as error:
+            manifest["status"] = f"stopped by {type(error).__name__}"
+            raise
+        finally:
+            manifest |= {
+                "ended": now(),
+                "wall_seconds": round(time.perf_counter() - started, 1),
+                "records": made,
+            }
+            write_manifest(path, manifest)
+        report(run, samples, folder)
+    return folder
+
+
+def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:
+    """What can be known to be wrong before a model is loaded."""
+    if not settings:
+        raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
+    if limit is not None:
+        at_least("limit", limit, 1)
+    if benchmark.longest > spec.max_length:
+        raise UserError(
+            f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
+            f"{spec.name} reads at most {spec.max_length}"
+        )
+
+
+def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
+    """What records must share to lie in one folder. Method and ratio are not in it: each record has its own."""
+    commit = getattr(loaded.model.config, "_commit_hash", None)
+    return {
+        "model": model_identity(loaded.source, commit or loaded.spec.revision),
+        "chat_template": loaded.spec.chat_template,
+        "dtype": str(loaded.model.dtype),
+        "device": loaded.model.device.type,
+        "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
+        "data_sha256": data_hash(samples),
+    }
+
+
+def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
+    """Make what is missing under a progress bar; the number of records made."""
+    wanted = [run.key(sample, setting) for sample in samples for setting in run.settings]
+    done = sum(key in store.done for key in wanted)
+    if done:
+        err.print(f"{done} of {len(wanted)} records are there already and are not made again")
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    ]
+    made = 0
+    with Progress(*columns, console=err) as progress:
+        task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
+        for record in evaluate(run, samples, store):
+            made += 1
+            progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
+        progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
+    return made
+
+
+def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
+    """Table and figures over exactly this run's samples and settings, from the records on the disk."""
+    records = load_records(folder)
+    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
+    records = records[records["key"].isin(order)]
+    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
+    caption = (
+        f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
+        f"question visible when compressing · {len(samples)} samples"
+    )
+    metrics = run.benchmark.metrics
+    summary = summarise(records, metrics)
+    out.print(rich_table(summary, metrics, caption))
+    written = write_table(summary, metrics, folder, caption) + run.benchmark.draw(records, folder, caption)
+    for path in written:
+        out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
+    out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)
+
+
+def _kind(path: Path) -> str:
+    return "figure" if path.suffix in {".png", ".pdf"} else "table"

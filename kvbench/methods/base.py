@@ -1,0 +1,49 @@
+"""The contract of a method."""
+
+from abc import ABC, abstractmethod
+
+from kvbench.cache.base import LayerCache
+from kvbench.errors import UserError, unknown
+from kvbench.prefill import LayerState, Needs, PrefillState
+
+
+class Method(ABC):
+    """A function of the prefill state; it never sees a model, a tokenizer or a benchmark.
+
+    `needs` is read before the prefill, so that one pass serves every setting of a run.
+    """
+
+    needs: Needs = Needs()
+    takes_budget: bool = True  # FullKV does not
+    compress_at: str = "prefill_end"
+    full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill
+
+    @property
+    def minimum_budget(self) -> int:
+        """The smallest budget with a meaning: what is always kept, and one token more."""
+        return 1
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        """One layer cache per layer, holding about `budget` tokens per head on average over the layers.
+
+        With budget >= state.n the caches behave as FullKV, bit for bit. `state` is shared: do not write it.
+        Override this only where a layer's outcome depends on other layers.
+        """
+        count = len(state.layers)
+        return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+
+    @abstractmethod
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        """The cache of layer `index` of `num_layers`, from its own prefill state alone."""
+
+
+def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Refuse a value outside `allowed`."""
+    if value not in allowed:
+        raise unknown(name, str(value), allowed)
+
+
+def at_least(name: str, value: object, least: int) -> None:
+    """Refuse anything but an integer of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name}={value!r} must be an integer of at least {least}")

@@ -1,0 +1,61 @@
+"""Eviction: allocation × scoring × granularity × storage. SnapKV and PyramidKV are choices of these four."""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.methods.allocation import Allocation, Uniform
+from kvbench.methods.base import Method, choice
+from kvbench.methods.scoring import Scoring, WindowAttention
+from kvbench.methods.selection import Selection, reduce_group, top_indices, with_window
+from kvbench.methods.storage import Dense, Storage
+from kvbench.prefill import LayerState
+
+
+@dataclass
+class Eviction(Method):
+    """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill.
+
+    granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`
+                  (mean, max or sum). query_head: each query head selects for itself, as SnapKV's and
+                  PyramidKV's code and papers do.
+    """
+
+    allocation: Allocation = field(default_factory=Uniform)
+    scoring: Scoring = field(default_factory=WindowAttention)
+    granularity: str = "kv_head"
+    group_reduce: str = "mean"
+    storage: Storage = field(default_factory=Dense)
+
+    def __post_init__(self):
+        choice("granularity", self.granularity, ("kv_head", "query_head"))
+        choice("group_reduce", self.group_reduce, ("mean", "max", "sum"))
+        self.needs = self.scoring.needs
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.scoring.minimum_budget
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        return self.storage.store(layer, self.select(layer, index, num_layers, budget))
+
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
+        """The tokens of one layer to keep, at a mean of `budget` over all layers."""
+        if budget >= layer.n:
+            return Selection.everything(layer)
+        window = self.scoring.protected(budget)
+        tokens = self.allocation.tokens(budget, layer.n, window, num_layers)[index]
+        chosen = top_indices(self.scores(layer, window), tokens - window)
+        return Selection(with_window(chosen, layer.n, window), tokens)
+
+    def scores(self, layer: LayerState, window: int) -> Tensor:
+        """Scores of the tokens before the window, float32 [heads, n - window], heads as `granularity` says."""
+        votes = self.scoring.votes(layer)[:, : layer.n - window]
+        return self.scoring.smooth(self.per_head(votes, layer))
+
+    def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:
+        """Votes of query heads [num_attention_heads, len] as votes of the heads that select."""
+        if self.granularity == "query_head":
+            return votes
+        return reduce_group(votes, layer.num_key_value_heads, self.group_reduce)

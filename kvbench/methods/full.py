@@ -1,0 +1,20 @@
+"""FullKV: the yardstick."""
+
+from dataclasses import dataclass, field
+
+from kvbench.cache.base import LayerCache
+from kvbench.methods.base import Method
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage import Dense, Storage
+from kvbench.prefill import LayerState
+
+
+@dataclass
+class FullKV(Method):
+    """Keep every token; with dense storage this gives the tokens of `model.generate`."""
+
+    storage: Storage = field(default_factory=Dense)
+    takes_budget = False
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        return self.storage.store(layer, Selection.everything(layer))

@@ -1,0 +1,63 @@
+"""StreamingLLM: attention sinks and a recent window."""
+
+from dataclasses import dataclass, field
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.sliding import SlidingLayer
+from kvbench.errors import UserError
+from kvbench.methods.base import Method, at_least, choice
+from kvbench.methods.selection import Selection, sinks_and_recent
+from kvbench.methods.storage import Dense, Storage
+from kvbench.prefill import LayerState
+from kvbench.ratio import Kept
+
+
+@dataclass
+class StreamingLLM(Method):
+    """StreamingLLM (Xiao et al. 2024): the first `sinks` tokens and the last budget - sinks, in every layer.
+
+    decode="grow"      cut once after prefill, then grow, as the papers' baselines do.
+    decode="evict"     the cache stays at the budget; every new token pushes the oldest recent one out.
+    rope="original"    keys keep their true positions.
+    rope="rolling"     positions are slots in the cache, never above the budget; needs decode="evict".
+
+    The official code is decode="evict", rope="rolling". The prompt itself is read with full attention, as in
+    its chat demo.
+    """
+
+    sinks: int = 4
+    decode: str = "grow"
+    rope: str = "original"
+    storage: Storage = field(default_factory=Dense)
+
+    def __post_init__(self):
+        at_least("sinks", self.sinks, 0)
+        choice("decode", self.decode, ("grow", "evict"))
+        choice("rope", self.rope, ("original", "rolling"))
+        if self.rope == "rolling" and self.decode == "grow":
+            raise UserError("rope=rolling counts slots of a cache of constant size: it needs decode=evict")
+        if self.decode == "evict" and self.storage != Dense():
+            raise UserError("decode=evict overwrites tokens in its own store: it needs dense storage")
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.sinks + 1
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        selection = Selection.everything(layer)
+        if budget < layer.n:
+            recent = budget - self.sinks
+            selection = Selection(sinks_and_recent(layer.n, self.sinks, recent, layer.keys.device), budget)
+        if self.decode == "grow":
+            return self.storage.store(layer, selection)
+        if self.rope == "rolling" and layer.rope is None:
+            raise UserError("rope=rolling needs a model with rotary position embeddings")
+        return SlidingLayer(
+            selection.of(layer.keys),
+            selection.of(layer.values),
+            layer.n,
+            Kept.tokens(budget, selection.count(layer), layer.n, layer.num_key_value_heads),
+            budget,
+            self.sinks,
+            layer.rope if self.rope == "rolling" else None,
+        )

@@ -1,0 +1,1 @@
+"""Metrics: functions of strings, in [0, 1]."""

@@ -1,0 +1,104 @@
+"""Loading a Hugging Face causal language model so that caches answer its attention."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from kvbench import attention
+from kvbench.embedded import embedded_folder
+from kvbench.errors import UserError
+from kvbench.methods.base import choice
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as conf/model describes it."""
+
+    name: str
+    max_length: int  # context limit in tokens, prompt and answer together
+    hub_id: str | None = None
+    revision: str = "main"
+    path: str | None = None  # a local folder in the hub's layout; wins over hub_id
+    embedded: str | None = None  # a Python package that ships the model as GGUF
+    chat_template: str = "auto"  # auto: the tokenizer's own where there is one; none: raw text
+    dtype: str = "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
+    device: str = "auto"
+    device_map: str | None = None  # "auto" spreads a model over several GPUs
+
+    def __post_init__(self):
+        choice("model.chat_template", self.chat_template, ("auto", "none"))
+        choice("model.dtype", self.dtype, ("auto", *_DTYPES))
+        if self.path is not None and not (Path(self.path) / "config.json").is_file():
+            raise UserError(f"model.path={self.path!r} is not a folder with a config.json")
+        if not (self.path or self.hub_id or self.embedded):
+            raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
+
+    def resolve_device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def resolve_dtype(self) -> torch.dtype | str:
+        if self.dtype != "auto":
+            return _DTYPES[self.dtype]
+        return torch.float32 if self.resolve_device() == "cpu" else "auto"
+
+
+@dataclass
+class LoadedModel:
+    """A model ready for prefill and decode, with its tokenizer."""
+
+    spec: ModelSpec
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    source: str  # folder or hub id it came from
+    stop_tokens: frozenset[int] = field(init=False)
+
+    def __post_init__(self):
+        eos = self.model.generation_config.eos_token_id
+        ids = [] if eos is None else [eos] if isinstance(eos, int) else eos
+        self.stop_tokens = frozenset(ids)
+
+    def encode(self, prompt: str, chat: bool) -> Tensor:
+        """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
+        if chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template:
+            turn = [{"role": "user", "content": prompt}]
+            prompt = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+            # the template writes the special tokens itself
+            ids = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        else:
+            ids = self.tokenizer(prompt)["input_ids"]
+        return torch.tensor(ids)
+
+    def decode(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+
+
+def load(spec: ModelSpec) -> LoadedModel:
+    """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
+    source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
+    revision = {} if spec.path or spec.embedded else {"revision": spec.revision}
+    device = spec.resolve_device()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **revision)
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=spec.resolve_dtype(),
+            attn_implementation=attention.NAME,
+            trust_remote_code=False,
+            use_safetensors=True,
+            device_map=spec.device_map or ({"": device} if device != "cpu" else None),
+            **revision,
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"model {spec.name!r} could not be loaded from {source}: {reason} "
+            "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
+        ) from error
+    return LoadedModel(spec, model.eval(), tokenizer, source)

@@ -1,0 +1,114 @@
+"""One forward pass over a prompt, and what it leaves for every method and ratio of a run."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench import attention
+from kvbench.cache.base import AttendingLayer
+from kvbench.rope import Rope
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method reads from prefill attention. `a | b` is what both together need."""
+
+    window: int = 0  # queries of the last `window` positions
+    column_sums: bool = False  # per key, the attention of all queries; brings the log-sum-exp along
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(max(self.window, other.window), self.column_sums or other.column_sums)
+
+
+@dataclass
+class LayerState:
+    """One layer after prefill. Shared by all settings of a sample: read it, never write it."""
+
+    keys: Tensor  # [num_key_value_heads, n, head_dim], after RoPE
+    values: Tensor  # [num_key_value_heads, n, head_dim]
+    scaling: float
+    num_attention_heads: int
+    rope: Rope | None = None
+    queries: Tensor | None = None  # [num_attention_heads, window, head_dim], after RoPE, the last ones
+    column_sums: Tensor | None = None  # [num_attention_heads, n] float32
+    lse: Tensor | None = None  # [num_attention_heads, n] float32
+    _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def n(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def num_key_value_heads(self) -> int:
+        return self.keys.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the uncompressed GQA cache of this layer: the denominator of r_bytes."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def window_votes(self, window: int) -> Tensor:
+        """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
+
+        Computed from exactly these queries, whatever else the run asked for, and kept: SnapKV at five
+        ratios pays once.
+        """
+        if window not in self._votes:
+            queries = self.queries[:, -window:].contiguous()
+            self._votes[window] = attention.window_attention(queries, self.keys, self.scaling).sum(dim=1)
+        return self._votes[window]
+
+
+@dataclass
+class PrefillState:
+    """What one pass over a prompt of n tokens leaves behind."""
+
+    layers: list[LayerState]
+    logits: Tensor  # [vocab_size], of the last prompt position: the first new token comes from here
+
+    @property
+    def n(self) -> int:
+        return self.layers[0].n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of FullKV: the model's own GQA cache at this length and dtype."""
+        return sum(layer.nbytes for layer in self.layers)
+
+
+class CaptureLayer(AttendingLayer):
+    """A cache layer that keeps the prompt's K and V and, while attention runs, makes the observations."""
+
+    def __init__(self, needs: Needs, rope: Rope | None):
+        super().__init__()
+        self.needs, self.rope = needs, rope
+        self.state: LayerState | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        # values arrive as a view of the projection; a copy owns exactly its own bytes
+        self.keys, self.values = keys.contiguous(), values.contiguous()
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope)
+        if self.needs.window:
+            state.queries = query[0, :, -self.needs.window :].clone()
+        if self.needs.column_sums:
+            state.column_sums, state.lse = attention.column_sums(query[0], state.keys, scaling)
+        self.state = state
+        return attention.dense_attention(query, self.keys, self.values, scaling)
+
+
+@torch.inference_mode()
+def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs) -> PrefillState:
+    """Run `model` once over input_ids [n] and capture the prefill state with the observations of `needs`."""
+    rope = Rope.of(model)
+    layers = [CaptureLayer(needs, rope) for _ in range(model.config.get_text_config().num_hidden_layers)]
+    out = model(
+        input_ids=input_ids[None].to(model.device),
+        past_key_values=Cache(layers=layers),
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return PrefillState([layer.state for layer in layers], out.logits[0, -1])

@@ -1,0 +1,53 @@
+"""The reserve ratio: SpindleKV's formula 15, and the bytes that are really there.
+
+r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2 = codebook entries / retained
+vectors and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" runs
+over the heads a method selects for. With query heads unfolded that is g times the model's own GQA cache, so
+r can be small where nothing was saved. r_bytes has no such freedom: stored bytes over FullKV's bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one layer retained of a prompt. Vectors count K and V, over all heads selected for."""
+
+    nominal: int  # tokens per head that the allocation asked for
+    retained: int  # vectors kept
+    total: int  # vectors there were
+    r2: float = 1.0  # codebook entries / retained vectors
+    r3: float = 1.0  # overhead of references and magnitudes, relative to a vector
+
+    @classmethod
+    def tokens(cls, nominal: int, kept: int, n: int, heads: int) -> "Kept":
+        """`kept` of n tokens in each of `heads` heads, stored as they are."""
+        return cls(nominal, 2 * heads * kept, 2 * heads * n)
+
+    @property
+    def r1(self) -> float:
+        return self.retained / self.total
+
+
+@dataclass(frozen=True)
+class ReserveRatio:
+    """Means over layers; `r` is the mean of the products, not the product of the means."""
+
+    r1: float
+    r2: float
+    r3: float
+    r: float
+    r_bytes: float
+
+    @classmethod
+    def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
+        """`stored_bytes` is what the compressed layers hold, `full_bytes` the GQA FullKV of the same prompt."""
+        return cls(
+            r1=fmean(layer.r1 for layer in layers),
+            r2=fmean(layer.r2 for layer in layers),
+            r3=fmean(layer.r3 for layer in layers),
+            r=fmean(layer.r1 * layer.r2 * layer.r3 for layer in layers),
+            r_bytes=stored_bytes / full_bytes,
+        )

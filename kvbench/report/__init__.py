@@ -1,0 +1,1 @@
+"""Reports: tables and figures, made from records alone."""

@@ -1,0 +1,88 @@
+"""The table at the end of a run: one row per setting, from records alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from kvbench.report.bootstrap import interval
+
+
+def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One row per setting in order of first appearance: means over samples, and the score's 95 % interval."""
+    rows = []
+    for setting, group in records.groupby("setting", sort=False):
+        first = group.iloc[0]
+        scores = pd.DataFrame(list(group["scores"]))
+        low, high = interval(scores[metrics[0]])
+        rows.append(
+            {
+                "setting": setting,
+                "method": first["method"],
+                "asked": first["ratio"] if pd.notna(first["ratio"]) else first["budget"],
+                "r": group["r"].mean(),
+                "r_bytes": group["r_bytes"].mean(),
+                **{metric: scores[metric].mean() for metric in metrics},
+                "low": low,
+                "high": high,
+                "decode_tokens_per_s": group["decode_steps"].sum() / max(group["decode_seconds"].sum(), 1e-9),
+                "samples": len(group),
+                "floored": bool(group["floored"].any()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def cells(summary: pd.DataFrame, metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows as text, for the terminal and for Markdown."""
+    header = [
+        "method",
+        "asked",
+        "r",
+        "r_bytes",
+        metrics[0],
+        "95 % interval",
+        *metrics[1:],
+        "tokens/s",
+    ]
+    rows = [
+        [
+            row["method"],
+            "–" if pd.isna(row["asked"]) else f"{row['asked']:g}" + ("*" if row["floored"] else ""),
+            f"{row['r']:.3f}",
+            f"{row['r_bytes']:.3f}",
+            f"{row[metrics[0]]:.3f}",
+            f"{row['low']:.2f} – {row['high']:.2f}",
+            *(f"{row[metric]:.3f}" for metric in metrics[1:]),
+            f"{row['decode_tokens_per_s']:.1f}",
+        ]
+        for _, row in summary.iterrows()
+    ]
+    return header, rows
+
+
+FLOORED = "* asked for less than the method always keeps (window or sinks); r is what it got"
+
+
+def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Table:
+    header, rows = cells(summary, metrics)
+    caption = FLOORED if summary["floored"].any() else None
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, min_width=len(title))
+    for i, name in enumerate(header):
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def write_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, caption: str) -> list[Path]:
+    """table.csv with every digit, table.md to read."""
+    header, rows = cells(summary, metrics)
+    lines = ["| " + " | ".join(row) + " |" for row in [header, [":--"] + ["--:"] * (len(header) - 1), *rows]]
+    notes = ["", FLOORED] if summary["floored"].any() else []
+    csv, markdown = folder / "table.csv", folder / "table.md"
+    summary.to_csv(csv, index=False)
+    markdown.write_text("\n".join([caption, "", *lines, *notes]) + "\n", encoding="utf-8")
+    return [csv, markdown]

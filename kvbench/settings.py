@@ -1,0 +1,121 @@
+"""Settings: a method with its ratio or budget and its parameters; what a row of a table is."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from kvbench.errors import UserError
+from kvbench.methods import Method
+
+DEFAULT_RATIOS = (0.2, 0.4)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One method at one ratio (share of FullKV's tokens) or budget (tokens per layer and head)."""
+
+    name: str
+    method: Method
+    parameters: str  # the method's configuration as canonical JSON
+    ratio: float | None = None
+    budget: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Unique in a run, short enough for a figure."""
+        if self.budget is not None:
+            return f"{self.name} {self.budget}"
+        return self.name if self.ratio is None else f"{self.name} {self.ratio:g}"
+
+    @property
+    def key(self) -> str:
+        """What the outcome depends on besides sample and model."""
+        return json.dumps([self.parameters, self.ratio, self.budget])
+
+    def asked(self, n: int) -> int:
+        """Tokens per layer and head that the ratio or budget stands for, at a prompt of n tokens."""
+        if self.budget is not None:
+            return self.budget
+        return n if self.ratio is None else math.floor(self.ratio * n + 1e-9)  # 1e-9: float noise on integers
+
+    def tokens(self, n: int) -> int:
+        """`asked`, but never below what the method always keeps."""
+        return max(self.asked(n), self.method.minimum_budget)
+
+
+def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object) -> list[Setting]:
+    """Every method at every ratio or budget; FullKV once. UserError names a bad value."""
+    if ratio is not None and budget is not None:
+        raise UserError(f"ratio={ratio} and budget={budget} exclude each other: give one")
+    ratios = [] if budget is not None else check_ratios(DEFAULT_RATIOS if ratio is None else ratio)
+    budgets = [] if budget is None else check_budgets(budget)
+    settings = []
+    for name, config in methods.items():
+        config = {key: value for key, value in config.items() if key != "about"}
+        method = build(config, f"method {name!r}")
+        parameters = json.dumps(config, sort_keys=True)
+        if not method.takes_budget:
+            settings.append(Setting(name, method, parameters))
+            continue
+        for value in budgets:
+            if value < method.minimum_budget:
+                raise UserError(
+                    f"budget {value} is too small for {name!r}: it always keeps {method.minimum_budget - 1} "
+                    f"tokens (window or sinks), so at least {method.minimum_budget} are needed"
+                )
+        settings += [Setting(name, method, parameters, ratio=r) for r in ratios]
+        settings += [Setting(name, method, parameters, budget=b) for b in budgets]
+    return settings
+
+
+def check_ratios(value: object) -> list[float]:
+    """One or many ratios, each in (0, 1]."""
+    ratios = _as_list(value)
+    for ratio in ratios:
+        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
+            raise UserError(
+                f"ratio {ratio!r} is outside (0, 1]: it is the share of FullKV to keep, "
+                "for example 0.2 (budget= takes tokens)"
+            )
+    return list(dict.fromkeys(float(ratio) for ratio in ratios))
+
+
+def check_budgets(value: object) -> list[int]:
+    """One or many budgets, each a positive number of tokens."""
+    budgets = _as_list(value)
+    for budget in budgets:
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+            raise UserError(
+                f"budget {budget!r} is not a positive whole number of tokens per layer (ratio= takes a share of FullKV)"
+            )
+    return list(dict.fromkeys(budgets))
+
+
+def _as_list(value: object) -> list:
+    values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    if not values:
+        raise UserError("an empty list of ratios or budgets leaves nothing to run")
+    return values
+
+
+def build(config: Mapping, what: str):
+    """Instantiate a configuration's `_target_`; its complaints as UserError that say what was being built."""
+    if "_target_" not in config:
+        raise UserError(f"{what} has no _target_: its YAML must name a class")
+    try:
+        return instantiate({key: value for key, value in config.items() if key != "about"})
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        reason = str(cause) if isinstance(cause, UserError) else str(cause).splitlines()[0]
+        raise UserError(f"{what}: {reason}") from error
+
+
+def digest(*parts: object) -> str:
+    """A short stable hash of JSON-able parts."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
