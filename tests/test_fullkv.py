@@ -10,8 +10,8 @@ from kvbench.prefill import Needs, prefill
 from tests.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
 
-def kvbench_tokens(model, ids, steps, needs=Needs()):
-    state = prefill(model, ids, needs)
+def kvbench_tokens(model, ids, steps, needs=None):
+    state = prefill(model, ids, needs or Needs())
     return generate(model, FullKV().compress(state, state.n), state.logits, steps, frozenset()).tokens
 
 
