@@ -2,14 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from rich.console import Console
 from rich.markup import escape
 
@@ -20,24 +20,34 @@ CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 GROUPS = ("method", "model", "benchmark")
 
 
+# Asked for before Hydra is told to raise instead of printing (below).
+TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
+
+
 def main() -> None:
     """Entry point of `kvbench` and `python -m kvbench`."""
     if {"--help", "-h"} & set(sys.argv[1:]):
         Console().print(help_text(), highlight=False, soft_wrap=True)
         return
-    guarded(lambda: hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_task)())
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    with mistakes_in_one_line():
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_task)()
 
 
-def guarded(command: Callable[[], object]) -> None:
-    """Run a command; tell a user's mistake in one line, with exit code 2. HYDRA_FULL_ERROR=1 shows the rest."""
-    full = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing; the line below is ours
-    if not full:
-        sys.excepthook = _without_hydra_frames
+def _task(cfg: DictConfig) -> None:
+    from kvbench.main import run  # torch and transformers load only once the configuration stands
+
+    with mistakes_in_one_line():  # here, before Hydra adds a line of its own
+        run(OmegaConf.to_container(cfg, resolve=True))
+
+
+@contextmanager
+def mistakes_in_one_line() -> Iterator[None]:
+    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 lets the traceback through."""
     try:
-        command()
+        yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        if full:
+        if TRACEBACKS:
             raise
         fail(one_line(error), 2)
     except KeyboardInterrupt:
@@ -51,26 +61,13 @@ def fail(message: str, code: int) -> None:
 
 def one_line(error: BaseException) -> str:
     """An error of ours or of Hydra's as one sentence."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
+    if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return str(unknown(group or "config", name, error.options))
-    text = str(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
-    lines = [line.strip() for line in text.splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(("full_key:", "object_type=")))
-
-
-def _without_hydra_frames(kind: type, error: BaseException, trace: TracebackType | None) -> None:
-    """An error that is nobody's mistake but ours keeps its traceback, from our own task on."""
-    start = trace
-    while start is not None and start.tb_frame.f_code is not _task.__code__:
-        start = start.tb_next
-    sys.__excepthook__(kind, error, start or trace)
-
-
-def _task(cfg: DictConfig) -> None:
-    from kvbench.main import run  # torch and transformers load only once the configuration stands
-
-    run(OmegaConf.to_container(cfg, resolve=True))
+        return str(unknown(group, name, error.options or options(group)))
+    cause = error.__cause__
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
+        return str(unknown("key", str(cause.key), map(str, cause.parent_node.keys())))
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 
 def help_text() -> str:
@@ -79,12 +76,10 @@ def help_text() -> str:
     lines = [
         "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
         "",
+        "  python -m kvbench                   needle in a haystack, embedded model, the methods of the README",
+        "  python -m kvbench method=snapkv model=llama3-8b ratio=0.2",
+        r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
     ]
-    lines += [
-        "  python -m kvbench                                     every method, embedded model, needle in a haystack"
-    ]
-    lines += ["  python -m kvbench method=snapkv model=llama3-8b ratio=0.2"]
-    lines += [r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'"]
     for group in GROUPS:
         lines += ["", f"[bold]{group}=[/]" + ("  one or a list" if group == "method" else "")]
         lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]

@@ -38,7 +38,7 @@ def run(cfg: dict) -> Path:
     Raises UserError before any model is loaded where the configuration is at fault.
     """
     started = time.perf_counter()
-    settings = build_settings(cfg["method"], cfg["ratio"], cfg["budget"])
+    settings = build_settings(cfg.get("method", {}), cfg["ratio"], cfg["budget"])
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
