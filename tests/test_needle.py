@@ -1,0 +1,125 @@
+"""Needle in a Haystack: where the needle lies, how long the prompt is, what counts as found."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.benchmarks import NeedleInAHaystack, haystack
+from kvbench.benchmarks.base import data_hash
+from kvbench.benchmarks.niah import insert
+from kvbench.errors import UserError
+from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
+
+
+def grid(**changes):
+    config = {"lengths": [512, 1024], "depths": [0, 25, 50, 75, 100], "sentence": "A b c.", "question": "What?"}
+    return NeedleInAHaystack(**(config | changes))
+
+
+def test_the_prompt_has_the_asked_length_with_its_template(embedded):
+    for sample in grid(lengths=[512, 1024, 3000]).samples(embedded.tokenizer):
+        tokens = len(embedded.encode(sample.prompt, sample.chat))
+        assert sample.meta["length"] - 150 < tokens <= sample.meta["length"]
+
+
+def test_the_needle_lies_at_its_depth_between_two_sentences(embedded):
+    benchmark = grid(lengths=[2048])
+    for sample in benchmark.samples(embedded.tokenizer):
+        needle, question, _ = benchmark._needle(0)
+        assert sample.prompt.count(needle) == 1
+        context = sample.prompt.split("\n\n")[1]
+        before, after = (part.strip() for part in context.split(needle))
+        depth = sample.meta["depth"]
+        assert not before or before[-1] in ".!?" or depth == 100  # appended wherever the text was cut
+        # back to the end of a sentence: at most a sentence before the exact depth
+        tokens = [len(embedded.tokenizer(text)["input_ids"]) if text else 0 for text in (before, after)]
+        assert depth / 100 - 0.03 <= tokens[0] / sum(tokens) <= depth / 100 + 0.001
+        assert sample.prompt.endswith(question)
+        assert (depth == 0) == (not before)
+        assert (depth == 100) == (not after)
+
+
+@given(depth=st.floats(0, 99.9), seed=st.integers(0, 3))
+def test_nothing_of_the_haystack_is_lost_or_doubled_by_the_needle(embedded, depth, seed):
+    source = haystack.generated(seed)
+    text = "".join(next(source) for _ in range(12))
+    ids = embedded.tokenizer(text)["input_ids"]
+    context = insert("NEEDLE.", ids, depth, 10**6, embedded.tokenizer)
+    assert context.replace("NEEDLE.", "").split() == text.split()
+
+
+def test_the_same_seed_gives_the_same_samples_and_another_seed_others(embedded):
+    first, second = (grid(seeds=2).samples(embedded.tokenizer) for _ in range(2))
+    assert first == second
+    assert data_hash(first) == data_hash(second)
+    assert len({sample.id for sample in first}) == len(first) == 20
+    assert len({sample.answers for sample in first}) == 2
+    assert data_hash(first) != data_hash(grid(seeds=1).samples(embedded.tokenizer))
+
+
+def test_the_generated_haystack_holds_no_digit_and_no_city():
+    source = haystack.generated(0)
+    text = "".join(next(source) for _ in range(3000))
+    assert not any(c.isdigit() for c in text)
+    assert "Lisbon" not in text
+    assert "{" not in text
+
+
+def test_a_folder_of_texts_is_read_in_order_and_over_again(tmp_path):
+    (tmp_path / "b.txt").write_text("Second.")
+    (tmp_path / "a.txt").write_text("First.")
+    (tmp_path / "notes.md").write_text("Not this.")
+    source = haystack.from_folder(str(tmp_path), 0)
+    assert [next(source) for _ in range(3)] == ["First.\n", "Second.\n", "First.\n"]
+    assert next(haystack.from_folder(str(tmp_path), 1)) == "Second.\n"
+
+
+def test_a_haystack_folder_makes_prompts_and_changes_the_data_hash(embedded, tmp_path):
+    (tmp_path / "a.txt").write_text("One sentence of an essay. " * 50)
+    benchmark = grid(haystack_dir=str(tmp_path), lengths=[1024])
+    samples = benchmark.samples(embedded.tokenizer)
+    assert all("One sentence of an essay." in sample.prompt for sample in samples)
+    (tmp_path / "a.txt").write_text("Another sentence of an essay. " * 50)
+    assert data_hash(benchmark.samples(embedded.tokenizer)) != data_hash(samples)
+
+
+@pytest.mark.parametrize(
+    "content, message", [(None, "is not a folder"), (b"\xff\xfe bad", "is not UTF-8"), (b"  \n", "only empty texts")]
+)
+def test_a_bad_haystack_folder_is_named(tmp_path: Path, content, message):
+    if content is not None:
+        (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        haystack.from_folder(str(tmp_path), 0)
+
+
+@pytest.mark.parametrize(
+    "prediction, digits, exact",
+    [
+        ("The secret number is 7481925.", 1, 1),
+        ("7,481,925", 1, 1),
+        ("7481900", 5 / 7, 0),
+        ("it is 12 or 7481", 4 / 7, 0),
+        ("74819255", 1, 0),
+        ("17481925", 0, 0),
+        ("no idea", 0, 0),
+        ("", 0, 0),
+    ],
+)
+def test_number_scores(prediction, digits, exact):
+    assert leading_digits("7481925", prediction) == pytest.approx(digits)
+    assert exact_number("7481925", prediction) == exact
+
+
+def test_rouge_score_of_a_sentence():
+    assert rouge1_f("eat a sandwich in the park", "Eat a sandwich in the park!") == 1
+    assert rouge1_f("eat a sandwich in the park", "eat a sandwich") == pytest.approx(2 * 1 * 0.5 / 1.5)
+    assert rouge1_f("eat a sandwich", "") == 0
+
+
+def test_the_sentence_needle_is_scored_by_rouge(embedded):
+    benchmark = grid(needle="sentence", sentence="Eat a sandwich in the park.", question="What to do?")
+    sample = benchmark.samples(embedded.tokenizer)[0]
+    assert benchmark.score(sample, "You should eat a sandwich in the park.")["rouge1"] == pytest.approx(6 / 7)
