@@ -37,6 +37,7 @@ def main() -> None:
 def _task(cfg: DictConfig) -> None:
     from kvbench.main import run  # torch and transformers load only once the configuration stands
 
+    sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
     with mistakes_in_one_line():  # here, before Hydra adds a line of its own
         run(OmegaConf.to_container(cfg, resolve=True))
 
@@ -84,19 +85,29 @@ def help_text() -> str:
         lines += ["", f"[bold]{group}=[/]" + ("  one or a list" if group == "method" else "")]
         lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
     lines += ["", "[bold]Settings[/]"]
-    for line in (CONF / "config.yaml").read_text(encoding="utf-8").splitlines():
-        key, _, rest = line.partition(":")
-        if key.isidentifier() and "#" in rest:
-            value, _, comment = rest.partition("#")
-            lines += [f"  [cyan]{escape(f'{key}={value.strip()}'):<{width}}[/]  {escape(comment.strip())}"]
+    lines += [f"  [cyan]{escape(f'{key:<30}')}[/]  {escape(comment)}" for key, comment in settings()]
     lines += [
-        f"  [cyan]{'model.path=FOLDER':<{width}}[/]  a local copy of the model",
-        f"  [cyan]{'method.NAME.KEY=':<{width}}[/]  a method's own parameters, e.g. method.snapkv.scoring.window=16",
         "",
         "--cfg job prints the whole configuration; --multirun sweeps; --hydra-help tells about Hydra;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
     ]
     return "\n".join(lines)
+
+
+def settings() -> list[tuple[str, str]]:
+    """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
+    commented = []
+    for line in (CONF / "config.yaml").read_text(encoding="utf-8").splitlines():
+        key, _, rest = line.partition(":")
+        if key.isidentifier() and "#" in rest:
+            value, _, comment = rest.partition("#")
+            commented.append((f"{key}={value.strip()}", comment.strip()))
+    return [
+        *commented,
+        ("model.path=FOLDER", "a local copy of the model"),
+        ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
+        ("method._target_=module.Class", "a method of your own, run beside the chosen ones"),
+    ]
 
 
 def options(group: str) -> dict[str, str]:

@@ -55,9 +55,11 @@ def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object
     ratios = [] if budget is not None else check_ratios(DEFAULT_RATIOS if ratio is None else ratio)
     budgets = [] if budget is None else check_budgets(budget)
     settings = []
-    for name, config in methods.items():
+    for name, config in named(methods).items():
         config = {key: value for key, value in config.items() if key != "about"}
         method = build(config, f"method {name!r}")
+        if not isinstance(method, Method):
+            raise UserError(f"method {name!r}: {config['_target_']} is not a subclass of kvbench.methods.Method")
         parameters = json.dumps(config, sort_keys=True)
         if not method.takes_budget:
             settings.append(Setting(name, method, parameters))
@@ -71,6 +73,20 @@ def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object
         settings += [Setting(name, method, parameters, ratio=r) for r in ratios]
         settings += [Setting(name, method, parameters, budget=b) for b in budgets]
     return settings
+
+
+def named(methods: Mapping) -> dict[str, Mapping]:
+    """The configured methods by name; with `method._target_=module.Class` that class too, under its own name.
+
+    Plain values beside the `_target_` are the class's arguments.
+    """
+    chosen = {name: value for name, value in methods.items() if isinstance(value, Mapping)}
+    inline = {key: value for key, value in methods.items() if not isinstance(value, Mapping)}
+    if target := inline.get("_target_"):
+        chosen[target.rpartition(".")[2]] = inline
+    elif extra := set(inline) - {"_target_"}:
+        raise UserError(f"method.{sorted(extra)[0]}= needs method._target_=module.Class, or method.NAME.KEY=")
+    return chosen
 
 
 def check_ratios(value: object) -> list[float]:

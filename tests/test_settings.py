@@ -47,6 +47,10 @@ def test_a_methods_parameters_enter_its_key_and_its_description_does_not():
         ({"sinks": 4}, "method 'm' has no _target_"),
         ({"_target_": "kvbench.methods.Nothing"}, "method 'm': .*Nothing"),
         ({"_target_": "kvbench.methods.StreamingLLM", "sink": 4}, "method 'm': .*sink"),
+        (
+            {"_target_": "collections.OrderedDict"},
+            "OrderedDict is not a subclass of kvbench.methods.Method",
+        ),
         ({"_target_": "kvbench.methods.StreamingLLM", "decode": "shrink"}, "method 'm': unknown decode 'shrink'"),
     ],
 )
@@ -54,3 +58,8 @@ def test_a_configuration_that_does_not_build_is_told_in_one_line(config, message
     with pytest.raises(UserError, match=message) as error:
         build_settings({"m": config}, 0.2, None)
     assert "\n" not in str(error.value)
+
+
+def test_plain_values_beside_no_target_are_a_mistake():
+    with pytest.raises(UserError, match=r"method\.window= needs method\._target_"):
+        build_settings({"_target_": None, "window": 3, "s": STREAM}, 0.2, None)
