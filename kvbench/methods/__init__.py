@@ -5,6 +5,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.layer_drop import RandomLayers
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.storage import Dense, Storage
@@ -18,6 +19,7 @@ __all__ = [
     "FullKV",
     "Method",
     "Pyramid",
+    "RandomLayers",
     "Scoring",
     "SimLayerKV",
     "Storage",
