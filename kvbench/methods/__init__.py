@@ -6,6 +6,7 @@ from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
 from kvbench.methods.layer_drop import RandomLayers
+from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.storage import Dense, Storage
@@ -18,6 +19,7 @@ __all__ = [
     "Eviction",
     "FullKV",
     "Method",
+    "PoolingMerge",
     "Pyramid",
     "RandomLayers",
     "Scoring",
