@@ -11,9 +11,11 @@ from hypothesis import given
 from omegaconf import OmegaConf
 from transformers import Cache
 
+from kvbench.attention import attention_mass
 from kvbench.decode import generate
 from kvbench.errors import UserError
 from kvbench.methods import Dense, Eviction, FullKV, SimLayerKV, StreamingLLM, WindowAttention
+from kvbench.methods.selection import sinks_and_recent
 from kvbench.prefill import Needs, PrefillState, prefill
 from kvbench.ratio import ReserveRatio
 from kvbench.runner import measure
@@ -76,6 +78,25 @@ def test_score_does_not_depend_on_what_else_the_run_observed():
     wide, narrow = random_layer(window=20), random_layer(window=6)
     method = SimLayerKV(sinks=2, window=5, w_last=6)
     assert torch.equal(method.score(wide), method.score(narrow))
+
+
+def test_rounding_never_takes_a_score_above_one():
+    """All weight lies in X, but the two log-sum-exps run over different keys; delta=1 must still trim nothing."""
+    scores, raw = [], []
+    for seed in range(30):
+        layer = random_layer(n=300, window=4, seed=seed)
+        layer.queries[:] = torch.eye(8)[0] * 40
+        layer.keys[:, :, 0] = torch.rand(2, 300)
+        layer.keys[:, 4:7, 0] = -8
+        scores.append(SimLayerKV(window=293, w_last=4).score(layer).item())
+        chosen = sinks_and_recent(300, 4, 293, layer.keys.device)[0]
+        raw.append(attention_mass(layer.queries, layer.keys, layer.scaling, chosen).mean().item())
+    assert max(raw) > 1  # the case exists
+    assert max(scores) == 1 and not any(SimLayerKV(delta=1).lazy(scores))
+
+
+def test_lazy_is_strictly_above_delta():
+    assert SimLayerKV(delta=0.5).lazy([0.5, 0.50001, 0.4]) == [False, True, False]
 
 
 @given(n=st.integers(1, 60), low=st.floats(0, 1), high=st.floats(0, 1))
@@ -236,8 +257,9 @@ def test_decode_variant_attends_like_a_full_cache_with_the_trimmed_keys_hidden()
     torch.testing.assert_close(out, (weights @ full.v.view[:, :, None]).flatten(1, 2))
 
 
-def test_decode_variant_decides_layer_by_layer_with_delta():
-    model = tiny_model(num_layers=4)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_decode_variant_decides_layer_by_layer_with_delta(layout):
+    model = tiny_model(layout=layout, num_layers=4)
     state = prefill(model, prompt(40), Needs())
     heard = {}
     probe = SimLayerKV("decode", delta=0, sinks=2, window=6)
