@@ -87,6 +87,24 @@ def window_attention(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
     return torch.cat([causal_probabilities(q, k, start, scaling)[0] for q, k in zip(grouped, keys, strict=True)])
 
 
+def attention_mass(queries: Tensor, keys: Tensor, scaling: float, chosen: Tensor) -> Tensor:
+    """Share of their attention that the last w queries give to the keys at positions `chosen` [k].
+
+    exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32
+    [num_attention_heads, w]: what a flash kernel's log-sum-exp gives without attention weights.
+    queries [num_attention_heads, w, head_dim] are the last of n, keys [num_key_value_heads, n, head_dim].
+    """
+    start = keys.shape[1] - queries.shape[1]
+    positions = torch.arange(start, keys.shape[1], device=keys.device)
+    hidden = chosen > positions[:, None]  # [w, k]
+    mass = []
+    for rows, key in zip(queries.unflatten(0, (keys.shape[0], -1)), keys, strict=True):
+        _, lse = causal_probabilities(rows, key, start, scaling)  # [group, w]
+        logits = rows.float() @ key[chosen].float().T * scaling  # [group, w, k]
+        mass.append((logits.masked_fill_(hidden, float("-inf")).logsumexp(dim=-1) - lse).exp_())
+    return torch.cat(mass)
+
+
 def column_sums(queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE) -> tuple[Tensor, Tensor]:
     """Total attention every key receives from all causal queries (H2O), and every query's log-sum-exp.
 

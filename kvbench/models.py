@@ -29,6 +29,7 @@ class ModelSpec:
     dtype: str = "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
     device: str = "auto"
     device_map: str | None = None  # "auto" spreads a model over several GPUs
+    lazy_threshold: float | None = None  # SimLayerKV's delta; read by its YAML, never here
 
     def __post_init__(self):
         choice("model.chat_template", self.chat_template, ("auto", "none"))

@@ -63,10 +63,15 @@ def measure(run: Run, sample: Sample, setting: Setting, state: PrefillState) -> 
         caches = setting.method.compress(state, budget)
     wait_for(state.logits.device)
     compressed = time.perf_counter() - started
-    stored = sum(cache.nbytes for cache in caches)
-    layers = [cache.kept for cache in caches]
-    ratio = ReserveRatio.of(layers, stored, state.nbytes)
+    prompt_bytes = [cache.nbytes for cache in caches]
     output = generate(run.loaded.model, caches, state.logits, sample.max_new_tokens, run.loaded.stop_tokens)
+    # after decoding, for caches that compress the prompt only then
+    layers = [cache.kept for cache in caches]
+    stored = sum(
+        early if cache.late_bytes is None else cache.late_bytes
+        for cache, early in zip(caches, prompt_bytes, strict=True)
+    )
+    ratio = ReserveRatio.of(layers, stored, state.nbytes)
     prediction = run.loaded.decode(output.tokens)
     return {
         "key": run.key(sample, setting),

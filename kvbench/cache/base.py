@@ -51,7 +51,11 @@ class LayerCache(AttendingLayer):
     """The compressed store of one layer, made from a prompt of `seen` tokens.
 
     `kept` says what the prompt's compression retained (formula 15); `tensors` yields everything stored.
+    `late_bytes` is for a cache that compresses the prompt only while decoding: the bytes of the prompt right
+    after that, when `kept` changes too. None: `nbytes` tells them as soon as the cache is made.
     """
+
+    late_bytes: int | None = None
 
     def __init__(self, seen: int, kept: Kept):
         super().__init__()

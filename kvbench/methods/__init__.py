@@ -5,7 +5,10 @@ from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.layer_drop import RandomLayers
+from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
+from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.storage import Dense, Storage
 from kvbench.methods.streaming_llm import StreamingLLM
 
@@ -16,8 +19,11 @@ __all__ = [
     "Eviction",
     "FullKV",
     "Method",
+    "PoolingMerge",
     "Pyramid",
+    "RandomLayers",
     "Scoring",
+    "SimLayerKV",
     "Storage",
     "StreamingLLM",
     "Uniform",
