@@ -5,6 +5,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.kivi import Kivi
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.storage import Dense, Storage
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -15,6 +16,7 @@ __all__ = [
     "Dense",
     "Eviction",
     "FullKV",
+    "Kivi",
     "Method",
     "Pyramid",
     "Scoring",
