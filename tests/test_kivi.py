@@ -159,9 +159,8 @@ def test_bytes_are_the_formulas_and_the_ratio_follows(n, bits, sizes, dtype, hea
     element = torch.finfo(dtype).bits
     quantised_keys, quantised_values = n - n % residual, max(0, n - residual)
     quantised = quantised_keys + quantised_values
-    per_head = (
-        (quantised * (bits + 2 * element / group) + (2 * n - quantised) * element) * 8 / 8
-    )  # 8 channels, 8 bits a byte
+    head_dim = 8
+    per_head = (quantised * (bits + 2 * element / group) + (2 * n - quantised) * element) * head_dim / 8
     for cache in caches:
         assert cache.nbytes == heads[1] * per_head
     ratio = ratio_of(caches, state)
