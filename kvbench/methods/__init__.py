@@ -6,6 +6,7 @@ from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
 from kvbench.methods.kivi import Kivi
+from kvbench.methods.minicache import MiniCache
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.storage import Dense, Storage
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -18,6 +19,7 @@ __all__ = [
     "FullKV",
     "Kivi",
     "Method",
+    "MiniCache",
     "Pyramid",
     "Scoring",
     "Storage",

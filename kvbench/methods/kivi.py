@@ -48,28 +48,26 @@ class Kivi(Storage):
             raise UserError(f"residual={self.residual} must be a multiple of group={self.group}")
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        keys, values = self.sequences(selection.of(layer.keys), selection.of(layer.values))
+        keys = self.key_sequence(selection.of(layer.keys))
+        values = self.value_sequence(selection.of(layer.values))
         heads, count = selection.heads(layer), selection.count(layer)
         share = (keys.share + values.share) / 2
         kept = Kept.tokens(selection.nominal, count, layer.n, heads, r3=share)
         return SequenceLayer(keys, values, heads, layer.n, kept)
 
-    def sequences(self, keys: Tensor, values: Tensor, recent: bool = True) -> tuple[QuantisedKeys, QuantisedValues]:
-        """Stores of keys and values [heads, len, head_dim].
+    def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
+        """Keys [heads, len, head_dim]. recent=False: no end of a text, only an incomplete last group stays raw."""
+        self._check(rows)
+        return QuantisedKeys(rows, self.bits, self.group, self.residual if recent else self.group)
 
-        recent=False is for tokens that are no end of a text: only an incomplete last group of keys stays raw.
-        """
-        if keys.shape[-1] % self.group:
+    def value_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedValues:
+        """Values [heads, len, head_dim]. recent=False: no end of a text, none stays raw."""
+        self._check(rows)
+        return QuantisedValues(rows, self.bits, self.group, self.residual if recent else 0)
+
+    def _check(self, rows: Tensor) -> None:
+        if rows.shape[-1] % self.group:
             raise UserError(
-                f"group={self.group} does not divide this model's head dimension of {keys.shape[-1]}: "
+                f"group={self.group} does not divide this model's head dimension of {rows.shape[-1]}: "
                 "KIVI quantises a token's value in groups of channels"
             )
-        if recent:
-            return (
-                QuantisedKeys(keys, self.bits, self.group, self.residual),
-                QuantisedValues(values, self.bits, self.group, self.residual),
-            )
-        return (
-            QuantisedKeys(keys, self.bits, self.group, self.group),
-            QuantisedValues(values, self.bits, self.group, 0),
-        )
