@@ -87,6 +87,7 @@ def test_a_constant_group_comes_back_exactly(dtype, value):
     for axis in (TOKENS, CHANNELS):
         quantiser = Quantiser(2, 8, axis)
         assert torch.equal(quantiser.restore(*quantiser(x)), x)
+        assert (quantiser(x)[1] == 1).all()  # nothing was divided by zero on the way
 
 
 def test_the_widest_float16_range_does_not_overflow():
@@ -179,6 +180,8 @@ def test_stored_bytes_stay_within_the_formula_and_a_block_while_decoding():
     exact = 2 * ((quantised_keys + quantised_values) * 32 * 5 / 8 + (12 + 32) * 32 * 2)
     slack = 2 * 63 * 32 * 5 / 8  # values: codes and scales of one block of rows; keys have none
     assert exact <= cache.nbytes <= exact + slack
+    for raw in (cache.k.residual, cache.v.residual):
+        assert raw.untyped_storage().nbytes() == raw.nbytes  # no view into rows that left
     assert cache.get_seq_length() == 140
 
 

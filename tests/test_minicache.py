@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.sequence import SequenceLayer
+from kvbench.cache.union import unpack_bits
 from kvbench.decode import generate
 from kvbench.errors import UserError
 from kvbench.methods import H2O, Dense, Eviction, FullKV, Kivi, MiniCache, StreamingLLM
@@ -118,6 +119,17 @@ def test_ties_are_retained_from_the_front():
         state_layer.keys = ones  # all alike: cosine 1 everywhere
     cache = compress(state, start=0, retention=0.25)[0]
     assert cache.k.shared.bits.tolist() == [[0b11111, 0, 0]] * 2
+
+
+def test_a_zero_vector_is_merged_for_it_loses_nothing():
+    layers = [random_layer(n=20), random_layer(n=20, seed=1)]
+    layers[0].keys[:, 3] = 0
+    layers[1].keys[:, 5] = 0
+    caches = compress(PrefillState(layers, torch.zeros(97)), start=0, retention=0.9)
+    retained = unpack_bits(caches[0].k.shared.bits, 20)
+    assert retained.sum(dim=1).tolist() == [18, 18] and not retained[:, [3, 5]].any()
+    for cache, layer in zip(caches, layers, strict=True):
+        torch.testing.assert_close(cache.k.read(), layer.keys)
 
 
 def test_opposite_vectors_are_alike_only_by_absolute_cosine():

@@ -8,6 +8,7 @@ from kvbench.methods.h2o import H2O
 from kvbench.methods.kivi import Kivi
 from kvbench.methods.minicache import MiniCache
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
+from kvbench.methods.squeeze import SqueezeAttention
 from kvbench.methods.storage import Dense, Storage
 from kvbench.methods.streaming_llm import StreamingLLM
 
@@ -22,6 +23,7 @@ __all__ = [
     "MiniCache",
     "Pyramid",
     "Scoring",
+    "SqueezeAttention",
     "Storage",
     "StreamingLLM",
     "Uniform",
