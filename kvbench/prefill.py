@@ -1,5 +1,6 @@
 """One forward pass over a prompt, and what it leaves for every method and ratio of a run."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -8,18 +9,24 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench import attention
 from kvbench.cache.base import AttendingLayer
+from kvbench.hidden import hidden_similarities
 from kvbench.rope import Rope
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method reads from prefill attention. `a | b` is what both together need."""
+    """What a method reads from the prefill. `a | b` is what both together need."""
 
     window: int = 0  # queries of the last `window` positions
     column_sums: bool = False  # per key, the attention of all queries; brings the log-sum-exp along
+    hidden_similarity: bool = False  # of the hidden states before and after attention
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(max(self.window, other.window), self.column_sums or other.column_sums)
+        return Needs(
+            max(self.window, other.window),
+            self.column_sums or other.column_sums,
+            self.hidden_similarity or other.hidden_similarity,
+        )
 
 
 @dataclass
@@ -34,6 +41,7 @@ class LayerState:
     queries: Tensor | None = None  # [num_attention_heads, window, head_dim], after RoPE, the last ones
     column_sums: Tensor | None = None  # [num_attention_heads, n] float32
     lse: Tensor | None = None  # [num_attention_heads, n] float32
+    hidden_similarity: float | None = None  # mean cosine of the hidden states before and after attention
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     @property
@@ -105,10 +113,13 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs) -> PrefillS
     """Run `model` once over input_ids [n] and capture the prefill state with the observations of `needs`."""
     rope = Rope.of(model)
     layers = [CaptureLayer(needs, rope) for _ in range(model.config.get_text_config().num_hidden_layers)]
-    out = model(
-        input_ids=input_ids[None].to(model.device),
-        past_key_values=Cache(layers=layers),
-        use_cache=True,
-        logits_to_keep=1,
-    )
+    with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+        out = model(
+            input_ids=input_ids[None].to(model.device),
+            past_key_values=Cache(layers=layers),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+    for layer, similarity in zip(layers, similarities, strict=False):  # none where none was asked for
+        layer.state.hidden_similarity = similarity
     return PrefillState([layer.state for layer in layers], out.logits[0, -1])

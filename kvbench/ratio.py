@@ -4,6 +4,10 @@ r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2
 vectors and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" runs
 over the heads a method selects for. With query heads unfolded that is g times the model's own GQA cache, so
 r can be small where nothing was saved. r_bytes has no such freedom: stored bytes over FullKV's bytes.
+
+Methods without a codebook say their analytic ratio in the same three factors. Quantisation keeps every vector
+(r2 = 1), each smaller: r3 is the bits of a stored vector, scale and minimum included, over those of a raw one.
+Merging two layers leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
 """
 
 from collections.abc import Sequence
@@ -19,12 +23,12 @@ class Kept:
     retained: int  # vectors kept
     total: int  # vectors there were
     r2: float = 1.0  # codebook entries / retained vectors
-    r3: float = 1.0  # overhead of references and magnitudes, relative to a vector
+    r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
 
     @classmethod
-    def tokens(cls, nominal: int, kept: int, n: int, heads: int) -> "Kept":
-        """`kept` of n tokens in each of `heads` heads, stored as they are."""
-        return cls(nominal, 2 * heads * kept, 2 * heads * n)
+    def tokens(cls, nominal: int, kept: int, n: int, heads: int, r2: float = 1.0, r3: float = 1.0) -> "Kept":
+        """`kept` of n tokens in each of `heads` heads; stored as they are unless r2 or r3 say otherwise."""
+        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3)
 
     @property
     def r1(self) -> float:

@@ -74,7 +74,8 @@ def random_layer(
         torch.randn(count, n, head_dim, generator=generator).to(dtype) for count in (heads, kv_heads, kv_heads)
     )
     sums, lse = attention.column_sums(queries, keys, head_dim**-0.5)
-    return LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse)
+    similarity = torch.rand((), generator=generator).item()
+    return LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
 
 
 def random_state(num_layers: int = 4, **layer) -> PrefillState:

@@ -64,7 +64,7 @@ class LayerCache(AttendingLayer):
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """Every tensor this layer holds on to."""
+        """Every tensor this layer holds on to. What two layers share, the lower one lists: layers are summed."""
 
     @property
     def nbytes(self) -> int:
@@ -74,10 +74,14 @@ class LayerCache(AttendingLayer):
 
 
 class Growing:
-    """A tensor [..., len, width] that takes new rows at the end; `view` is the filled part."""
+    """A tensor [..., len, width] that takes new rows at the end; `view` is the filled part.
 
-    def __init__(self, rows: Tensor):
+    Room is made for `block` rows at a time.
+    """
+
+    def __init__(self, rows: Tensor, block: int = BLOCK):
         self.buffer = rows.contiguous()
+        self.block = block
         self.length = rows.shape[-2]
 
     @property
@@ -87,7 +91,7 @@ class Growing:
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:
-            room = self.buffer.new_empty(*self.buffer.shape[:-2], t + BLOCK - 1, self.buffer.shape[-1])
+            room = self.buffer.new_empty(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
         self.buffer[..., self.length : self.length + t, :] = rows
         self.length += t

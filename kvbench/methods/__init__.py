@@ -5,10 +5,13 @@ from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.kivi import Kivi
 from kvbench.methods.layer_drop import RandomLayers
+from kvbench.methods.minicache import MiniCache
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.simlayerkv import SimLayerKV
+from kvbench.methods.squeeze import SqueezeAttention
 from kvbench.methods.storage import Dense, Storage
 from kvbench.methods.streaming_llm import StreamingLLM
 
@@ -18,12 +21,15 @@ __all__ = [
     "Dense",
     "Eviction",
     "FullKV",
+    "Kivi",
     "Method",
+    "MiniCache",
     "PoolingMerge",
     "Pyramid",
     "RandomLayers",
     "Scoring",
     "SimLayerKV",
+    "SqueezeAttention",
     "Storage",
     "StreamingLLM",
     "Uniform",

@@ -9,7 +9,7 @@ from kvbench.methods.allocation import Allocation, Uniform
 from kvbench.methods.base import Method, choice
 from kvbench.methods.scoring import Scoring, WindowAttention
 from kvbench.methods.selection import Selection, reduce_group, top_indices, with_window
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage import Dense, Storage, refuse_joint
 from kvbench.prefill import LayerState
 
 
@@ -31,6 +31,7 @@ class Eviction(Method):
     def __post_init__(self):
         choice("granularity", self.granularity, ("kv_head", "query_head"))
         choice("group_reduce", self.group_reduce, ("mean", "max", "sum"))
+        refuse_joint(self.storage, type(self).__name__)
         self.needs = self.scoring.needs
 
     @property

@@ -6,7 +6,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage import Dense, Storage
-from kvbench.prefill import LayerState
+from kvbench.prefill import LayerState, PrefillState
 
 
 @dataclass
@@ -15,6 +15,9 @@ class FullKV(Method):
 
     storage: Storage = field(default_factory=Dense)
     takes_budget = False
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        return self.storage.store_all(state.layers, [Selection.everything(layer) for layer in state.layers])
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.storage.store(layer, Selection.everything(layer))

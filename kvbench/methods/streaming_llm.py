@@ -8,7 +8,7 @@ from kvbench.errors import UserError
 from kvbench.methods.base import Method, at_least, choice
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage import Dense, Storage
-from kvbench.prefill import LayerState
+from kvbench.prefill import LayerState, PrefillState
 from kvbench.ratio import Kept
 
 
@@ -43,11 +43,20 @@ class StreamingLLM(Method):
     def minimum_budget(self) -> int:
         return self.sinks + 1
 
+    def select(self, layer: LayerState, budget: int) -> Selection:
+        """The sinks and the recent tokens, the same set for all heads."""
+        if budget >= layer.n:
+            return Selection.everything(layer)
+        recent = budget - self.sinks
+        return Selection(sinks_and_recent(layer.n, self.sinks, recent, layer.keys.device), budget)
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        if self.storage.joint:
+            return self.storage.store_all(state.layers, [self.select(layer, budget) for layer in state.layers])
+        return super().compress(state, budget)
+
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        selection = Selection.everything(layer)
-        if budget < layer.n:
-            recent = budget - self.sinks
-            selection = Selection(sinks_and_recent(layer.n, self.sinks, recent, layer.keys.device), budget)
+        selection = self.select(layer, budget)
         if self.decode == "grow":
             return self.storage.store(layer, selection)
         if self.rope == "rolling" and layer.rope is None:

@@ -1,0 +1,63 @@
+"""Sequences: stores of keys or of values that are read back as rows; and the layer made of two of them."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from kvbench.attention import dense_attention
+from kvbench.cache.base import Growing, LayerCache
+from kvbench.ratio import Kept
+
+
+class Sequence(ABC):
+    """Rows [heads, len, head_dim] in order of position, growing at the end."""
+
+    share: float = 1.0  # size of what is stored over that of the rows: the analytic ratio
+
+    @abstractmethod
+    def append(self, rows: Tensor) -> None:
+        """Take new rows [heads, t, head_dim]."""
+
+    @abstractmethod
+    def read(self) -> Tensor:
+        """All rows [heads, len, head_dim] as attention sees them, in the model's dtype."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """Every tensor stored."""
+
+
+class RawSequence(Sequence):
+    """Rows as they are."""
+
+    def __init__(self, rows: Tensor):
+        self.rows = Growing(rows)
+
+    def append(self, rows: Tensor) -> None:
+        self.rows.append(rows)
+
+    def read(self) -> Tensor:
+        return self.rows.view
+
+    def tensors(self) -> list[Tensor]:
+        return [self.rows.buffer]
+
+
+class SequenceLayer(LayerCache):
+    """A layer of two sequences. Attention reads both in full: only one layer at a time is ever unpacked."""
+
+    def __init__(self, keys: Sequence, values: Sequence, heads: int, seen: int, kept: Kept):
+        """`heads` is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded."""
+        super().__init__(seen, kept)
+        self.k, self.v, self.heads = keys, values, heads
+
+    def tensors(self) -> list[Tensor]:
+        return self.k.tensors() + self.v.tensors()
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        group = self.heads // keys.shape[1]  # unfolded: every query head gets its own copy
+        self.k.append(keys[0].repeat_interleave(group, dim=0))
+        self.v.append(values[0].repeat_interleave(group, dim=0))
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        return dense_attention(query, self.k.read()[None], self.v.read()[None], scaling)
