@@ -5,6 +5,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.storage import Dense, Storage
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -17,6 +18,7 @@ __all__ = [
     "FullKV",
     "Method",
     "Pyramid",
+    "PyramidInfer",
     "Scoring",
     "Storage",
     "StreamingLLM",

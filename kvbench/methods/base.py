@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError, unknown
 from kvbench.prefill import LayerState, Needs, PrefillState
+from kvbench.pruning import Pruning
 
 
 class Method(ABC):
@@ -22,6 +23,13 @@ class Method(ABC):
     def minimum_budget(self) -> int:
         """The smallest budget with a meaning: what is always kept, and one token more."""
         return 1
+
+    def pruning(self, n: int, num_layers: int, budget: int) -> Pruning | None:
+        """The pass of its own that a prompt of n tokens needs; None is the full pass that settings share.
+
+        Settings that ask for equal prunings share one pass too, with what its layer states carry.
+        """
+        return None
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         """One layer cache per layer, holding about `budget` tokens per head on average over the layers.
