@@ -31,7 +31,8 @@ class Pyramid:
     alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of
                       128), and prompts under 2c tokens get no pyramid. Published tables used this.
     alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
-                      share would not hold the window.
+                      share would not hold the window, or would exceed the bottom layer's (a budget above
+                      n - window). Compared with kvpress by scripts/kvpress_parity.py.
     """
 
     beta: float = 20
@@ -69,7 +70,7 @@ class Pyramid:
 
     def _kvpress(self, budget: int, n: int, window: int, m: int) -> list[int]:
         bottom, top = self._ends(budget, budget / self.beta, n - window)
-        if top < window:
+        if not bottom >= top >= window:
             return [budget] * m
         return [round(bottom - (bottom - top) * layer / (m - 1)) for layer in range(m)]
 
