@@ -19,7 +19,11 @@ MEMORY = ("shared", "stream")
 
 @dataclass
 class Compressed:
-    """A prompt as one setting holds it, ready to decode; `peak_bytes` and `live` are counted, not sampled."""
+    """A prompt as one setting holds it, ready to decode.
+
+    Peaks are counted from keys and values of uncompressed layers and from what layer caches store;
+    observations and activations are in the allocator's peak only.
+    """
 
     caches: list[LayerCache]
     logits: Tensor  # [vocab_size]
@@ -27,7 +31,7 @@ class Compressed:
     prefill_seconds: float
     compress_seconds: float
     live: list[Tensor]  # uncompressed K and V that stay alive while this setting decodes
-    peak_bytes: int  # of K and V of all live layers and of compressed caches, at the largest moment so far
+    peak_bytes: int  # counted, at the largest moment so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
     def count(self) -> int:
@@ -125,11 +129,15 @@ def stored(caches: Sequence[LayerCache]) -> list[Tensor]:
     return [tensor for cache in caches for tensor in cache.tensors()]
 
 
+def gpus(model: PreTrainedModel) -> set[torch.device]:
+    return {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
+
+
 def reset_device_peak(model: PreTrainedModel) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(model.device)
+    for device in gpus(model):
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def device_peak(model: PreTrainedModel) -> int | None:
-    """The most bytes that torch's allocator has had on the model's GPU since the last reset; None on a CPU."""
-    return torch.cuda.max_memory_allocated(model.device) if model.device.type == "cuda" else None
+    """The most bytes that torch's allocator has had on the model's GPUs since the last reset; None on a CPU."""
+    return sum(map(torch.cuda.max_memory_allocated, gpus(model))) or None

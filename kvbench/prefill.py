@@ -126,7 +126,10 @@ class CaptureLayer(AttendingLayer):
 
 @torch.inference_mode()
 def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None) -> PrefillState:
-    """Run `model` once over input_ids [n] and capture the prefill state with the observations of `needs`."""
+    """Run `model` once over input_ids [n] and capture the prefill state with the observations of `needs`.
+
+    With `release` every layer is handed to it instead, in order, and the state comes back without layers.
+    """
     rope = Rope.of(model)
     layers = [CaptureLayer(needs, rope, release) for _ in range(model.config.get_text_config().num_hidden_layers)]
     out = model(

@@ -1,15 +1,19 @@
 """PyramidInfer: lengths, kept sets and tokens against a plain reading of it on eager attention."""
 
 import math
+from dataclasses import fields
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import DynamicCache
+from omegaconf import OmegaConf
+from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig
 
+from kvbench import attention
 from kvbench.cache.base import storage_bytes
 from kvbench.decode import generate
 from kvbench.errors import UserError
@@ -18,7 +22,11 @@ from kvbench.prefill import Needs, prefill
 from kvbench.pruned_prefill import pruned_prefill
 from kvbench.pruning import Pruning
 from kvbench.ratio import ReserveRatio
+from kvbench.settings import build_settings
+from tests.eager_pyramidinfer import Oracle
 from tests.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
+
+SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
 def small(**options) -> PyramidInfer:
@@ -36,92 +44,6 @@ def run(model, ids, method, budget=None, steps=0):
     caches = method.compress(state, budget)
     tokens = generate(model, caches, state.logits, steps, frozenset()).tokens if steps else []
     return state, caches, tokens
-
-
-class Oracle:
-    """PyramidInfer on transformers' eager attention: whole matrices, explicit masks, a buffer of recent rows."""
-
-    def __init__(self, model, method: PyramidInfer, decay: float):
-        self.model, self.method, self.decay = model, method, decay
-        self.cache, self.entered, self.rows, self.generated = DynamicCache(), [], [], []
-        self.weights = {}
-        for index, layer in enumerate(model.model.layers):
-            layer.self_attn.register_forward_hook(lambda _, __, out, index=index: self.weights.update({index: out[1]}))
-
-    def layer(self, index, hidden, positions, mask):
-        out = self.model.model.layers[index](
-            hidden,
-            attention_mask=mask,
-            position_ids=positions[None],
-            position_embeddings=self.model.model.rotary_emb(hidden, positions[None]),
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        return out, self.weights[index][0].mean(dim=0)  # [q, len], all heads averaged
-
-    def rho(self, index, least):
-        return (1 - least) * (math.cos(math.pi * index / len(self.model.model.layers)) + 1) / 2 + least
-
-    @torch.inference_mode()
-    def read(self, ids):
-        m, n = self.method, len(ids)
-        self.recent = int(m.recent_ratio * n)
-        tail = 1 + self.recent
-        hidden, positions = self.model.model.embed_tokens(ids[None]), torch.arange(n)
-        for index in range(len(self.model.model.layers)):
-            length = len(positions)
-            self.entered.append(positions.tolist())
-            mask = torch.full((length, length), torch.finfo(hidden.dtype).min).triu(1)[None, None]
-            hidden, attention = self.layer(index, hidden, positions, mask)
-            self.rows.append([])
-            rho = self.rho(index, self.decay) if m.schedule == "cosine" else self.decay
-            keep = int((length - tail) * rho)
-            if index % m.interval or keep <= m.min_ctx:
-                continue
-            row_weights = torch.tensor([1 + (m.distance_weight - 1) * i / max(tail - 1, 1) for i in range(tail)])
-            score = (attention[-tail:, :-tail] * row_weights[:, None]).mean(dim=0).tolist()
-            ranked = sorted(range(length - tail), key=lambda j: (j >= m.sinks, -score[j] if j >= m.sinks else 0, j))
-            chosen = sorted(ranked[:keep]) + list(range(length - tail, length))
-            hidden, positions = hidden[:, chosen], positions[chosen]
-        self.n = n
-        return self.model.lm_head(self.model.model.norm(hidden))[0, -1]
-
-    @torch.inference_mode()
-    def step(self, token, at):
-        hidden, positions = self.model.model.embed_tokens(token.view(1, 1)), torch.tensor([at])
-        for index in range(len(self.model.model.layers)):
-            hidden, attention = self.layer(index, hidden, positions, None)
-            if self.method.decode == "compress":
-                self.shrink(index, attention[0])
-        return self.model.lm_head(self.model.model.norm(hidden))[0, -1]
-
-    def shrink(self, index, row):
-        """Rows are kept as vectors from the end of the cache backwards, so that columns stay aligned."""
-        m, tail, block = self.method, 1 + self.recent, self.method.exceed_length
-        store = self.cache.layers[index]
-        rows = [torch.cat([old, torch.zeros(1)]) for old in self.rows[index]] + [row]
-        pending = self.pending.setdefault(index, 0) + 1
-        if pending == tail + block:
-            end = store.keys.shape[2] - tail
-            recent = torch.stack([r[end - block : end] for r in rows[-tail:]])
-            weights = torch.linspace(1.0, m.distance_weight, tail)
-            score = (recent * weights[:, None]).mean(dim=0).tolist()
-            keep = max(int(block * m.gen_compress_ratio * self.rho(index, m.gen_decay_ratio)), 1)
-            best = sorted(sorted(range(block), key=lambda j: (-score[j], j))[:keep])
-            length = store.keys.shape[2]
-            index_kept = torch.tensor([*range(end - block), *(end - block + j for j in best), *range(end, length)])
-            store.keys, store.values = store.keys[:, :, index_kept], store.values[:, :, index_kept]
-            rows = [r[index_kept] for r in rows]
-            pending = tail
-        self.rows[index], self.pending[index] = rows, pending
-
-    def tokens(self, ids, steps):
-        self.pending = {}
-        logits = self.read(ids)
-        tokens = [logits.argmax()]
-        while len(tokens) < steps:
-            tokens.append(self.step(tokens[-1], self.n + len(tokens) - 1).argmax())
-        return [int(token) for token in tokens]
 
 
 def test_the_official_lengths_at_4096_tokens():
@@ -306,16 +228,63 @@ def test_equal_prunings_share_a_pass_and_other_methods_have_none():
     assert FullKV().pruning(90, 4, 90) is None
 
 
-def test_a_model_that_does_more_than_its_layers_is_refused():
-    model = tiny_model()
-    head = model.lm_head
-    model.model.norm.register_forward_hook(lambda _, __, out: out)
-    pruning = Pruning((0.5,) * 3, 5, 4, 6, 1.2)
-    pruned_prefill(model, prompt(40), pruning)  # an innocent model passes
-    model.model.register_forward_hook(lambda _, __, out: out.__setitem__("last_hidden_state", -out[0]) or out)
-    with pytest.raises(UserError, match="does more than its layers in turn"):
-        pruned_prefill(model, prompt(40), pruning)
-    assert model.lm_head is head
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (GraniteConfig(embedding_multiplier=12.0, logits_scaling=8.0, **SIZES), "does more than its layers in turn"),
+        (GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=97), "no plain stack of layers"),
+    ],
+)
+def test_a_model_that_is_more_than_its_layers_is_refused(config, message):
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME).eval()
+    with pytest.raises(UserError, match=message):
+        pruned_prefill(model, prompt(40), Pruning((0.5, 0.5), 5, 4, 6, 1.2))
+
+
+@pytest.mark.parametrize("tile", [1, 3, 16, 100])
+def test_rows_are_weighed_in_tiles_as_they_are_at_once(tile):
+    queries, keys = torch.randn(6, 16, 8), torch.randn(2, 40, 8)
+    weights = torch.rand(16)
+    every = attention.window_attention(queries, keys, 0.3).mean(dim=0)
+    expected = (every * weights[:, None]).sum(dim=0)
+    torch.testing.assert_close(attention.weighted_rows(queries, keys, 0.3, weights, tile), expected)
+
+
+@given(
+    n=st.integers(1, 90),
+    layout=st.sampled_from(list(LAYOUTS)),
+    recent=st.floats(0, 0.9),
+    decay=st.floats(0.05, 1),
+    interval=st.integers(1, 3),
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+)
+def test_any_pass_gives_nested_sets_of_the_stated_lengths_and_bytes(n, layout, recent, decay, interval, dtype):
+    method = small(recent_ratio=recent, decay=decay, interval=interval)
+    state, caches, _ = run(tiny_model(layout=layout, num_layers=4).to(dtype), prompt(n), method)
+    pruning = method.pruning(n, 4, n)
+    sets = [set(layer.positions.tolist()) for layer in state.layers]
+    assert [len(kept) for kept in sets] == pruning.lengths(n)
+    assert sets[0] == set(range(n)) and all(deeper <= lower for lower, deeper in pairwise(sets))
+    assert set(range(min(4, n))) | set(range(n - pruning.tail, n)) <= sets[-1]
+    token = 2 * LAYOUTS[layout][1] * 8 * dtype.itemsize
+    assert [cache.nbytes for cache in caches] == [token * len(kept) for kept in sets]
+    assert state.nbytes == 4 * n * token
+
+
+@pytest.mark.parametrize("name", ["pyramidinfer", "pyramidinfer_official"])
+def test_the_configuration_builds_it_with_every_option_named(name):
+    config = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[1] / "conf" / "method" / f"{name}.yaml"))
+    (setting,) = build_settings({name: config}, ratio=0.5, budget=None)
+    assert set(config) - {"about", "_target_"} == {field.name for field in fields(PyramidInfer)}
+    assert setting.label == ("pyramidinfer 0.5" if name == "pyramidinfer" else name)
+
+
+def test_the_embedded_model_without_pruning_is_full_kv(embedded):
+    ids = embedded.encode("Name three rivers and the seas they reach.", chat=True)
+    full = prefill(embedded.model, ids, Needs())
+    expected = generate(embedded.model, FullKV().compress(full, full.n), full.logits, 30, frozenset()).tokens
+    state, _, tokens = run(embedded.model, ids, PyramidInfer(decay=1.0, decode="none"), steps=30)
+    assert torch.equal(state.logits, full.logits) and tokens == expected
 
 
 @pytest.mark.parametrize(
