@@ -125,3 +125,21 @@ def column_sums(queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE)
             sums[rows, :end] += probabilities.sum(dim=1)
             lse[rows, start:end] = tile_lse
     return sums, lse
+
+
+def weighted_rows(queries: Tensor, keys: Tensor, scaling: float, weights: Tensor, tile: int = TILE) -> Tensor:
+    """Attention of the last w queries, averaged over all heads and summed with one weight per query.
+
+    queries [num_attention_heads, w, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE;
+    weights [w]. Returns float32 [n]. Only `tile` query rows of one KV head exist at a time.
+    """
+    heads, w, _ = queries.shape
+    group, n = heads // keys.shape[0], keys.shape[1]
+    total = torch.zeros(n, device=keys.device)
+    for head, key in enumerate(keys):
+        rows = queries[head * group : (head + 1) * group]
+        for start in range(0, w, tile):
+            end = min(start + tile, w)
+            probabilities, _ = causal_probabilities(rows[:, start:end], key, n - w + start, scaling)
+            total += torch.einsum("gtn,t->n", probabilities, weights[start:end])
+    return total / heads

@@ -19,8 +19,9 @@ from rich.progress import (
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least
+from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
+from kvbench.passes import MEMORY
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
@@ -42,6 +43,7 @@ def run(cfg: dict) -> Path:
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
+    check_memory(cfg["memory"], settings)
 
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -53,7 +55,7 @@ def run(cfg: dict) -> Path:
     samples = samples[: cfg["limit"]]
 
     with Store(folder) as store:
-        run = Run(f"{now()}-{uuid.uuid4().hex[:6]}", digest(identity), loaded, benchmark, settings)
+        run = Run(f"{now()}-{uuid.uuid4().hex[:6]}", digest(identity), loaded, benchmark, settings, cfg["memory"])
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {folder / TORN}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
@@ -91,6 +93,20 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, li
         )
 
 
+def check_memory(memory: str, settings: Sequence[Setting]) -> None:
+    """`stream` frees what other settings would need, so it runs one; and only layers that need no other layer."""
+    choice("memory", memory, MEMORY)
+    if memory == "shared":
+        return
+    if len(settings) != 1:
+        raise UserError(
+            f"memory=stream measures one setting at a time, not {len(settings)}: name one method with one ratio "
+            "or budget, for example method=snapkv ratio=0.2"
+        )
+    if not settings[0].method.layerwise:
+        raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
+
+
 def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
     """What records must share to lie in one folder. Method and ratio are not in it: each record has its own."""
     commit = getattr(loaded.model.config, "_commit_hash", None)
@@ -101,6 +117,8 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "device": loaded.model.device.type,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
         "data_sha256": data_hash(samples),
+        # peaks and timings of the two modes do not belong in one table
+        **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
     }
 
 

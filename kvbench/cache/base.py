@@ -1,6 +1,7 @@
 """What every layer cache does: take new tokens, answer attention, count its bytes."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -10,6 +11,12 @@ from kvbench.ratio import Kept
 
 # Room is added this many tokens at a time while decoding: one copy per block, at most a block of slack.
 BLOCK = 64
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the storages behind `tensors`, each counted once and in full."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
 
 
 class AttendingLayer(CacheLayerMixin):
@@ -69,8 +76,7 @@ class LayerCache(AttendingLayer):
     @property
     def nbytes(self) -> int:
         """Bytes of the storages behind `tensors`, each counted once and in full, slack included."""
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in self.tensors()}
-        return sum(storages.values())
+        return storage_bytes(self.tensors())
 
 
 class Growing:

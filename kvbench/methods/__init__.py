@@ -9,6 +9,7 @@ from kvbench.methods.kivi import Kivi
 from kvbench.methods.layer_drop import RandomLayers
 from kvbench.methods.minicache import MiniCache
 from kvbench.methods.pooling_merge import PoolingMerge
+from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
 from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.squeeze import SqueezeAttention
@@ -26,6 +27,7 @@ __all__ = [
     "MiniCache",
     "PoolingMerge",
     "Pyramid",
+    "PyramidInfer",
     "RandomLayers",
     "Scoring",
     "SimLayerKV",

@@ -31,8 +31,8 @@ class Pyramid:
     alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of
                       128), and prompts under 2c tokens get no pyramid. Published tables used this.
     alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
-                      share would not hold the window, or where cutting the bottom layer's share to n - window
-                      turns the pyramid over.
+                      share would not hold the window, or would exceed the bottom layer's (a budget above
+                      n - window). Compared with kvpress by scripts/kvpress_parity.py.
     """
 
     beta: float = 20

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError, unknown
 from kvbench.prefill import LayerState, Needs, PrefillState
+from kvbench.pruning import Pruning
 
 
 class Method(ABC):
@@ -23,11 +24,23 @@ class Method(ABC):
         """The smallest budget with a meaning: what is always kept, and one token more."""
         return 1
 
+    @property
+    def layerwise(self) -> bool:
+        """Whether a layer's outcome depends on nothing but this layer, so that `memory=stream` can run it."""
+        return type(self).compress is Method.compress
+
+    def pruning(self, n: int, num_layers: int, budget: int) -> Pruning | None:
+        """The pass of its own that a prompt of n tokens needs; None is the full pass that settings share.
+
+        Settings that ask for equal prunings share one pass too, with what its layer states carry.
+        """
+        return None
+
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         """One layer cache per layer, holding about `budget` tokens per head on average over the layers.
 
         With budget >= state.n the caches behave as FullKV, bit for bit. `state` is shared: do not write it.
-        Override this only where a layer's outcome depends on other layers.
+        Override this, and `layerwise`, only where a layer's outcome depends on other layers.
         """
         count = len(state.layers)
         return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]

@@ -16,6 +16,10 @@ class FullKV(Method):
     storage: Storage = field(default_factory=Dense)
     takes_budget = False
 
+    @property
+    def layerwise(self) -> bool:
+        return not self.storage.joint
+
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         return self.storage.store_all(state.layers, [Selection.everything(layer) for layer in state.layers])
 

@@ -86,6 +86,10 @@ class SimLayerKV(Method):
         return self.others.minimum_budget
 
     @property
+    def layerwise(self) -> bool:
+        return self.delta is not None
+
+    @property
     def recent(self) -> int:
         """Prompt tokens of a lazy layer's window."""
         return self.window - 1 if self.variant == "decode" and self.include_current else self.window

@@ -43,6 +43,10 @@ class StreamingLLM(Method):
     def minimum_budget(self) -> int:
         return self.sinks + 1
 
+    @property
+    def layerwise(self) -> bool:
+        return not self.storage.joint
+
     def select(self, layer: LayerState, budget: int) -> Selection:
         """The sinks and the recent tokens, the same set for all heads."""
         if budget >= layer.n:
