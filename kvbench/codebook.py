@@ -36,10 +36,14 @@ def directions(x: Tensor) -> Tensor:
 def adjacent(rows: Tensor, columns: Tensor, theta: float) -> Tensor:
     """Equation 9 for a tile: bool [t, s], cosine of directions rows [t, d] and columns [s, d] above theta.
 
-    No cosine exceeds 1, though a rounded one may: from theta = 1 on only equal vectors are adjacent, which
-    is for the caller to say, as it is for the diagonal.
+    That equal vectors, and so the diagonal, are adjacent in any case is for the caller to say.
     """
-    return rows @ columns.T > (theta if theta < 1 else math.inf)
+    return rows @ columns.T > bound(theta)
+
+
+def bound(theta: float) -> float:
+    """theta as a bound for rounded cosines: no true one exceeds 1, so nothing exceeds theta = 1."""
+    return theta if theta < 1 else math.inf
 
 
 def build_codebook(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
