@@ -15,8 +15,8 @@ def plain_codebook(x: Tensor, theta: float) -> tuple[Tensor, Tensor]:
     n = len(x)
     units = directions(x)
     graph = adjacent(units, units, theta)  # equation 9
-    for a in range(n):  # equal directions, and so the diagonal, are adjacent whatever rounding says
-        graph[a] |= (units == units[a]).all(dim=1)
+    names = units.unique(dim=0, return_inverse=True)[1] if n else torch.empty(0)
+    graph |= names[:, None] == names  # equal directions, and so the diagonal, are adjacent whatever rounding says
     entries, references = [], torch.full((n,), -1)
     while graph.any():
         degree = graph.sum(dim=1)  # equation 10

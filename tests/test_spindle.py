@@ -1,14 +1,14 @@
-"""SpindleKV: allocation, scores, the codebook cache at prefill and while decoding, ratios and control."""
+"""SpindleKV: allocation, scores, ratios, control, and whole models."""
 
 import math
+from itertools import islice, pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.cache.codebook import Book, Coded, smallest_integer
+from kvbench.benchmarks.haystack import generated
 from kvbench.decode import generate
 from kvbench.errors import UserError
 from kvbench.methods import (
@@ -23,36 +23,14 @@ from kvbench.methods import (
     WindowAverage,
 )
 from kvbench.methods.control import meet
-from kvbench.methods.selection import Selection, reduce_group, top_indices
-from kvbench.prefill import Needs, prefill
+from kvbench.methods.selection import reduce_group, top_indices
+from kvbench.prefill import PrefillState, prefill
 from kvbench.ratio import Kept, ReserveRatio
 from kvbench.rope import Rope
 from kvbench.settings import build_settings
-from tests.plain_codebook import plain_codebook
-from tests.tiny import FAMILIES, LAYOUTS, prompt, random_layer, random_state, tiny_model
+from tests.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
 ROPE = Rope.of(tiny_model())
-SMALL = dict(window=8, theta_k=0.6, theta_v=0.5)
-
-
-def similar_layer(n=60, heads=6, kv_heads=2, dtype=torch.float32, seed=0, **more):
-    """A layer whose vectors lie near a few directions, so that books are smaller than what they hold."""
-    layer = random_layer(heads, kv_heads, n, dtype=dtype, seed=seed, rope=ROPE, **more)
-    generator = torch.Generator().manual_seed(seed)
-    for x, rotate in ((layer.keys, True), (layer.values, False)):
-        centres = torch.randn(6, x.shape[2], generator=generator)
-        plain = centres[torch.randint(6, x.shape[:2], generator=generator)] + 0.2 * x.float()
-        x.copy_(ROPE.rotate(plain, torch.arange(n)) if rotate else plain)
-    return layer
-
-
-def mixed_selection(layer, k, seed=0):
-    """Every query head keeps k tokens of its own and the last 8."""
-    generator = torch.Generator().manual_seed(seed)
-    context = layer.n - 8
-    rows = [torch.randperm(context, generator=generator)[: k - 8].sort().values for _ in range(6)]
-    tail = torch.arange(context, layer.n).expand(6, 8)
-    return Selection(torch.cat([torch.stack(rows), tail], dim=1), k)
 
 
 # ------------------------------------------------------------------------------------------- allocation
@@ -70,8 +48,9 @@ def test_the_worked_numbers_of_the_first_branch():
 
 def test_the_worked_numbers_of_the_second_branch():
     tokens = LinearPyramid().tokens(4800, 8000, 32, 32)
-    assert (4800 - 32) / (8000 - 32) == pytest.approx(0.5984, abs=5e-5)
-    assert LinearPyramid().ratios((4800 - 32) / (8000 - 32), 32)[31] == pytest.approx(0.19679, abs=5e-6)
+    r_c = (4800 - 32) / (8000 - 32)
+    assert r_c == pytest.approx(0.5984, abs=5e-5)
+    assert LinearPyramid().ratios(r_c, 32)[31] == pytest.approx(0.19679, abs=5e-6)
     assert tokens[0] - 32 == 7968 and tokens[31] - 32 == 1568
 
 
@@ -79,7 +58,7 @@ def test_the_worked_numbers_of_the_second_branch():
 def test_ratios_average_to_what_was_asked_and_stay_within_bounds(r_c, beta, m):
     ratios = LinearPyramid(beta).ratios(r_c, m)
     assert sum(ratios) / m == pytest.approx(r_c, abs=1e-9)
-    assert all(a >= b - 1e-12 for a, b in zip(ratios, ratios[1:], strict=False))
+    assert all(a >= b - 1e-12 for a, b in pairwise(ratios))
     assert all(min(beta, r_c) - 1e-9 <= ratio <= 1 + 1e-9 for ratio in ratios)
 
 
@@ -140,191 +119,225 @@ def test_repeat_selects_per_query_head_and_otherwise_by_the_groups_mean():
     assert shared[:, :k].equal(expected)
 
 
-# ------------------------------------------------------------------------------------- what is stored
+# ------------------------------------------------------------------------------------- whole models
 
 
-def attention_over(cache, query, scaling):
-    """Attention of every query head over what the cache says its K and V are, written out."""
-    keys, values, masks = cache.read_keys(), cache.read_values(), cache.masks()
-    per_stream = query.shape[1] // len(keys)
-    out = torch.empty_like(query)
-    for head in range(query.shape[1]):
-        stream = head // per_stream
-        k, v = keys[stream], values[stream]
-        if masks[stream] is not None:
-            k, v = k[masks[stream][head % per_stream]], v[masks[stream][head % per_stream]]
-        out[0, head] = (query[0, head] @ k.T * scaling).softmax(dim=-1) @ v
-    return out
+def ratio_of(caches, state):
+    return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
-def plain_reconstruction(layer, selection, theta, of, reconstruct, window, scope):
-    """K before RoPE or V as each selecting head reads it: unfolded vectors, plain codebook, magnitudes."""
-    n = layer.n
-    source = ROPE.rotate(layer.keys, -torch.arange(n)) if of == "k" else layer.values
-    heads = len(selection.indices)
-    group = heads // layer.num_key_value_heads
-    kept = [[int(t) for t in row if t < n - window] for row in selection.indices]
-    books = [[h] for h in range(heads)] if scope == "head" else None
-    if scope == "kv_group":
-        books = [list(range(h, h + group)) for h in range(0, heads, group)]
-    elif scope == "layer":
-        books = [list(range(heads))]
-    out, entries = [{} for _ in range(heads)], 0
-    for members in books:
-        rows = sorted((h // group, t, h) for h in members for t in kept[h])  # KV head, position, query head
-        x = torch.stack([source[kv, t] for kv, t, _ in rows])
-        picks, references = plain_codebook(x, theta)
-        entries += len(picks)
-        for (_, t, h), vector, reference in zip(rows, x, references, strict=True):
-            medoid = x[picks[reference]]
-            out[h][t] = medoid / medoid.norm() * vector.norm() if reconstruct else medoid
-    return out, entries
+def tokens_of(model, state, method, budget, steps=30):
+    return generate(model, method.compress(state, budget), state.logits, steps, frozenset()).tokens
 
 
-@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
-@pytest.mark.parametrize("reconstruct", [True, False])
-def test_the_cache_reads_as_a_plain_codebook_of_the_unfolded_vectors(scope, reconstruct):
-    layer = similar_layer()
-    selection = mixed_selection(layer, 30)
-    storage = Codebook(0.9, 0.8, scope, reconstruct, window=8)
-    cache = storage.store(layer, selection)
-    keys, k_entries = plain_reconstruction(layer, selection, 0.9, "k", reconstruct, 8, scope)
-    values, v_entries = plain_reconstruction(layer, selection, 0.8, "v", reconstruct, 8, scope)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("repeat", [True, False])
+def test_with_all_kept_and_theta_near_one_it_is_fullkv(layout, repeat):
+    model = tiny_model(layout=layout)
+    method = SpindleKV(window=8, theta_k=1, theta_v=1, repeat=repeat, raw_window=False)
+    state = prefill(model, prompt(60), method.needs | FullKV().needs)
+    assert tokens_of(model, state, method, 60) == tokens_of(model, state, FullKV(), 60)
+    for cache, layer in zip(method.compress(state, 60), state.layers, strict=True):
+        read = torch.stack(cache.read_keys())
+        assert read.allclose(layer.keys, atol=1e-4) and not read.equal(layer.keys)
+
+
+@pytest.mark.parametrize("theta", [1.0, 0.9])
+def test_eviction_alone_decides_while_all_are_raw(theta):
+    """window = n leaves nothing to code: bit for bit FullKV, whatever the thresholds."""
+    model = tiny_model()
+    method = SpindleKV(window=64, theta_k=theta, theta_v=theta)
+    state = prefill(model, prompt(60), method.needs)
+    caches = method.compress(state, method.minimum_budget)
+    assert [c.nbytes for c in caches] == [layer.nbytes for layer in state.layers]
     query = torch.randn(1, 6, 1, 8)
-    expected = torch.empty_like(query)
-    for head in range(6):
-        tokens = sorted(keys[head])
-        k = ROPE.rotate(torch.stack([keys[head][t] for t in tokens])[None], torch.tensor(tokens))[0]
-        k = torch.cat([k, layer.keys[head // 3, -8:]])
-        v = torch.cat([torch.stack([values[head][t] for t in tokens]), layer.values[head // 3, -8:]])
-        expected[0, head] = (query[0, head] @ k.T * layer.scaling).softmax(dim=-1) @ v
-    assert cache.attend(query, layer.scaling).allclose(expected, atol=1e-5)
-    assert cache.kept.r2 == pytest.approx((k_entries + v_entries + 2 * 2 * 8) / (2 * 6 * 30))
-    assert k_entries + v_entries < 0.8 * 2 * 6 * 22  # the book saves something, or nothing was tested
+    for cache, full in zip(caches, FullKV().compress(state, 60), strict=True):
+        assert cache.attend(query, 0.3).allclose(full.attend(query, 0.3), atol=1e-6)
 
 
-@given(
-    n=st.integers(1, 50),
-    layout=st.sampled_from([(4, 4), (6, 2), (4, 1)]),
-    repeat=st.booleans(),
-    reconstruct=st.booleans(),
-    scope=st.sampled_from(["kv_group", "layer", "head"]),
-    raw_window=st.booleans(),
-    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
-    share=st.floats(0.05, 1),
+@pytest.mark.parametrize("scope", ["kv_group", "head"])
+def test_repeat_makes_no_difference_without_groups(scope):
+    state = prefill(tiny_model(layout="mha"), prompt(80), SpindleKV(window=8).needs)
+    caches = [SpindleKV(window=8, repeat=r, scope=scope, theta_v=0.8).compress(state, 30) for r in (True, False)]
+    assert ratio_of(caches[0], state) == ratio_of(caches[1], state)
+    for one, other in zip(*caches, strict=True):
+        for a, b in zip(one.read_keys() + one.read_values(), other.read_keys() + other.read_values(), strict=True):
+            assert a.equal(b)
+
+
+def test_unfolding_alone_saves_nothing_whatever_r_says():
+    """Lossless merging of unfolded copies: r = 1/g by formula 15, and no fewer bytes than FullKV."""
+    state = random_state(n=64, window=8, rope=ROPE)
+    ratio = ratio_of(SpindleKV(window=8, theta_k=1, theta_v=1).compress(state, 64), state)
+    assert ratio.r1 == 1 and ratio.r2 == pytest.approx(1 / 3)
+    assert ratio.r < 0.36 and ratio.r_bytes > 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+def test_it_decodes_at_the_true_positions_and_twice_the_same(layout, scope):
+    model = tiny_model(layout=layout)
+    method = SpindleKV(window=8, scope=scope, theta_k=0.9, theta_v=0.8)
+    state = prefill(model, prompt(90), method.needs)
+    caches = method.compress(state, 40)
+    first = generate(model, caches, state.logits, 30, frozenset()).tokens
+    assert first == tokens_of(model, state, method, 40)
+    assert all(cache.get_seq_length() == 90 + 29 for cache in caches)
+    assert first[0] == int(state.logits.argmax())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_models_run(dtype):
+    model = tiny_model().to(dtype)
+    method = SpindleKV(window=8)
+    state = prefill(model, prompt(70), method.needs)
+    caches = method.compress(state, 35)
+    stored = {t.dtype for cache in caches for t in cache.tensors()}
+    assert dtype in stored and torch.float32 not in stored
+    assert len(generate(model, caches, state.logits, 10, frozenset()).tokens) == 10
+
+
+@given(n=st.integers(1, 40), budget=st.integers(9, 45), repeat=st.booleans())
+def test_kept_tokens_are_what_the_pyramid_says_at_every_size(n, budget, repeat):
+    state = random_state(num_layers=3, n=n, window=min(8, n), rope=ROPE)
+    caches = SpindleKV(window=8, repeat=repeat).compress(state, budget)
+    expected = [n] * 3 if budget >= n else LinearPyramid().tokens(budget, n, 8, 3)
+    assert [round(c.kept.r1 * n) for c in caches] == expected == [c.kept.nominal for c in caches]
+
+
+def test_the_embedded_model_shrinks_most_in_low_layers_and_still_reads(embedded):
+    """A needle in varied text, which FullKV finds. (Where one sentence repeats, theta_k = 0.98 loses it.)"""
+    sentences = list(islice(generated(seed=5), 30))
+    sentences.insert(15, "The code of the vault is 4711. ")
+    ids = embedded.encode("".join(sentences) + "\nWhat is the code of the vault?", chat=True)
+    method = SpindleKV(evict=False)
+    state = prefill(embedded.model, ids, method.needs)
+    caches = method.compress(state, state.n)
+    r2 = [cache.kept.r2 for cache in caches]
+    assert sum(r2[:5]) < sum(r2[-5:])
+    assert ratio_of(caches, state).r_bytes < 0.8
+    for tried in (caches, FullKV().compress(state, state.n)):
+        output = generate(embedded.model, tried, state.logits, 12, embedded.stop_tokens)
+        assert "4711" in embedded.decode(output.tokens)
+
+
+# ------------------------------------------------------------------------------------------- parts
+
+
+def test_the_parts_of_spindle_make_spindle():
+    state = prefill(tiny_model(), prompt(80), SpindleKV(window=8).needs)
+    parts = Eviction(LinearPyramid(), WindowAverage(8), "query_head", storage=Codebook(window=8))
+    ours, theirs = SpindleKV(window=8).compress(state, 40), parts.compress(state, 40)
+    assert ratio_of(ours, state) == ratio_of(theirs, state)
+    query = torch.randn(1, 6, 1, 8)
+    assert all(a.attend(query, 0.3).equal(b.attend(query, 0.3)) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_other_scorers_and_allocations_choose_the_tokens():
+    method = SpindleKV(window=8, scoring=ColumnSums(recent=8), allocation=Uniform())
+    state = prefill(tiny_model(), prompt(80), method.needs)
+    expected = Eviction(Uniform(), ColumnSums(recent=8), "query_head")
+    for index, layer in enumerate(state.layers):
+        assert method.select(layer, index, 3, 30).indices.equal(expected.select(layer, index, 3, 30).indices)
+
+
+@pytest.mark.parametrize("method", [FullKV(Codebook()), Eviction(storage=Codebook()), Eviction(storage=Dense())])
+def test_methods_that_pay_nothing_per_vector_have_one_ratio(method):
+    state = random_state(n=80, window=32, rope=ROPE)
+    ratio = ratio_of(method.compress(state, 60), state)
+    assert (ratio.r_corrected == ratio.r) == (method == Eviction(storage=Dense()))
+
+
+def test_the_corrected_ratio_pays_per_vector():
+    layers = [Kept(10, 80, 100, r2=0.3, r3=1.01, overhead=2 / 128)]
+    ratio = ReserveRatio.of(layers, 1, 4)
+    assert ratio.r == pytest.approx(0.8 * 0.3 * 1.01)
+    assert ratio.r_corrected == pytest.approx(0.8 * (0.3 + 2 / 128))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"theta_k": 0}, "theta_k=0 "),
+        ({"theta_v": 1.2}, "theta_v=1.2 "),
+        ({"beta": 1}, "beta=1 "),
+        ({"scope": "model"}, "scope"),
+        ({"score_norm": "sum"}, "score_norm"),
+        ({"window": 0}, "window=0 "),
+        ({"control": "close"}, "control"),
+        ({"control_on": "r1"}, "control_on"),
+        ({"control": "exact", "evict": False}, "evict=false"),
+    ],
 )
-def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, reconstruct, scope, raw_window, dtype, share):
-    layer = similar_layer(n, *layout, dtype=dtype, window=4)
-    method = SpindleKV(window=4, repeat=repeat, reconstruct=reconstruct, scope=scope, raw_window=raw_window)
-    budget = max(round(share * n), method.minimum_budget)
-    cache = method.compress_layer(layer, 1, 3, budget)
-    selection = method.select(layer, 1, 3, budget)
-    b, d = dtype.itemsize, 8
-
-    group = layout[0] // layout[1] if repeat else 1
-    everyone = torch.arange(n).expand(layout[1] * group, n)
-    indices = everyone if selection.indices is None else selection.indices
-    first_raw = n - 4 if raw_window else n
-    per_stream = 1 if scope == "head" else group
-    streams = [indices[i : i + per_stream] for i in range(0, len(indices), per_stream)]
-    raw = layout[1] * len([t for t in indices[0].tolist() if t >= first_raw])
-    books = {id(s.keys.book): s.keys.book for s in cache.streams} | {id(s.values.book): s.values.book for s in cache.streams}
-    entries = sum(len(book) for book in books.values())
-    expected = b * d * (entries + 2 * raw)
-    seen = []
-    for rows, stream in zip(streams, cache.streams, strict=True):
-        sets = [{t for t in row.tolist() if t < first_raw} for row in rows]
-        union = sorted(set().union(*sets))
-        for side in (stream.keys, stream.values):
-            width = 1 if len(side.book) <= 256 else 2
-            expected += len(union) * (width + (b if reconstruct else 0))
-        if union and union[-1] != len(union) - 1 and union not in seen[-1:]:
-            expected += len(union)  # positions below 256
-        seen.append(union)
-        if any(s != set(union) for s in sets):
-            expected += len(rows) * math.ceil(len(union) / 8)
-    assert cache.nbytes == expected
-    assert cache.nbytes == sum({t.data_ptr(): t.untyped_storage().nbytes() for t in cache.tensors()}.values())
-    held = {id(t) for t in cache.tensors()}
-    assert all(id(t) in held for t in tensors_inside(cache))
+def test_wrong_values_are_refused_by_name(options, message):
+    with pytest.raises(UserError, match=message):
+        SpindleKV(**options)
 
 
-def tensors_inside(thing, seen=None):
-    """Every tensor reachable from an object's attributes, the model's rotation aside."""
-    seen = set() if seen is None else seen
-    if id(thing) in seen or isinstance(thing, Rope):
-        return []
-    seen.add(id(thing))
-    if isinstance(thing, torch.Tensor):
-        return [thing]
-    if isinstance(thing, list | tuple):
-        return [t for part in thing for t in tensors_inside(part, seen)]
-    return [t for part in vars(thing).values() for t in tensors_inside(part, seen)] if hasattr(thing, "__dict__") else []
+# ------------------------------------------------------------------------------------------ control
 
 
-def test_the_narrowest_integers_are_used():
-    assert [smallest_integer(m) for m in (0, 255, 256, 65535, 65536)] == [
-        torch.uint8, torch.uint8, torch.uint16, torch.uint16, torch.int32,
-    ]  # fmt: skip
-    layer = random_layer(n=400, head_dim=8, rope=ROPE)
-    cache = Codebook(theta_k=0.999, theta_v=0.999, window=8).store(layer, Selection(torch.arange(1, 400)[None], 399))
-    stream = cache.streams[0]
-    assert len(stream.keys.book) > 256 and stream.keys.references.buffer.dtype == torch.uint16
-    assert stream.positions.dtype == torch.uint16
-    assert cache.streams[1].positions is stream.positions  # one set for the layer is stored once
+@pytest.mark.parametrize("on", ["r", "r_bytes"])
+@pytest.mark.parametrize("target", [0.2, 0.35, 0.5])
+def test_control_meets_the_ratio_within_a_hundredth(embedded_state, on, target):
+    method = SpindleKV(control="exact", control_on=on, repeat=on == "r_bytes")
+    caches = method.compress(embedded_state, target * embedded_state.n)
+    assert getattr(ratio_of(caches, embedded_state), on) == pytest.approx(target, rel=0.01)
 
 
-@given(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.integers(0, 50))
-def test_reconstruction_keeps_norms_and_stays_within_the_papers_bound(dtype, seed):
-    layer = similar_layer(dtype=dtype, seed=seed)
-    layer.values.mul_(100)  # squares beyond float16
-    cache = Codebook(theta_k=0.9, theta_v=0.8, window=0).store(layer, Selection.everything(layer))
-    slack = 4 * torch.finfo(dtype).eps
-    for theta, true, read in (
-        (0.9, layer.keys, cache.read_keys()),
-        (0.8, layer.values, cache.read_values()),
-    ):
-        true, read = true.float(), torch.stack(read).float()
-        norms = true.norm(dim=-1)
-        assert ((read - true).norm(dim=-1) <= norms * (math.sqrt(2 * (1 - theta)) + slack)).all()
-        assert ((read.norm(dim=-1) - norms).abs() <= 2 * slack * norms).all()
-        assert read.isfinite().all()
+@pytest.fixture(scope="module")
+def embedded_state(embedded):
+    """A real prompt's state, cut to every sixth layer."""
+    text = "".join(islice(generated(seed=5), 30))
+    state = prefill(embedded.model, embedded.encode(text, chat=False)[:400], SpindleKV().needs)
+    return PrefillState(state.layers[::6], state.logits)
 
 
-def test_without_reconstruction_a_vector_reads_as_its_entry():
-    layer = similar_layer()
-    cache = Codebook(0.9, 0.8, reconstruct=False, window=0).store(layer, Selection.everything(layer))
-    entries, references = plain_codebook(layer.values[0], 0.8)
-    assert cache.read_values()[0].equal(layer.values[0][entries[references]])
-    assert all(s.keys.magnitudes is None and s.values.magnitudes is None for s in cache.streams)
+def test_what_cannot_be_met_is_approached_and_told_by_the_ratio(embedded_state):
+    n = embedded_state.n
+    method = SpindleKV(control="exact", repeat=False)
+    most = ratio_of(SpindleKV(repeat=False).compress(embedded_state, n), embedded_state)
+    least = ratio_of(SpindleKV(repeat=False).compress(embedded_state, 33), embedded_state)
+    assert least.r > 0.02 and most.r < 0.99
+    assert ratio_of(method.compress(embedded_state, n), embedded_state) == most
+    assert ratio_of(method.compress(embedded_state, 0.02 * n), embedded_state) == least
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_keys_before_rope_turn_into_the_models_own_keys(family):
-    model = tiny_model(family)
-    state = prefill(model, prompt(50), Needs())
-    for layer in state.layers:
-        positions = torch.arange(50)
-        plain = layer.rope.rotate(layer.keys, -positions)
-        assert not plain.allclose(layer.keys, atol=1e-2)
-        assert layer.rope.rotate(plain, positions).allclose(layer.keys, atol=1e-5)
-    # the projection itself: layer 0's keys come from the embeddings alone
-    if family in ("llama", "mistral"):
-        block = model.model.layers[0]
-        embedded = block.input_layernorm(model.model.embed_tokens(prompt(50)))
-        projected = block.self_attn.k_proj(embedded).view(50, 2, 8).transpose(0, 1)
-        plain = state.layers[0].rope.rotate(state.layers[0].keys, -torch.arange(50))
-        assert plain.allclose(projected, atol=1e-5)
+def test_control_leaves_the_choice_of_tokens_to_the_eviction(embedded_state):
+    """The controlled caches are those of the uncontrolled method at some budget."""
+    caches = SpindleKV(control="exact").compress(embedded_state, 0.1 * embedded_state.n)
+    nominal = [cache.kept.nominal for cache in caches]
+    budgets = (step / 4 for step in range(4 * 33, 4 * embedded_state.n))
+    assert nominal in [LinearPyramid().tokens(b, embedded_state.n, 32, len(nominal)) for b in budgets]
 
 
-def test_prefill_state_is_left_alone():
-    layer = similar_layer(window=8)
-    keys, values = layer.keys.clone(), layer.values.clone()
-    cache = SpindleKV(**SMALL).compress_layer(layer, 0, 2, 30)
-    cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
-    assert layer.keys.equal(keys) and layer.values.equal(values)
+@given(st.floats(0.01, 2), st.floats(0.3, 3), st.floats(0.0, 0.3), st.floats(0.01, 1), st.integers(50, 5000))
+def test_the_search_meets_any_rising_ratio_or_ends_at_an_end(slope, power, offset, target, n):
+    tries = []
+
+    def ratio_at(x):
+        tries.append(x)
+        return offset + slope * (x / n) ** power
+
+    x = meet(ratio_at, target, 33, n, target * n, 0.01)
+    assert 33 <= x <= n and x in tries
+    reached = ratio_at(x)
+    if offset + slope < target * 0.99:
+        assert x == n
+    elif ratio_at(33) > target * 1.01:
+        assert x == 33
+    else:
+        assert reached == pytest.approx(target, rel=0.01 + 1e-9)
+    assert len(tries) < 20
 
 
-def test_a_model_without_rotation_is_refused():
-    with pytest.raises(UserError, match="rotary"):
-        Codebook().store(random_layer(), Selection.everything(random_layer()))
+def test_a_ratio_reaches_the_control_as_asked_and_a_budget_as_given():
+    config = {"spindle": {"_target_": "kvbench.methods.SpindleKV", "control": "exact"}}
+    assert build_settings(config, 0.15, None)[0].tokens(333) == pytest.approx(0.15 * 333)
+    assert build_settings(config, None, 20)[0].tokens(333) == 20
+    config["spindle"]["control"] = None
+    assert build_settings(config, 0.15, None)[0].tokens(333) == 49
+    with pytest.raises(UserError, match="at least 33"):
+        build_settings(config, None, 20)
+    config["spindle"]["evict"] = False
+    assert [s.label for s in build_settings(config, [0.1, 0.2], None)] == ["spindle"]

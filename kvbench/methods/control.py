@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 # The search ends here at the latest: a ratio that moves in steps may have none within the tolerance.
 MOST_TRIES = 24
-# Proportional steps go this much too far, for the next try to lie on the target's other side.
+# Proportional steps go this much too far, twice as much each time, to come to the target's other side soon.
 OVERSHOOT = 1.2
 
 
@@ -28,7 +28,7 @@ def meet(
         above = min((t for t in tries if tries[t] >= 0), default=None)
         if below is None or above is None:
             step = x * target / (miss + target) - x
-            x = min(max(x + OVERSHOOT * step, low), high)
+            x = min(max(x + OVERSHOOT * 2**turn * step, low), high)
         elif turn % 2:
             x = (below + above) / 2
         else:
