@@ -19,7 +19,7 @@ def plain_codebook(x: Tensor, theta: float) -> tuple[Tensor, Tensor]:
     graph |= names[:, None] == names  # equal directions, and so the diagonal, are adjacent whatever rounding says
     entries, references = [], torch.full((n,), -1)
     while graph.any():
-        degree = graph.sum(dim=1)  # equation 10
+        degree = graph.sum(dim=1, dtype=torch.int32)  # equation 10
         pick = (degree == degree.max()).nonzero()[0, 0]  # equation 11; ties go to the lowest index
         neighbours = graph[pick].clone()
         references[neighbours] = len(entries)  # equation 12

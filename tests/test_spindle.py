@@ -2,11 +2,13 @@
 
 import math
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from kvbench.benchmarks.haystack import generated
 from kvbench.decode import generate
@@ -27,7 +29,7 @@ from kvbench.methods.selection import reduce_group, top_indices
 from kvbench.prefill import PrefillState, prefill
 from kvbench.ratio import Kept, ReserveRatio
 from kvbench.rope import Rope
-from kvbench.settings import build_settings
+from kvbench.settings import build, build_settings
 from tests.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
 ROPE = Rope.of(tiny_model())
@@ -231,6 +233,12 @@ def test_the_parts_of_spindle_make_spindle():
     assert ratio_of(ours, state) == ratio_of(theirs, state)
     query = torch.randn(1, 6, 1, 8)
     assert all(a.attend(query, 0.3).equal(b.attend(query, 0.3)) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_the_yaml_is_the_dataclass_with_its_defaults():
+    config = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[1] / "conf/method/spindle.yaml"))
+    assert build({**config, "scoring": {"_target_": "kvbench.methods.ColumnSums"}}, "method").needs.column_sums
+    assert build(config, "method") == SpindleKV()
 
 
 def test_other_scorers_and_allocations_choose_the_tokens():
