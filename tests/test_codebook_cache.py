@@ -165,6 +165,22 @@ def tensors_inside(thing, seen=None):
     )
 
 
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+@pytest.mark.parametrize("rows", [1, 2, 6])
+def test_any_selection_without_merging_reads_as_the_tokens_selected(scope, rows):
+    """Also where some heads dropped some of the last tokens: only those that all keep stay raw."""
+    layer = similar_layer()
+    indices = torch.stack([torch.randperm(60)[:35].sort().values for _ in range(rows)])
+    cache = Codebook(theta_k=1, theta_v=1, scope=scope, window=20).store(layer, Selection(indices, 35))
+    query = torch.randn(1, 6, 1, 8)
+    expected = torch.empty_like(query)
+    for head in range(6):
+        chosen = indices[head * rows // 6]
+        weights = (query[0, head] @ layer.keys[head // 3, chosen].T * layer.scaling).softmax(dim=-1)
+        expected[0, head] = weights @ layer.values[head // 3, chosen]
+    assert cache.attend(query, layer.scaling).allclose(expected, atol=1e-5)
+
+
 def test_the_narrowest_integers_are_used():
     assert [smallest_integer(m) for m in (0, 255, 256, 65535, 65536)] == [
         torch.uint8, torch.uint8, torch.uint16, torch.uint16, torch.int32,

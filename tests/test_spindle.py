@@ -82,6 +82,12 @@ def test_layers_spend_no_more_than_asked_and_less_by_under_a_token_each(n, m, da
     assert all(8 <= count <= n for count in tokens)
 
 
+@pytest.mark.parametrize("n", [47, 100, 999])
+def test_float_noise_costs_no_token(n):
+    for budget in range(9, n):
+        assert LinearPyramid().tokens(budget, n, 8, 1) == [budget]
+
+
 def test_below_the_window_only_the_window_is_left():
     assert LinearPyramid().tokens(5, 100, 8, 3) == [8, 8, 8]
 
