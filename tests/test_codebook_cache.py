@@ -7,53 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.cache.codebook import Book, Coded, smallest_integer
+from kvbench.cache.codebook import smallest_integer
 from kvbench.errors import UserError
 from kvbench.methods import Codebook, SpindleKV
 from kvbench.methods.selection import Selection
 from kvbench.prefill import Needs, prefill
 from kvbench.ratio import Kept
 from kvbench.rope import Rope
+from tests.codebook_layers import ROPE, mixed_selection, similar_layer
 from tests.plain_codebook import plain_codebook
 from tests.tiny import FAMILIES, prompt, random_layer, tiny_model
 
-ROPE = Rope.of(tiny_model())
 SMALL = dict(window=8, theta_k=0.6, theta_v=0.5)
-
-
-def similar_layer(n=60, heads=6, kv_heads=2, dtype=torch.float32, seed=0, **more):
-    """A layer whose vectors lie near a few directions, so that books are smaller than what they hold."""
-    layer = random_layer(heads, kv_heads, n, dtype=dtype, seed=seed, rope=ROPE, **more)
-    generator = torch.Generator().manual_seed(seed)
-    for x, rotate in ((layer.keys, True), (layer.values, False)):
-        centres = torch.randn(6, x.shape[2], generator=generator)
-        plain = centres[torch.randint(6, x.shape[:2], generator=generator)] + 0.2 * x.float()
-        x.copy_(ROPE.rotate(plain, torch.arange(n)) if rotate else plain)
-    return layer
-
-
-def mixed_selection(layer, k, seed=0):
-    """Every query head keeps k tokens of its own and the last 8."""
-    generator = torch.Generator().manual_seed(seed)
-    context = layer.n - 8
-    rows = [torch.randperm(context, generator=generator)[: k - 8].sort().values for _ in range(6)]
-    tail = torch.arange(context, layer.n).expand(6, 8)
-    return Selection(torch.cat([torch.stack(rows), tail], dim=1), k)
-
-
-def attention_over(cache, query, scaling, tokens=None):
-    """Attention of every query head over what the cache says its K and V are, written out."""
-    keys, values, masks = cache.read_keys(), cache.read_values(), cache.masks()
-    per_stream = query.shape[1] // len(keys)
-    out = torch.empty_like(query)
-    for head in range(query.shape[1]):
-        stream = head // per_stream
-        k, v = keys[stream], values[stream]
-        if masks[stream] is not None:
-            k, v = k[masks[stream][head % per_stream]], v[masks[stream][head % per_stream]]
-        assert tokens is None or len(k) == tokens
-        out[0, head] = (query[0, head] @ k.T * scaling).softmax(dim=-1) @ v
-    return out
 
 
 def plain_reconstruction(layer, selection, theta, of, reconstruct, window, scope):
@@ -270,113 +235,3 @@ def test_raw_vectors_count_as_entries_and_pay_no_overhead():
     coded, raw = (Codebook(0.9, 0.8, window=w).store(layer, Selection.everything(layer)).kept for w in (0, 60))
     assert raw == Kept(60, 240, 240, 1.0, 1.0, 0.0)
     assert coded.r2 < 1 and coded.overhead > 0
-
-
-# ------------------------------------------------------------------------------------------ decoding
-
-
-def decoded(cache, layer, count, seed=7):
-    """Feed `count` tokens, alternating copies of prompt vectors (at new positions) and fresh ones."""
-    generator = torch.Generator().manual_seed(seed)
-    source = ROPE.rotate(layer.keys, -torch.arange(layer.n))
-    fed = []
-    for step in range(count):
-        position = torch.tensor([cache.seen])
-        if step % 2:
-            plain, value = torch.randn(2, 2, 1, layer.keys.shape[2], generator=generator)
-        else:
-            plain, value = 1.7 * source[:, step : step + 1], 0.4 * layer.values[:, step : step + 1]
-        key = ROPE.rotate(plain, position)
-        cache.update(key[None], value[None])
-        fed.append((plain, value, key))
-    return fed
-
-
-@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
-def test_decoded_tokens_match_an_entry_or_become_one(scope):
-    layer = similar_layer()
-    storage = Codebook(0.98, 0.95, scope, window=0)
-    cache = storage.store(layer, Selection.everything(layer))
-    sizes = [len(s.keys.book) for s in cache.streams]
-    for plain, value, _ in decoded(cache, layer, 6):
-        assert plain.shape == value.shape
-    grown = [len(s.keys.book) for s in cache.streams]
-    each = 3 if scope != "layer" else 6  # a shared book takes the fresh keys of both KV heads
-    assert [g - s for g, s in zip(grown, sizes, strict=True)] == [each] * len(sizes)
-    assert all(s.keys.references.length == s.values.references.length == 66 for s in cache.streams)
-    assert cache.get_seq_length() == 66
-
-
-@pytest.mark.parametrize("reconstruct", [True, False])
-def test_decoded_vectors_are_read_within_the_bound_at_their_own_positions(reconstruct):
-    layer = similar_layer()
-    cache = Codebook(0.98, 0.95, reconstruct=reconstruct, window=8).store(layer, mixed_selection(layer, 30))
-    fed = decoded(cache, layer, 9)
-    for head in range(2):
-        read = cache.read_keys()[head][-8 - 9 : -8]  # the raw window comes last
-        true = torch.stack([key[head, 0] for _, _, key in fed])
-        cosine = torch.nn.functional.cosine_similarity(read, true, dim=-1)
-        assert (cosine > 0.98 - 1e-5).all()
-        assert cosine[1::2].allclose(torch.ones(4), atol=1e-5)  # fresh ones are entries themselves
-        if reconstruct:
-            assert read.norm(dim=-1).allclose(true.norm(dim=-1), rtol=1e-5)
-
-
-@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
-def test_attention_while_decoding_is_that_over_the_reconstructed_keys_and_values(scope):
-    layer = similar_layer()
-    cache = Codebook(0.9, 0.8, scope, window=8).store(layer, mixed_selection(layer, 30))
-    for _ in range(3):
-        decoded(cache, layer, 3)
-        query = torch.randn(1, 6, 1, 8)
-        expected = attention_over(cache, query, layer.scaling, tokens=30 + cache.seen - 60)
-        assert cache.attend(query, layer.scaling).allclose(expected, atol=1e-5)
-
-
-def test_a_decoded_token_costs_references_and_magnitudes_and_at_most_two_entries():
-    layer = similar_layer()
-    cache = Codebook(0.98, 0.95, window=8).store(layer, Selection.everything(layer))
-    entries = [len(s.keys.book) for s in cache.streams]
-    decoded(cache, layer, 1)  # near a prompt token: no new entry
-    assert [len(s.keys.book) for s in cache.streams] == entries
-    before = cache.nbytes
-    decoded(cache, layer, 40)
-    assert [len(s.keys.book) for s in cache.streams] == [e + 20 for e in entries]
-    # entries grow by blocks of 64: the first fresh one makes room, the rest find it
-    room = 2 * 2 * 64 * 8 * 4
-    assert cache.nbytes - before == room
-
-
-def test_references_widen_when_the_book_outgrows_them():
-    book = Book(torch.eye(2), 0.98)
-    coded = Coded(book, torch.zeros(3, dtype=torch.long), torch.ones(3))
-    angles = torch.linspace(0.02, 3.1, 300)[:, None] * 2
-    vectors = torch.cat([angles.cos(), angles.sin()], dim=1) * 5
-    coded.book.theta = 0.99999
-    coded.append(vectors)
-    assert len(book) > 256 and coded.references.buffer.dtype == torch.uint16
-    assert coded.references.view[:3, 0].tolist() == [0, 0, 0]
-    assert coded.read()[3:].allclose(vectors, atol=5 * math.sqrt(2 * 1.1e-5))
-    assert coded.read()[:3].equal(torch.tensor([[1.0, 0.0]] * 3))
-
-
-def test_the_most_similar_entry_is_taken_while_decoding_and_the_threshold_is_strict():
-    book = Book(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), 0.7)
-    assert book.find(torch.tensor([0.9, 0.4])) == 1
-    assert book.find(torch.tensor([3.0, 0.1])) == 0
-    assert book.find(torch.tensor([0.0, -2.0])) is None
-    assert Book(torch.tensor([[1.0, 0.0]]), 1.0).find(torch.tensor([1.0, 0.0])) is None
-    assert Book(torch.empty(0, 2), 0.1).find(torch.ones(2)) is None
-
-
-def test_decoding_starts_from_an_empty_book():
-    layer = random_layer(n=5, window=4, rope=ROPE)
-    cache = Codebook(window=32).store(layer, Selection.everything(layer))
-    assert all(len(s.keys.book) == 0 for s in cache.streams)
-    assert cache.nbytes == layer.nbytes  # all raw
-    query = torch.randn(1, 6, 1, 8)
-    expected = attention_over(cache, query, 0.3)
-    assert cache.attend(query, 0.3).allclose(expected, atol=1e-6)
-    cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
-    assert cache.attend(query, 0.3).allclose(attention_over(cache, query, 0.3), atol=1e-6)
-    assert [len(s.keys.book) for s in cache.streams] == [1, 1]
