@@ -3,7 +3,9 @@
 r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2 = codebook entries / retained
 vectors and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" runs
 over the heads a method selects for. With query heads unfolded that is g times the model's own GQA cache, so
-r can be small where nothing was saved. r_bytes has no such freedom: stored bytes over FullKV's bytes.
+r can be small where nothing was saved. The formula also charges reference and magnitude once per entry, though
+every retained vector has its own: r_corrected is the mean of r1·(r2 + overhead). r_bytes has no such freedom:
+stored bytes over FullKV's bytes.
 
 Methods without a codebook say their analytic ratio in the same three factors. Quantisation keeps every vector
 (r2 = 1), each smaller: r3 is the bits of a stored vector, scale and minimum included, over those of a raw one.
@@ -24,6 +26,7 @@ class Kept:
     total: int  # vectors there were
     r2: float = 1.0  # codebook entries / retained vectors
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
+    overhead: float | None = None  # what they really add per retained vector, relative to a vector
 
     @classmethod
     def tokens(cls, nominal: int, kept: int, n: int, heads: int, r2: float = 1.0, r3: float = 1.0) -> "Kept":
@@ -34,6 +37,11 @@ class Kept:
     def r1(self) -> float:
         return self.retained / self.total
 
+    @property
+    def corrected(self) -> float:
+        """The layer's ratio with references and magnitudes paid per retained vector."""
+        return self.r1 * self.r2 * self.r3 if self.overhead is None else self.r1 * (self.r2 + self.overhead)
+
 
 @dataclass(frozen=True)
 class ReserveRatio:
@@ -43,6 +51,7 @@ class ReserveRatio:
     r2: float
     r3: float
     r: float
+    r_corrected: float  # r where a method adds nothing per retained vector
     r_bytes: float
 
     @classmethod
@@ -53,5 +62,6 @@ class ReserveRatio:
             r2=fmean(layer.r2 for layer in layers),
             r3=fmean(layer.r3 for layer in layers),
             r=fmean(layer.r1 * layer.r2 * layer.r3 for layer in layers),
+            r_corrected=fmean(layer.corrected for layer in layers),
             r_bytes=stored_bytes / full_bytes,
         )

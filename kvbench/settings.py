@@ -37,13 +37,15 @@ class Setting:
         """What the outcome depends on besides sample and model."""
         return json.dumps([self.parameters, self.ratio, self.budget])
 
-    def asked(self, n: int) -> int:
+    def asked(self, n: int) -> int | float:
         """Tokens per layer and head that the ratio or budget stands for, at a prompt of n tokens."""
         if self.budget is not None:
             return self.budget
+        if self.method.takes_fractions and self.ratio is not None:
+            return self.ratio * n
         return n if self.ratio is None else math.floor(self.ratio * n + 1e-9)  # 1e-9: float noise on integers
 
-    def tokens(self, n: int) -> int:
+    def tokens(self, n: int) -> int | float:
         """`asked`, but never below what the method always keeps."""
         return max(self.asked(n), self.method.minimum_budget)
 

@@ -1,0 +1,139 @@
+"""SpindleKV's codebook: a greedy cover of vectors by some of them, by cosine similarity.
+
+Similarity is exact. A unit vector's components are rounded to multiples of 2^-25, about float32's own
+precision; products of two are then multiples of 2^-50 below 2 in sum, which float64 adds without rounding
+in any order. So a pair has one similarity, whatever tile, thread count or device computes it, and nobody
+can disagree about which side of the threshold it lies on.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+GRID = 2.0**25
+# Rows of one tile of similarities: a constant, so memory is N · TILE floats beside N²/8 bytes of adjacency.
+TILE = 256
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Which vectors stand for all. Entries come in the order in which the greedy rule picks them."""
+
+    entries: Tensor  # [|C|] indices of the vectors picked
+    references: Tensor  # [N] the entry of every vector
+
+
+def directions(x: Tensor) -> Tensor:
+    """x [N, d] of any dtype as unit vectors on the grid, float64 [N, d]; a zero vector stays zero."""
+    x = x.float().double()
+    norms = x.norm(dim=-1, keepdim=True)
+    return (x / norms.clamp_min(torch.finfo(torch.float32).tiny) * GRID).round_().div_(GRID)
+
+
+def adjacent(rows: Tensor, columns: Tensor, theta: float) -> Tensor:
+    """Equation 9 for a tile: bool [t, s], cosine of directions rows [t, d] and columns [s, d] above theta.
+
+    That equal vectors, and so the diagonal, are adjacent in any case is for the caller to say.
+    """
+    return rows @ columns.T > bound(theta)
+
+
+def bound(theta: float) -> float:
+    """theta as a bound for rounded cosines: no true one exceeds 1, so nothing exceeds theta = 1."""
+    return theta if theta < 1 else math.inf
+
+
+def build_codebook(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
+    """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4) on x [N, d], with degrees from G (equation 10).
+
+    Again and again the vector with the most neighbours (cosine > theta, itself included) among those not
+    yet covered becomes an entry, and they all refer to it; ties go to the lowest index. Vectors of equal
+    direction are neighbours by definition, also where they are zero.
+    counts [N]: how many copies of a vector stand in its place, for GQA heads unfolded; the outcome is that of
+    writing them out one after the other. Vectors of equal direction are handled in the same way: they have
+    the same neighbours, so one node of their summed weight takes their part.
+    """
+    units, nodes, weights, first = _distinct(directions(x), counts)
+    adjacency = _pack(units, theta)
+    owner, order = _greedy(adjacency, weights)
+    return Cover(first[torch.from_numpy(order).to(x.device)], torch.from_numpy(owner).to(x.device)[nodes])
+
+
+def _distinct(units: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
+    """Equal rows merged: the M rows in order of first occurrence, node of each row [N], weights and firsts [M]."""
+    n = len(units)
+    index = torch.arange(n, device=units.device)
+    _, inverse = torch.unique(units, dim=0, return_inverse=True)
+    distinct = int(inverse.max()) + 1 if n else 0
+    first = index.new_full((distinct,), n).scatter_reduce_(0, inverse, index, "amin")
+    first, order = first.sort()
+    rank = torch.empty_like(order).scatter_(0, order, index[:distinct])
+    nodes = rank[inverse]
+    counts = torch.ones_like(index) if counts is None else counts.to(index)
+    weights = index.new_zeros(distinct).scatter_add_(0, nodes, counts)
+    return units[first], nodes, weights.cpu().numpy(), first
+
+
+def _pack(units: Tensor, theta: float) -> np.ndarray:
+    """The adjacency of units [M, d], diagonal set, as bits: uint8 [M, ceil(M / 8)]."""
+    m = len(units)
+    bits = np.empty((m, -(-m // 8)), dtype=np.uint8)
+    for start in range(0, m, TILE):
+        tile = adjacent(units[start : start + TILE], units, theta)
+        tile.diagonal(start).fill_(True)
+        bits[start : start + TILE] = np.packbits(tile.cpu().numpy(), axis=1, bitorder="little")
+    return bits
+
+
+def _greedy(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Entry of every node [M], and the nodes picked in order.
+
+    Degrees only fall, so they are kept by subtraction, each row once in all. A node without other neighbours
+    touches nobody, so it is settled at once, out of turn; the order is restored at the end: degrees at the
+    time of picking never rise, and equal ones come by index.
+    """
+    m = len(bits)
+    everyone = np.arange(m)
+    degrees = _shares(bits, everyone, weights)
+    owner = everyone.copy()
+    degree_when_picked = np.zeros(m)
+    alive = np.ones(m, dtype=bool)
+
+    def settle_loners() -> None:
+        loners = alive & (degrees == weights)
+        degree_when_picked[loners] = weights[loners]
+        alive[loners] = False
+        degrees[loners] = 0
+
+    settle_loners()
+    while m and degrees[pick := degrees.argmax()]:
+        members = np.flatnonzero(_unpack(bits[pick], m) & alive)
+        owner[members] = pick
+        degree_when_picked[pick] = degrees[pick]
+        alive[members] = False
+        degrees -= _shares(bits, members, weights)
+        degrees[~alive] = 0
+        settle_loners()
+
+    picked = everyone[owner == everyone]
+    order = picked[np.lexsort((picked, -degree_when_picked[picked]))]
+    rank = np.empty(m, dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[owner], order
+
+
+def _unpack(bits: np.ndarray, m: int) -> np.ndarray:
+    return np.unpackbits(bits, axis=-1, count=m, bitorder="little")
+
+
+def _shares(bits: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """What `rows` give to every node's degree: the sum over them of weight times adjacency, [M]."""
+    m = len(bits)
+    total = np.zeros(m)
+    for start in range(0, len(rows), TILE):
+        part = rows[start : start + TILE]
+        total += weights[part].astype(np.float64) @ _unpack(bits[part], m)
+    return total
