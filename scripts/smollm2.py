@@ -12,6 +12,7 @@ stopped run goes on where it was.
 
 import argparse
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -20,18 +21,18 @@ import pandas as pd
 import torch
 from bench_common import embedded_model
 from hydra import compose, initialize_config_dir
-from kvbench.codebook import build_codebook
 from omegaconf import OmegaConf
 
 from kvbench import main as command
 from kvbench.benchmarks import haystack
 from kvbench.cli import CONF
+from kvbench.codebook import build_codebook
 from kvbench.prefill import Needs, prefill
 from kvbench.results.manifest import environment, now
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "smollm2"
-GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", f"output_dir={ROOT / 'runs' / 'smollm2'}"]
+GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "output_dir=runs/smollm2"]
 
 
 def configured(*names: str) -> dict:
@@ -186,6 +187,7 @@ def main() -> None:
     parser.add_argument("--haystack-dir", help="similarity: folder of .txt files instead of generated text")
     parser.add_argument("--tokens", type=int, default=2048, help="similarity: tokens of the prompt")
     options = parser.parse_args()
+    os.chdir(ROOT)  # results and manifests name no folder of this machine
     for name in EXPERIMENTS if "all" in options.experiments else options.experiments:
         print(f"== {name}", flush=True)
         EXPERIMENTS[name](options)
