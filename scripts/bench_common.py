@@ -10,7 +10,7 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kvbench.benchmarks import NeedleInAHaystack
+from kvbench.benchmarks import NeedleInAHaystack, haystack
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.results.manifest import git_commit, hardware, now
 
@@ -36,6 +36,15 @@ def needle_prompt(model: LoadedModel, length: int) -> torch.Tensor:
     benchmark = NeedleInAHaystack(lengths=[length], depths=[50])
     (sample,) = benchmark.samples(model.tokenizer)
     return model.encode(sample.prompt, sample.chat)
+
+
+def text_tokens(model: LoadedModel, count: int, haystack_dir: str | None = None) -> torch.Tensor:
+    """`count` token ids of plain text: a folder's .txt files, or generated."""
+    source = haystack.from_folder(haystack_dir, 0) if haystack_dir else haystack.generated(0)
+    text = ""
+    while len(ids := model.encode(text, chat=False)) < count:
+        text += "".join(next(source) for _ in range(10))
+    return ids[:count]
 
 
 def tell(result: dict, path: Path | None) -> None:

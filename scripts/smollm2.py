@@ -19,12 +19,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from bench_common import embedded_model
+from bench_common import embedded_model, text_tokens
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench import main as command
-from kvbench.benchmarks import haystack
 from kvbench.cli import CONF
 from kvbench.codebook import build_codebook
 from kvbench.prefill import Needs, prefill
@@ -72,11 +71,7 @@ def plot(name: str, title: str, xlabel: str, ylabel: str, lines: dict[str, tuple
 
 def similarity(options: argparse.Namespace) -> None:
     model = embedded_model()
-    source = haystack.from_folder(options.haystack_dir, 0) if options.haystack_dir else haystack.generated(0)
-    text = ""
-    while len(ids := model.encode(text, chat=False)) < options.tokens:
-        text += next(source)
-    ids = ids[: options.tokens]
+    ids = text_tokens(model, options.tokens, options.haystack_dir)
     with torch.inference_mode():
         state = prefill(model.model, ids, Needs(window=32))
         rows = []

@@ -69,7 +69,15 @@ FLOORED = "* asked for less than the method always keeps (window or sinks); r is
 def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Table:
     header, rows = cells(summary, metrics)
     caption = FLOORED if summary["floored"].any() else None
-    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, min_width=len(title))
+    table = Table(
+        title=title,
+        caption=caption,
+        box=box.SIMPLE_HEAD,
+        min_width=len(title),
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for i, name in enumerate(header):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
