@@ -43,9 +43,9 @@ class Setting:
             return self.budget
         return n if self.ratio is None else math.floor(self.ratio * n + 1e-9)  # 1e-9: float noise on integers
 
-    def tokens(self, n: int) -> int:
-        """`asked`, but never below what the method always keeps."""
-        return max(self.asked(n), self.method.minimum_budget)
+    def tokens(self, n: int, num_layers: int) -> int:
+        """`asked`, but never below what the method can bring such a prompt to."""
+        return max(self.asked(n), self.method.floor(n, num_layers))
 
 
 def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object) -> list[Setting]:
