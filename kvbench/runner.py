@@ -59,7 +59,7 @@ def by_pass(settings: Sequence[Setting], n: int, num_layers: int) -> dict[Prunin
     """The settings grouped by the pass over a prompt of n tokens that they can share."""
     groups: dict[Pruning | None, list[Setting]] = {}
     for setting in settings:
-        pruning = setting.method.pruning(n, num_layers, setting.tokens(n))
+        pruning = setting.method.pruning(n, num_layers, setting.tokens(n, num_layers))
         groups.setdefault(pruning, []).append(setting)
     return groups
 
@@ -80,7 +80,7 @@ def records(
 def measure(run: Run, sample: Sample, setting: Setting, source: SharedPass | StreamedPass, n: int) -> dict:
     """Compress, decode, score: the record of one sample of n tokens under one setting."""
     model = run.loaded.model
-    budget = setting.tokens(n)
+    budget = setting.tokens(n, num_layers(model))
     prompt = source.compress(setting.method, budget)
     prompt_bytes = [cache.nbytes for cache in prompt.caches]
     output = generate(model, prompt.caches, prompt.logits, sample.max_new_tokens, run.loaded.stop_tokens)

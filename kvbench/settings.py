@@ -45,9 +45,9 @@ class Setting:
             return self.ratio * n
         return n if self.ratio is None else math.floor(self.ratio * n + 1e-9)  # 1e-9: float noise on integers
 
-    def tokens(self, n: int) -> int | float:
-        """`asked`, but never below what the method always keeps."""
-        return max(self.asked(n), self.method.minimum_budget)
+    def tokens(self, n: int, num_layers: int) -> int | float:
+        """`asked`, but never below what the method can bring such a prompt to."""
+        return max(self.asked(n), self.method.floor(n, num_layers))
 
 
 def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object) -> list[Setting]:

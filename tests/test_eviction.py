@@ -184,7 +184,10 @@ def test_h2o_scores_do_not_saturate_in_half_precision():
         (lambda: ColumnSums(recent=-1), "recent=-1"),
         (lambda: Eviction(granularity="head"), "unknown granularity 'head'"),
         (lambda: Dense("onion"), "Did you mean 'union'"),
-        (lambda: H2O(decode="update", storage=Dense("union")), "needs dense, unfolded storage"),
+        (
+            lambda: H2O(decode="update", granularity="query_head", storage=Dense("union")),
+            "needs dense, unfolded storage",
+        ),
         (lambda: StreamingLLM(rope="rolling"), "needs decode=evict"),
         (lambda: StreamingLLM(sinks=-1), "sinks=-1"),
     ],

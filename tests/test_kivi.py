@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from hydra.utils import instantiate
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from kvbench.cache.kivi import CHANNELS, TOKENS, QuantisedKeys, QuantisedValues, Quantiser, pack, unpack
 from kvbench.decode import generate
@@ -14,6 +12,7 @@ from kvbench.methods import Dense, Eviction, FullKV, Kivi, Pyramid, StreamingLLM
 from kvbench.methods.selection import Selection
 from kvbench.prefill import Needs, prefill
 from kvbench.ratio import ReserveRatio
+from tests import composed
 from tests.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -275,7 +274,6 @@ def test_a_head_dimension_that_the_group_does_not_divide_is_refused():
 
 @pytest.mark.parametrize("name", ["kivi", "pyramidkv_kivi4", "snapkv_kivi4"])
 def test_the_configurations_build_what_they_are_named_after(name):
-    config = OmegaConf.load(f"conf/method/{name}.yaml")
-    method = instantiate({key: value for key, value in config.items() if key != "about"})
+    method = composed.method(name)
     assert method.storage == Kivi(4, 32, 128)
     assert isinstance(method, FullKV if name == "kivi" else Eviction)

@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from hydra.utils import instantiate
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.sequence import SequenceLayer
@@ -19,6 +17,7 @@ from kvbench.methods.minicache import slerp
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState, Needs, PrefillState, prefill
 from kvbench.ratio import ReserveRatio
+from tests import composed
 from tests.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -172,13 +171,18 @@ def test_the_two_rules_for_how_many():
         (8, None, [4, 5, 6, 7]),
         (7, 0, [0, 1, 2, 3, 4, 5]),
         (8, 5, [6, 7]),
-        (4, 9, []),
     ],
 )
 def test_pairs_are_even_and_odd_layers_from_the_middle_up(layers, start, merged):
     caches = compress(random_state(layers, n=12), start=start)
     assert [i for i, cache in enumerate(caches) if isinstance(cache, SequenceLayer)] == merged
     assert all(isinstance(cache, DenseLayer) for i, cache in enumerate(caches) if i not in merged)
+
+
+@pytest.mark.parametrize(("layers", "start"), [(4, 9), (4, 3), (5, 3), (1, 1)])
+def test_a_start_above_the_last_pair_is_refused(layers, start):
+    with pytest.raises(UserError, match=f"start={start} leaves no two of {layers} layers to merge"):
+        compress(random_state(layers, n=12), start=start)
 
 
 def test_a_32_layer_model_holds_the_directions_of_24():
@@ -375,6 +379,5 @@ def test_wrong_values_are_named(wrong, said):
     ],
 )
 def test_the_configurations_build_what_they_are_named_after(name, storage):
-    config = OmegaConf.load(f"conf/method/{name}.yaml")
-    method = instantiate({key: value for key, value in config.items() if key != "about"})
+    method = composed.method(name)
     assert method == FullKV(storage)

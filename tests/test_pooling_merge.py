@@ -1,5 +1,6 @@
 """Pooling-merge: budgets by layer, merging equal to a plain slow loop, at the prompt's end and while decoding."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -266,3 +267,19 @@ def test_yaml_takes_an_average_or_the_papers_l0():
             config = compose("config", overrides=["method=[pooling_merge]", *extra])
         settings = build_settings(OmegaConf.to_container(config, resolve=True)["method"], 0.5, None)
         assert [setting.label for setting in settings] == labels
+
+
+@given(
+    n=st.integers(1, 3000),
+    layers=st.integers(1, 80),
+    beta=st.floats(1, 50),
+    share=st.floats(0, 1),
+    group=st.integers(2, 8),
+)
+def test_a_budget_is_never_exceeded_from_the_smallest_on(n, layers, beta, share, group):
+    """The pyramid flattens where its top would fall below the least, so that its mean stays."""
+    method = PoolingMerge(beta=beta, group=group)
+    budget = max(int(share * n), method.floor(n, layers))
+    limits = method.limits(budget, n, layers)
+    assert all(a >= b for a, b in pairwise(limits)) and limits[-1] >= method.minimum_budget
+    assert layers * (budget - 1) < sum(limits) <= layers * budget

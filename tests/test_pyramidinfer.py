@@ -3,14 +3,12 @@
 import math
 from dataclasses import fields
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig
 
 from kvbench import attention
@@ -23,6 +21,7 @@ from kvbench.pruned_prefill import pruned_prefill
 from kvbench.pruning import Pruning
 from kvbench.ratio import ReserveRatio
 from kvbench.settings import build_settings
+from tests import composed
 from tests.eager_pyramidinfer import Oracle
 from tests.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
@@ -101,14 +100,19 @@ def test_bisection_meets_the_budget_from_below(n, share, layers):
     assert budget - 0.01 * n - 1 <= fmean(lengths) <= budget
 
 
-def test_an_unreachable_ratio_is_refused_with_the_smallest_that_works():
-    method = PyramidInfer(schedule="cosine", recent_ratio=0.2)
-    with pytest.raises(UserError, match=r"200 of 1000 tokens .* smallest is (\d+) tokens") as error:
-        method.pruning(1000, 32, 200)
-    least = int(str(error.value).split("smallest is ")[1].split()[0])
-    assert fmean(method.pruning(1000, 32, least).lengths(1000)) <= least
-    with pytest.raises(UserError):
-        method.pruning(1000, 32, least - 2)
+@pytest.mark.parametrize(
+    "schedule, recent, min_ctx", [("cosine", 0.2, 64), ("constant", 0.05, 64), ("constant", 0.5, 0)]
+)
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 70, 200, 1000])
+def test_an_unreachable_ratio_gets_the_fewest_tokens_that_any_decay_reaches(n, schedule, recent, min_ctx):
+    method = PyramidInfer(schedule, recent, min_ctx=min_ctx, sinks=0)
+    decays = [step / 1000 for step in range(1, 1001)]
+    fewest = min(sum(PyramidInfer(schedule, recent, d, min_ctx, sinks=0).pruning(n, 32, n).lengths(n)) for d in decays)
+    floor = method.floor(n, 32)
+    assert floor == -(-fewest // 32)
+    assert sum(method.pruning(n, 32, floor).lengths(n)) <= floor * 32
+    assert sum(method.pruning(n, 32, 1).lengths(n)) == fewest  # asked directly, below its floor
+    assert PyramidInfer(schedule, recent, decay=0.5, min_ctx=min_ctx, sinks=0).floor(n, 32) == 1  # no ratio is asked
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -273,7 +277,7 @@ def test_any_pass_gives_nested_sets_of_the_stated_lengths_and_bytes(n, layout, r
 
 @pytest.mark.parametrize("name", ["pyramidinfer", "pyramidinfer_official"])
 def test_the_configuration_builds_it_with_every_option_named(name):
-    config = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[1] / "conf" / "method" / f"{name}.yaml"))
+    config = composed.method_configs(name)[name]
     (setting,) = build_settings({name: config}, ratio=0.5, budget=None)
     assert set(config) - {"about", "_target_"} == {field.name for field in fields(PyramidInfer)}
     assert setting.label == ("pyramidinfer 0.5" if name == "pyramidinfer" else name)

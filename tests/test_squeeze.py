@@ -4,10 +4,8 @@ from itertools import product
 
 import pytest
 import torch
-from hydra.utils import instantiate
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from kvbench.decode import generate
 from kvbench.errors import UserError
@@ -28,6 +26,7 @@ from kvbench.methods import (
 from kvbench.methods.squeeze import cluster
 from kvbench.prefill import Needs, prefill
 from kvbench.ratio import ReserveRatio
+from tests import composed
 from tests.tiny import FAMILIES, LAYOUTS, prompt, random_state, tiny_model
 
 OBSERVE = Needs(hidden_similarity=True)
@@ -253,6 +252,5 @@ def test_wrong_values_and_combinations_without_meaning_are_named(wrong, said):
     ("name", "policy"), [("squeeze", StreamingLLM(storage=Dense())), ("squeeze_snapkv", Eviction())]
 )
 def test_the_configurations_build_what_they_are_named_after(name, policy):
-    config = OmegaConf.load(f"conf/method/{name}.yaml")
-    method = instantiate({key: value for key, value in config.items() if key != "about"})
+    method = composed.method(name)
     assert method == SqueezeAttention(policy=policy)

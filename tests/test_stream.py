@@ -9,7 +9,18 @@ from kvbench.benchmarks.base import Sample
 from kvbench.decode import generate
 from kvbench.errors import UserError
 from kvbench.main import check_memory
-from kvbench.methods import H2O, ColumnSums, Eviction, FullKV, Pyramid, PyramidInfer, StreamingLLM, WindowAttention
+from kvbench.methods import (
+    H2O,
+    ColumnSums,
+    Eviction,
+    FullKV,
+    Pyramid,
+    PyramidInfer,
+    RandomLayers,
+    SimLayerKV,
+    StreamingLLM,
+    WindowAttention,
+)
 from kvbench.models import ModelSpec
 from kvbench.passes import SharedPass, StreamedPass
 from kvbench.results.store import Store
@@ -208,3 +219,29 @@ def test_settings_share_a_prefill_unless_their_prunings_differ(tmp_path, monkeyp
         ],
     )
     assert made == [None, infer.pruning(100, 4, 50), infer.pruning(100, 4, 60)]
+
+
+def test_a_ratio_that_no_pruning_reaches_is_floored_in_the_record_and_stops_nothing(tmp_path):
+    infer = PyramidInfer(schedule="cosine", recent_ratio=0.2, min_ctx=6)
+    floor = infer.floor(100, 4)
+    settings = [Setting("infer", infer, "i", ratio=ratio) for ratio in (0.1, 0.9)]
+    low, high = records(tmp_path, "shared", settings).values()
+    assert low["floored"] and low["r"] == pytest.approx(floor / 100, abs=0.01) and low["r"] > 0.5
+    assert not high["floored"] and high["r"] == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "method, floor",
+    [
+        (SimLayerKV(delta=None, sinks=4, window=16), 20),
+        (SimLayerKV("decode", None, sinks=4, window=16), 19),
+        (RandomLayers(0, 0.5, sinks=4, window=16), 60),
+    ],
+)
+def test_trimming_all_layers_it_may_is_a_floor_too(tmp_path, method, floor):
+    (record,) = records(tmp_path, "shared", [Setting("trimmed", method, "t", ratio=0.1)]).values()
+    assert method.floor(100, 4) == floor
+    assert record["floored"] and record["r"] == pytest.approx(floor / 100)
+    settings = [Setting("trimmed", method, "t", budget=floor)]
+    (exact,) = records(tmp_path / "exact", "shared", settings).values()
+    assert not exact["floored"] and exact["kept_per_layer"] == record["kept_per_layer"]

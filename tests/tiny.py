@@ -18,16 +18,16 @@ FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config
 LAYOUTS = {"mha": (4, 4), "gqa": (6, 2), "mqa": (4, 1)}
 
 
-def tiny_config(family: str = "llama", layout: str = "gqa", num_layers: int = 3):
+def tiny_config(family: str = "llama", layout: str = "gqa", num_layers: int = 3, head_dim: int = 8):
     heads, kv_heads = LAYOUTS[layout]
     return FAMILIES[family](
         vocab_size=97,
-        hidden_size=heads * 8,
+        hidden_size=heads * head_dim,
         intermediate_size=48,
         num_hidden_layers=num_layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        head_dim=8,
+        head_dim=head_dim,
         max_position_embeddings=512,
         bos_token_id=1,
         eos_token_id=None,
@@ -37,14 +37,18 @@ def tiny_config(family: str = "llama", layout: str = "gqa", num_layers: int = 3)
 
 
 def tiny_model(
-    family: str = "llama", layout: str = "gqa", implementation: str = attention.NAME, num_layers: int = 3
+    family: str = "llama",
+    layout: str = "gqa",
+    implementation: str = attention.NAME,
+    num_layers: int = 3,
+    head_dim: int = 8,
 ) -> PreTrainedModel:
     """A random model, the same weights for the same arguments whatever the attention implementation.
 
     Weights are drawn wide, so that attention is far from uniform and greedy tokens differ.
     """
     torch.manual_seed(0)
-    config = tiny_config(family, layout, num_layers)
+    config = tiny_config(family, layout, num_layers, head_dim)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval()
     with torch.no_grad():
         for parameter in model.parameters():

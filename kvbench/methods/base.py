@@ -30,6 +30,15 @@ class Method(ABC):
         """Whether a layer's outcome depends on nothing but this layer, so that `memory=stream` can run it."""
         return type(self).compress is Method.compress
 
+    @property
+    def divisible(self) -> bool:
+        """Whether another method may give each layer a budget of its own: a layer called with b holds about b."""
+        return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
+
+    def floor(self, n: int, num_layers: int) -> int:
+        """The smallest budget that a prompt of n tokens can be brought to; smaller ones are raised to it."""
+        return self.minimum_budget
+
     def pruning(self, n: int, num_layers: int, budget: int) -> Pruning | None:
         """The pass of its own that a prompt of n tokens needs; None is the full pass that settings share.
 

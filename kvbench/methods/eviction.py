@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.errors import UserError
 from kvbench.methods.allocation import Allocation, Uniform
 from kvbench.methods.base import Method, choice
 from kvbench.methods.scoring import Scoring, WindowAttention
 from kvbench.methods.selection import Selection, reduce_group, top_indices, with_window
-from kvbench.methods.storage import Dense, Storage, refuse_joint
+from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
 from kvbench.prefill import LayerState
 
 
@@ -31,12 +32,23 @@ class Eviction(Method):
     def __post_init__(self):
         choice("granularity", self.granularity, ("kv_head", "query_head"))
         choice("group_reduce", self.group_reduce, ("mean", "max", "sum"))
+        if self.granularity == "query_head" and self.group_reduce != "mean":
+            raise UserError(
+                f"group_reduce={self.group_reduce} brings a group's query heads to one set, but with "
+                "granularity=query_head each keeps its own: leave it at mean"
+            )
         refuse_joint(self.storage, type(self).__name__)
+        if self.granularity == "kv_head":
+            refuse_union(self.storage, "granularity=kv_head")
         self.needs = self.scoring.needs
 
     @property
     def minimum_budget(self) -> int:
         return self.scoring.minimum_budget
+
+    @property
+    def divisible(self) -> bool:
+        return super().divisible and isinstance(self.allocation, Uniform)
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.storage.store(layer, self.select(layer, index, num_layers, budget))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from kvbench.cache.base import LayerCache
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage import Dense, Storage, refuse_union
 from kvbench.prefill import LayerState, PrefillState
 
 
@@ -15,6 +15,9 @@ class FullKV(Method):
 
     storage: Storage = field(default_factory=Dense)
     takes_budget = False
+
+    def __post_init__(self):
+        refuse_union(self.storage, type(self).__name__)
 
     @property
     def layerwise(self) -> bool:

@@ -32,8 +32,16 @@ class H2O(Eviction):
     def __post_init__(self):
         super().__post_init__()
         choice("decode", self.decode, ("grow", "update"))
-        if self.decode == "update" and self.storage != Dense():
+        if self.decode == "grow":
+            return
+        if self.storage != Dense():
             raise UserError("decode=update evicts single tokens from its own store: it needs dense, unfolded storage")
+        if not isinstance(self.scoring, ColumnSums) or self.scoring.score != "sum":
+            what = getattr(self.scoring, "score", type(self.scoring).__name__)
+            raise UserError(
+                "decode=update adds each new token's attention to the sums of the prompt: it needs scoring "
+                f"ColumnSums with score=sum, not {what}"
+            )
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
@@ -41,6 +49,7 @@ class H2O(Eviction):
         selection = self.select(layer, index, num_layers, budget)
         scores = self.per_head(self.scoring.votes(layer), layer)
         indices = selection.indices
+        limit = budget if indices is None else selection.nominal  # of this layer; a pyramid's differ
         if indices is None:
             indices = torch.arange(layer.n, device=scores.device).expand(len(scores), layer.n)
         return HeavyHitterLayer(
@@ -49,7 +58,7 @@ class H2O(Eviction):
             scores.gather(1, indices),
             indices,
             layer.n,
-            Kept.tokens(budget, indices.shape[1], layer.n, len(indices)),
-            budget,
+            Kept.tokens(selection.nominal, indices.shape[1], layer.n, len(indices)),
+            limit,
             self.scoring.protected(budget),
         )

@@ -1,5 +1,6 @@
 """Dropping the cache of randomly chosen layers: the controls of SimLayerKV's figure 6."""
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -7,7 +8,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.base import Method, at_least
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
 from kvbench.methods.trimming import layers_to_trim, trimmed
 from kvbench.prefill import LayerState
 
@@ -42,7 +43,18 @@ class RandomLayers(Method):
         at_least("seed", self.seed, 0)
         at_least("sinks", self.sinks, 0)
         at_least("window", self.window, 1)
+        refuse_joint(self.storage, "RandomLayers")
+        refuse_union(self.storage, "RandomLayers")
         self.takes_budget = self.layers is None
+
+    @property
+    def divisible(self) -> bool:
+        return False  # the budget says how many layers are dropped
+
+    def floor(self, n: int, num_layers: int) -> int:
+        short = min(n, self.sinks + self.window)
+        dropped = len(self.drawn_from(num_layers))
+        return math.ceil((dropped * short + (num_layers - dropped) * n) / num_layers)
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         kept = Selection.everything(layer)
@@ -52,9 +64,7 @@ class RandomLayers(Method):
 
     def dropped(self, n: int, num_layers: int, budget: int) -> list[int]:
         """The layers that are trimmed, in the order drawn."""
-        # 1e-9: a third of 3 layers is one layer, whatever floating point makes of it
-        first, last = (int(share * num_layers + 1e-9) for share in (self.start, self.stop))
-        order = list(range(first, last))
+        order = list(self.drawn_from(num_layers))
         random.Random(self.seed).shuffle(order)
         if self.layers is None:
             return order[: layers_to_trim(n, self.sinks + self.window, budget, num_layers)]
@@ -64,3 +74,8 @@ class RandomLayers(Method):
                 f"stop={self.stop} of {num_layers})"
             )
         return order[: self.layers]
+
+    def drawn_from(self, num_layers: int) -> range:
+        """The layers to draw from."""
+        # 1e-9: a third of 3 layers is one layer, whatever floating point makes of it
+        return range(*(int(share * num_layers + 1e-9) for share in (self.start, self.stop)))

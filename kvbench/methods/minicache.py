@@ -17,7 +17,7 @@ from kvbench.errors import UserError
 from kvbench.methods.base import at_least, choice
 from kvbench.methods.kivi import Kivi
 from kvbench.methods.selection import Selection, gather, top_indices
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage import Dense, Storage, refuse_union
 from kvbench.prefill import LayerState
 from kvbench.ratio import Kept
 
@@ -67,6 +67,7 @@ class MiniCache(Storage):
         choice("criterion", self.criterion, ("angle", "abs_cosine"))
         if not isinstance(self.storage, Dense | Kivi):
             raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
+        refuse_union(self.storage, "MiniCache")
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")
@@ -74,6 +75,8 @@ class MiniCache(Storage):
     def store_all(self, layers: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
         start = len(layers) // 2 if self.start is None else self.start
         lower = set(range(start + start % 2, len(layers) - 1, 2))
+        if self.start and not lower:
+            raise UserError(f"start={self.start} leaves no two of {len(layers)} layers to merge")
         caches: list[LayerCache] = []
         for index, layer in enumerate(layers):
             if index in lower:

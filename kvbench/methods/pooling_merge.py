@@ -28,8 +28,9 @@ class PoolingMerge(Method):
     alloc     corrected: L_l = L_0·(1 + l/(m-1)·(1/beta - 1)), which ends at L_0/beta. printed: the paper's
               divisor m, which does not.
     l0        L_0, the paper's parameter; then no ratio or budget is taken. null: the ratio or budget is the
-              mean of L_l over layers and L_0 follows from beta; where that would exceed the prompt, L_0 is
-              the prompt's length and the slope so much flatter that the mean stays.
+              mean of L_l over layers and L_0 follows from beta; where that would exceed the prompt, or the
+              highest layer fall below its least, these are the ends and the slope so much flatter that the
+              mean stays.
 
     L_l is rounded down, to sinks + 1 + group at least. A merge frees group - 1 entries at a time, so up to
     group - 2 fewer than L_l may be held; r counts what is.
@@ -69,6 +70,10 @@ class PoolingMerge(Method):
     def minimum_budget(self) -> int:
         return self.sinks + 1 + self.group
 
+    @property
+    def divisible(self) -> bool:
+        return super().divisible and self.beta == 1
+
     def limits(self, budget: int, n: int, num_layers: int) -> list[int]:
         """L_l of every layer, for a mean of `budget` or, where it is given, for `l0`."""
         divisor = max(1, num_layers - 1) if self.alloc == "corrected" else num_layers
@@ -77,6 +82,10 @@ class PoolingMerge(Method):
         first, slope = self.l0, 1 / self.beta - 1
         if first is None:
             first = budget / (1 + mean_depth * slope)
+            if self.minimum_budget <= budget and first * (1 + depth[-1] * slope) < self.minimum_budget:
+                fall = (budget - self.minimum_budget) / (depth[-1] - mean_depth)
+                first = budget + mean_depth * fall
+                slope = -fall / first
             if budget >= n:
                 first, slope = budget, 0
             elif first > n:

@@ -30,7 +30,8 @@ class PyramidInfer(Method):
     schedule="constant"  rho_l = decay in every layer; reaches the small ratios of SpindleKV's tables, whose
                          settings are not told. (The released "linear" schedule computes this one.)
     decay                null finds, by bisection over the closed form of the lengths, the decay that meets
-                         the asked ratio or budget; with a number no ratio is asked.
+                         the asked ratio or budget, or the fewest tokens that any reaches where that is below
+                         (then the record is `floored`); with a number no ratio is asked.
     decode="compress"    generated tokens are thinned in blocks of `exceed_length` once 1 + int(recent_ratio·n)
                          younger ones exist, to gen_compress_ratio·rho of them, rho falling by a cosine from 1 to
                          `gen_decay_ratio` over the layers. The prompt is left alone, as the README has it; the
@@ -74,6 +75,12 @@ class PyramidInfer(Method):
                 raise UserError(f"{name}={value!r} is outside (0, 1]: it is a share of tokens to keep")
         self.takes_budget = self.decay is None
 
+    def floor(self, n: int, num_layers: int) -> int:
+        """The smallest mean length that any decay reaches at this n: the last tokens and min_ctx see to one."""
+        if self.decay is not None:
+            return self.minimum_budget
+        return math.ceil(self._tokens(self._least(n, num_layers), n, num_layers) / num_layers)
+
     def pruning(self, n: int, num_layers: int, budget: int) -> Pruning:
         if self.decay is not None:
             return self._pruning(self.decay, n, num_layers)
@@ -108,28 +115,21 @@ class PyramidInfer(Method):
         return Pruning(tuple(shares), self._recent(n), self.sinks, self.min_ctx, self.distance_weight)
 
     def _bisect(self, n: int, num_layers: int, budget: int) -> float:
-        """The decay at which the mean length comes up to `budget` from below.
-
-        Lengths rise with decay except where a smaller decay runs into `min_ctx` earlier, so the search starts
-        from the best decay of a grid; UserError where even that keeps more than `budget`.
-        """
-
-        def tokens(decay: float) -> int:
-            return sum(self._pruning(decay, n, num_layers).lengths(n))
-
-        low = min((step / GRID for step in range(1, GRID + 1)), key=tokens)
-        if tokens(low) > budget * num_layers:
-            least = tokens(low) / num_layers
-            raise UserError(
-                f"{budget} of {n} tokens (ratio {budget / n:.3g}) are out of pyramidinfer's reach: with "
-                f"schedule={self.schedule}, recent_ratio={self.recent_ratio}, min_ctx={self.min_ctx} the smallest "
-                f"is {math.ceil(least)} tokens (ratio {least / n:.3g})"
-            )
-        high = 1.0
+        """The decay at which the mean length comes up to `budget` from below; the least length's if none does."""
+        low, high = self._least(n, num_layers), 1.0
         for _ in range(50):
             middle = (low + high) / 2
-            low, high = (middle, high) if tokens(middle) <= budget * num_layers else (low, middle)
+            fits = self._tokens(middle, n, num_layers) <= budget * num_layers
+            low, high = (middle, high) if fits else (low, middle)
         return low
+
+    def _least(self, n: int, num_layers: int) -> float:
+        """The decay of the fewest tokens. Lengths rise with decay, except where a smaller one runs into
+        `min_ctx` earlier, so a grid is searched."""
+        return min((step / GRID for step in range(1, GRID + 1)), key=lambda x: self._tokens(x, n, num_layers))
+
+    def _tokens(self, decay: float, n: int, num_layers: int) -> int:
+        return sum(self._pruning(decay, n, num_layers).lengths(n))
 
 
 def cosine(layer: int, num_layers: int, least: float) -> float:

@@ -13,7 +13,7 @@ from kvbench.methods.base import Method, at_least, choice
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.selection import sinks_and_recent
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
 from kvbench.methods.trimming import layers_to_trim, trimmed
 from kvbench.prefill import LayerState, Needs, PrefillState
 
@@ -75,6 +75,13 @@ class SimLayerKV(Method):
             )
         if not self.include_current and self.variant == "prefill":
             raise UserError("include_current=false is about the first decoded token: it needs variant=decode")
+        refuse_joint(self.storage, "SimLayerKV")
+        if evicts:
+            if self.others.granularity == "kv_head":
+                refuse_union(self.storage, "granularity=kv_head")
+        else:
+            refuse_joint(self.others.storage, "SimLayerKV")
+            refuse_union(self.storage, "SimLayerKV over FullKV")
         self.takes_budget = evicts or self.delta is None
         if self.variant == "prefill":
             self.needs = Needs(window=self.w_last) | self.others.needs
@@ -88,6 +95,13 @@ class SimLayerKV(Method):
     @property
     def layerwise(self) -> bool:
         return self.delta is not None
+
+    @property
+    def divisible(self) -> bool:
+        return False  # lazy layers keep the same whatever the budget
+
+    def floor(self, n: int, num_layers: int) -> int:
+        return self.others.floor(n, num_layers) if self.delta is not None else min(n, self.sinks + self.recent)
 
     @property
     def recent(self) -> int:

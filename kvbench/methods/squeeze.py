@@ -7,7 +7,7 @@ from statistics import fmean
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.methods.allocation import Uniform, largest_remainder
+from kvbench.methods.allocation import largest_remainder
 from kvbench.methods.base import Method, choice
 from kvbench.methods.storage import refuse_joint
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -51,10 +51,13 @@ class SqueezeAttention(Method):
         name = type(self.policy).__name__
         if not self.policy.takes_budget:
             raise UserError(f"policy={name} takes no budget: there is nothing to divide between layers")
-        if isinstance(self.policy, SqueezeAttention) or getattr(self.policy, "allocation", Uniform()) != Uniform():
-            raise UserError(f"policy={name} divides the budget between layers itself: give one with allocation Uniform")
         if hasattr(self.policy, "storage"):
             refuse_joint(self.policy.storage, "SqueezeAttention")
+        if not self.policy.divisible:
+            raise UserError(
+                f"policy={name} divides the budget between layers itself: SqueezeAttention needs one that gives "
+                "every layer the same, for example StreamingLLM, or an Eviction with allocation Uniform"
+            )
         self.needs = Needs(hidden_similarity=True) | self.policy.needs
         self.compress_at = self.policy.compress_at
         self.full_cache_tokens = self.policy.full_cache_tokens

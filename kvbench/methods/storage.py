@@ -62,6 +62,14 @@ class Dense(Storage):
     value_sequence = key_sequence
 
 
+def refuse_union(storage: Storage, method: str) -> None:
+    """For methods whose query heads keep the same tokens: the union of equal sets would silently be Dense."""
+    if getattr(storage, "layout", None) == "union":
+        raise UserError(
+            f"layout=union stores once what query heads kept each for itself: it has no meaning with {method}"
+        )
+
+
 def refuse_joint(storage: Storage, method: str) -> None:
     """For methods whose layers keep tokens of their own: a storage of layers together has no meaning there."""
     if storage.joint:

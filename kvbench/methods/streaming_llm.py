@@ -7,7 +7,7 @@ from kvbench.cache.sliding import SlidingLayer
 from kvbench.errors import UserError
 from kvbench.methods.base import Method, at_least, choice
 from kvbench.methods.selection import Selection, sinks_and_recent
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage import Dense, Storage, refuse_union
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.ratio import Kept
 
@@ -16,6 +16,7 @@ from kvbench.ratio import Kept
 class StreamingLLM(Method):
     """StreamingLLM (Xiao et al. 2024): the first `sinks` tokens and the last budget - sinks, in every layer.
 
+    sinks=null, recent=R  the last R tokens and the first budget - R instead: PyramidKV's needle in a haystack.
     decode="grow"      cut once after prefill, then grow, as the papers' baselines do.
     decode="evict"     the cache stays at the budget; every new token pushes the oldest recent one out.
     rope="original"    keys keep their true positions.
@@ -25,13 +26,22 @@ class StreamingLLM(Method):
     its chat demo.
     """
 
-    sinks: int = 4
+    sinks: int | None = 4
     decode: str = "grow"
     rope: str = "original"
     storage: Storage = field(default_factory=Dense)
+    recent: int | None = None
 
     def __post_init__(self):
-        at_least("sinks", self.sinks, 0)
+        if (self.sinks is None) == (self.recent is None):
+            raise UserError(
+                f"sinks={self.sinks} and recent={self.recent}: give one, the budget's rest is the other's (null)"
+            )
+        if self.sinks is not None:
+            at_least("sinks", self.sinks, 0)
+        if self.recent is not None:
+            at_least("recent", self.recent, 1)
+        refuse_union(self.storage, "StreamingLLM")
         choice("decode", self.decode, ("grow", "evict"))
         choice("rope", self.rope, ("original", "rolling"))
         if self.rope == "rolling" and self.decode == "grow":
@@ -41,7 +51,7 @@ class StreamingLLM(Method):
 
     @property
     def minimum_budget(self) -> int:
-        return self.sinks + 1
+        return (self.recent if self.sinks is None else self.sinks) + 1
 
     @property
     def layerwise(self) -> bool:
@@ -51,8 +61,11 @@ class StreamingLLM(Method):
         """The sinks and the recent tokens, the same set for all heads."""
         if budget >= layer.n:
             return Selection.everything(layer)
-        recent = budget - self.sinks
-        return Selection(sinks_and_recent(layer.n, self.sinks, recent, layer.keys.device), budget)
+        sinks = self._sinks(budget)
+        return Selection(sinks_and_recent(layer.n, sinks, budget - sinks, layer.keys.device), budget)
+
+    def _sinks(self, budget: int) -> int:
+        return budget - self.recent if self.sinks is None else self.sinks
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if self.storage.joint:
@@ -71,6 +84,6 @@ class StreamingLLM(Method):
             layer.n,
             Kept.tokens(budget, selection.count(layer), layer.n, layer.num_key_value_heads),
             budget,
-            self.sinks,
+            self._sinks(budget),
             layer.rope if self.rope == "rolling" else None,
         )
