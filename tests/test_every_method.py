@@ -30,6 +30,7 @@ SMALL = {
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
     "RandomLayers": {"window": 24},
     "SimLayerKV": {"window": 24, "delta": 0.123},
+    "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
     "WindowAttention": {"window": 8},
 }
@@ -51,6 +52,7 @@ NEVER_FULL = {
     "simlayerkv_paper_q4": "lazy by threshold and quantised",
     "simlayerkv_snapkv": "lazy by threshold",
     "snapkv_kivi4": "quantised",
+    "spindle": "coded",
 }
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
@@ -100,9 +102,14 @@ PRUNED = [name for name in NAMES if setting(name).method.pruning(N, LAYERS, N) i
 
 
 @cache
+@cache
+def rope() -> Rope:
+    return Rope.of(tiny_model(head_dim=HEAD_DIM))
+
+
 def state(n: int, dtype: torch.dtype = torch.float32, scale: float = 1.0):
     """Random layers with heads for KIVI, and all that any method reads."""
-    made = random_state(LAYERS, n=n, head_dim=HEAD_DIM, window=32, dtype=dtype)
+    made = random_state(LAYERS, n=n, head_dim=HEAD_DIM, window=32, dtype=dtype, rope=rope())
     if scale != 1:
         for layer in made.layers:
             layer.keys, layer.values = layer.keys * scale, layer.values * scale
