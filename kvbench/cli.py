@@ -85,7 +85,7 @@ def help_text() -> str:
         lines += ["", f"[bold]{group}=[/]" + ("  one or a list" if group == "method" else "")]
         lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
     lines += ["", "[bold]Settings[/]"]
-    lines += [f"  [cyan]{escape(f'{key:<30}')}[/]  {escape(comment)}" for key, comment in settings()]
+    lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
     lines += [
         "",
         "--cfg job prints the whole configuration; --multirun sweeps; --hydra-help tells about Hydra;",
@@ -106,8 +106,14 @@ def settings() -> list[tuple[str, str]]:
         *commented,
         ("model.path=FOLDER", "a local copy of the model"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
+        ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),
+        ("scoring@…, allocation@…", f"or scoring ({_names('scoring')}), allocation ({_names('allocation')})"),
         ("method._target_=module.Class", "a method of your own, run beside the chosen ones"),
     ]
+
+
+def _names(group: str) -> str:
+    return ", ".join(sorted(file.stem for file in (CONF / group).glob("*.yaml")))
 
 
 def options(group: str) -> dict[str, str]:

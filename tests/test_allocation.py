@@ -11,7 +11,7 @@ OFFICIAL, EXACT, KVPRESS = (Pyramid(alloc=alloc) for alloc in ("official", "exac
 
 
 def test_official_pyramid_of_64_tokens_in_32_layers():
-    """methods.md §7.2: 118, 115, …, 25; 2288 tokens where 2048 were asked for."""
+    """Layers keep 118, 115, …, 25; 2288 tokens where 2048 were asked for."""
     tokens = OFFICIAL.tokens(64, 4000, 8, 32)
     assert tokens == [110 - 3 * layer + 8 for layer in range(32)]
     assert (tokens[0], tokens[-1], sum(tokens)) == (118, 25, 2288)
@@ -47,7 +47,7 @@ def test_official_pyramid_is_uniform_for_prompts_under_twice_the_context_budget(
 
 
 def test_exact_pyramid_spends_exactly_the_budget():
-    """methods.md §7.2: shares from 109.2 down to 2.8, integers that sum to 32 · 56 = 1792."""
+    """Shares from 109.2 down to 2.8, integers that sum to 32 · 56 = 1792."""
     tokens = EXACT.tokens(64, 4000, 8, 32)
     assert sum(tokens) - 32 * 8 == 1792
     assert tokens[0] - 8 in (109, 110)

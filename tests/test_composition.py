@@ -50,7 +50,7 @@ BUILT = {
     ("simlayerkv_snapkv", KIVI): SimLayerKV(others=Eviction(storage=Kivi()), storage=Kivi()),
     ("simlayerkv_kivi4",): SimLayerKV(others=FullKV(Kivi()), storage=Kivi()),
     ("simlayerkv_decode_kivi4",): SimLayerKV("decode", others=FullKV(Kivi()), storage=Kivi()),
-    # presets of methods.md's published settings
+    # presets of published settings
     ("pyramidkv_paper",): Eviction(Pyramid(20, "official"), WindowAttention(8, 7, "max"), **PER_HEAD),
     ("pyramidkv_paper_snapkv",): Eviction(scoring=WindowAttention(8, 7, "max"), **PER_HEAD),
     ("pyramidkv_paper_snapkv_niah",): Eviction(scoring=WindowAttention(32, 7, "max"), **PER_HEAD),

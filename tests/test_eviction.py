@@ -137,7 +137,7 @@ def test_a_prompt_of_one_token_repeated_breaks_its_ties_to_the_front():
 @pytest.mark.parametrize("n", [1, 4, 7, 8, 9, 15, 16, 17, 23, 24, 32, 40])
 @pytest.mark.parametrize("budget", [9, 16])
 def test_edge_sizes(n, budget):
-    """methods.md §4 point 15: prompts around the window, the budget and twice the context budget."""
+    """Prompts around the window, the budget and twice the context budget."""
     state = random_state(3, n=n, window=min(8, n))
     methods = [
         Eviction(scoring=WindowAttention(8, 1)),
@@ -162,7 +162,7 @@ def test_edge_sizes(n, budget):
 
 
 def test_h2o_scores_do_not_saturate_in_half_precision():
-    """§1.7: a first token's column sum passes 2048, where float16 counting would stand still."""
+    """A first token's column sum passes 2048, where float16 counting would stand still."""
     n = 5000
     layer = random_layer(heads=1, kv_heads=1, n=n, dtype=torch.float16)
     layer.keys = torch.zeros_like(layer.keys)

@@ -18,7 +18,7 @@ GRID = 1000
 
 @dataclass
 class PyramidInfer(Method):
-    """PyramidInfer (Yang et al. 2024; released code, methods.md §2.6).
+    """PyramidInfer (Yang et al. 2024, and its released code).
 
     The last 1 + int(recent_ratio·n) tokens stay in every layer. After layer l, if interval divides l, the
     context before them is cut to a share rho_l: the tokens with most attention from these recent queries, in

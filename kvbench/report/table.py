@@ -63,7 +63,7 @@ def cells(summary: pd.DataFrame, metrics: Sequence[str]) -> tuple[list[str], lis
     return header, rows
 
 
-FLOORED = "* asked for less than the method always keeps (window or sinks); r is what it got"
+FLOORED = "* less was asked for than the method can go down to; r is what it came to"
 
 
 def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Table:
