@@ -46,8 +46,8 @@ def pruned_prefill(
 ) -> PrefillState:
     """Run `model` over input_ids [n], layer by layer, handing on only the tokens that `pruning` keeps.
 
-    Source: PyramidInfer's released code (Yang et al. 2024), whose readme and code disagree in places (see the method). The layer states hold
-    the tokens that *entered* each layer, all of them in layer 0; survivors keep their original positions.
+    Source: PyramidInfer's released code (Yang et al. 2024). The layer states hold the tokens that *entered*
+    each layer, all of them in layer 0; survivors keep their original positions.
     Raises UserError for a model whose forward pass is more than its layers in turn.
     """
     ids = input_ids[None].to(model.device)

@@ -25,6 +25,7 @@ LAYERS, HEAD_DIM = 4, 32  # KIVI's groups are of 32 channels
 N, STEPS = 120, 12
 # Published windows are longer than a test's prompt: the same methods with windows that bind, and some layers lazy.
 SMALL = {
+    "Codebook": {"window": 8},
     "ColumnSums": {"recent": 8},
     "Kivi": {"residual": 32},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
@@ -51,8 +52,10 @@ NEVER_FULL = {
     "simlayerkv_paper": "lazy by threshold",
     "simlayerkv_paper_q4": "lazy by threshold and quantised",
     "simlayerkv_snapkv": "lazy by threshold",
+    "snapkv_codebook": "coded",
     "snapkv_kivi4": "quantised",
     "spindle": "coded",
+    "spindlekv_paper": "coded",
 }
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
@@ -166,7 +169,9 @@ def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> Re
         assert sum(kept.r1 for kept in layers) * n <= LAYERS * budget + 1e-6
     ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
     # MiniCache counts a direction for unmerged tokens too, as the paper does
-    assert 0 < ratio.r <= (1.5 if "minicache" in one.name else 1 + 1e-9) and ratio.r_bytes > 0
+    # nothing to merge leaves merging its overhead: magnitudes, references
+        most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
+        assert 0 < ratio.r <= most and ratio.r_bytes > 0
     return ratio
 
 
