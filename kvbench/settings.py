@@ -34,8 +34,8 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """What the outcome depends on besides sample and model."""
-        return json.dumps([self.parameters, self.ratio, self.budget])
+        """What the outcome depends on besides sample and model; and the name, which tables go by."""
+        return json.dumps([self.name, self.parameters, self.ratio, self.budget])
 
     def asked(self, n: int) -> int | float:
         """Tokens per layer and head that the ratio or budget stands for, at a prompt of n tokens."""

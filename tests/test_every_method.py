@@ -170,8 +170,8 @@ def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> Re
     ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
     # MiniCache counts a direction for unmerged tokens too, as the paper does
     # nothing to merge leaves merging its overhead: magnitudes, references
-        most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
-        assert 0 < ratio.r <= most and ratio.r_bytes > 0
+    most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
+    assert 0 < ratio.r <= most and ratio.r_bytes > 0
     return ratio
 
 

@@ -63,3 +63,9 @@ def test_a_configuration_that_does_not_build_is_told_in_one_line(config, message
 def test_plain_values_beside_no_target_are_a_mistake():
     with pytest.raises(UserError, match=r"method\.window= needs method\._target_"):
         build_settings({"_target_": None, "window": 3, "s": STREAM}, 0.2, None)
+
+
+def test_two_names_of_one_method_are_two_settings():
+    one, two = build_settings({"a": FULL, "b": FULL}, None, None)
+    assert one.parameters == two.parameters
+    assert one.key != two.key
