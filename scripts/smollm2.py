@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -58,7 +59,7 @@ def run(name: str, methods: dict[str, dict], ratio: object, base: dict) -> pd.Da
 def plot(name: str, title: str, xlabel: str, ylabel: str, lines: dict[str, tuple[list, list]]) -> None:
     """One chart of labelled lines, told apart by marker as well as by colour."""
     figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for (label, (x, y)), marker in zip(lines.items(), "osD^v<>", strict=False):
+    for (label, (x, y)), marker in zip(lines.items(), cycle("osD^v<>pPX*h"), strict=False):
         axis.plot(x, y, marker=marker, markersize=4, linewidth=1.3, label=label)
     axis.set(xlabel=xlabel, ylabel=ylabel, ylim=(-0.02, None))
     axis.set_title(title, fontsize=9)
