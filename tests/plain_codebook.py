@@ -20,9 +20,9 @@ def plain_codebook(x: Tensor, theta: float) -> tuple[Tensor, Tensor]:
     entries, references = [], torch.full((n,), -1)
     while graph.any():
         degree = graph.sum(dim=1, dtype=torch.int32)  # equation 10
-        pick = (degree == degree.max()).nonzero()[0, 0]  # equation 11; ties go to the lowest index
+        pick = int((degree == degree.max()).nonzero()[0, 0])  # equation 11; ties go to the lowest index
         neighbours = graph[pick].clone()
         references[neighbours] = len(entries)  # equation 12
         entries.append(pick)
         graph &= ~neighbours[:, None] & ~neighbours[None, :]  # equation 13
-    return torch.stack(entries) if entries else torch.empty(0, dtype=torch.long), references
+    return torch.tensor(entries, dtype=torch.long), references

@@ -34,7 +34,7 @@ def environment() -> dict:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "hardware": hardware(),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 
