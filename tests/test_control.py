@@ -75,10 +75,10 @@ def test_the_search_meets_any_rising_ratio_or_ends_at_an_end(slope, power, offse
 
 def test_a_ratio_reaches_the_control_as_asked_and_a_budget_as_given():
     config = {"spindle": {"_target_": "kvbench.methods.SpindleKV", "control": "exact"}}
-    assert build_settings(config, 0.15, None)[0].tokens(333) == pytest.approx(0.15 * 333)
-    assert build_settings(config, None, 20)[0].tokens(333) == 20
+    assert build_settings(config, 0.15, None)[0].tokens(333, 30) == pytest.approx(0.15 * 333)
+    assert build_settings(config, None, 20)[0].tokens(333, 30) == 20
     config["spindle"]["control"] = None
-    assert build_settings(config, 0.15, None)[0].tokens(333) == 49
+    assert build_settings(config, 0.15, None)[0].tokens(333, 30) == 49
     with pytest.raises(UserError, match="at least 33"):
         build_settings(config, None, 20)
     config["spindle"]["evict"] = False
