@@ -1,4 +1,4 @@
-"""A method of one's own, as the README shows it: keep what large keys point at."""
+"""A method of one's own, as the README shows it: keep the tokens with small keys."""
 
 from dataclasses import dataclass, field
 
@@ -22,4 +22,3 @@ class KeyNorm(Scoring):
 @dataclass
 class MyMethod(Eviction):
     scoring: Scoring = field(default_factory=KeyNorm)
-    strength: float = 1.0

@@ -195,7 +195,12 @@ def test_the_embedded_model_finds_its_needle_and_methods_differ(tmp_path):
 
 
 def test_a_method_of_ones_own_runs_beside_the_chosen_ones(tiny_folder, tmp_path):
-    mine = ["method=[full,snapkv]", "method._target_=tests.my_method.MyMethod", "+method.strength=0.5", "ratio=0.5"]
+    mine = [
+        "method=[full,snapkv]",
+        "method._target_=tests.my_method.MyMethod",
+        "+method.granularity=query_head",
+        "ratio=0.5",
+    ]
     records = load(run(*arguments(tiny_folder, tmp_path, *mine)))
     assert records["setting"].unique().tolist() == ["full", "snapkv 0.5", "MyMethod 0.5"]
-    assert json.loads(records["parameters"].iloc[-1])["strength"] == 0.5
+    assert json.loads(records["parameters"].iloc[-1])["granularity"] == "query_head"
