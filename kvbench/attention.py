@@ -137,6 +137,7 @@ def weighted_rows(queries: Tensor, keys: Tensor, scaling: float, weights: Tensor
     group, n = heads // keys.shape[0], keys.shape[1]
     total = torch.zeros(n, device=keys.device)
     for head, key in enumerate(keys):
+        key = key.float()  # once, not once a tile
         rows = queries[head * group : (head + 1) * group]
         for start in range(0, w, tile):
             end = min(start + tile, w)

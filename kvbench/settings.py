@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 
 from kvbench.errors import UserError
 from kvbench.methods import Method
+from kvbench.methods.base import is_number
 
 DEFAULT_RATIOS = (0.2, 0.4)
 
@@ -95,7 +96,7 @@ def check_ratios(value: object) -> list[float]:
     """One or many ratios, each in (0, 1]."""
     ratios = _as_list(value)
     for ratio in ratios:
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
+        if not is_number(ratio) or not 0 < ratio <= 1:
             raise UserError(
                 f"ratio {ratio!r} is outside (0, 1]: it is the share of FullKV to keep, "
                 "for example 0.2 (budget= takes tokens)"

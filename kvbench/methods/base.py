@@ -66,6 +66,11 @@ def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise unknown(name, str(value), allowed)
 
 
+def is_number(value: object) -> bool:
+    """Whether value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def at_least(name: str, value: object, least: int) -> None:
     """Refuse anything but an integer of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -9,7 +9,7 @@ from kvbench.cache.codebook import Book, CodebookLayer, Coded, Stream, smallest_
 from kvbench.cache.union import pack_bits
 from kvbench.codebook import build_codebook
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least, choice
+from kvbench.methods.base import at_least, choice, is_number
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage import Storage
 from kvbench.prefill import LayerState
@@ -43,7 +43,7 @@ class Codebook(Storage):
     def __post_init__(self):
         for name in ("theta_k", "theta_v"):
             theta = getattr(self, name)
-            if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta <= 1:
+            if not is_number(theta) or not 0 < theta <= 1:
                 raise UserError(f"{name}={theta!r} is outside (0, 1]: it is the cosine above which vectors merge")
         choice("scope", self.scope, ("kv_group", "layer", "head"))
         at_least("window", self.window, 0)

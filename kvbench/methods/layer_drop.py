@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.methods.base import Method, at_least
+from kvbench.methods.base import Method, at_least, is_number
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
 from kvbench.methods.trimming import layers_to_trim, trimmed
@@ -35,8 +35,7 @@ class RandomLayers(Method):
     storage: Storage = field(default_factory=Dense)
 
     def __post_init__(self):
-        numbers = [isinstance(x, int | float) and not isinstance(x, bool) for x in (self.start, self.stop)]
-        if not all(numbers) or not 0 <= self.start < self.stop <= 1:
+        if not (is_number(self.start) and is_number(self.stop)) or not 0 <= self.start < self.stop <= 1:
             raise UserError(f"start={self.start!r}, stop={self.stop!r}: 0 <= start < stop <= 1, shares of the depth")
         if self.layers is not None:
             at_least("layers", self.layers, 0)

@@ -14,7 +14,7 @@ from kvbench.cache.merged import MergedSequence, SharedDirections
 from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.cache.union import pack_bits
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least, choice
+from kvbench.methods.base import at_least, choice, is_number
 from kvbench.methods.kivi import Kivi
 from kvbench.methods.selection import Selection, gather, top_indices
 from kvbench.methods.storage import Dense, Storage, refuse_union
@@ -59,7 +59,7 @@ class MiniCache(Storage):
     def __post_init__(self):
         for name in ("t", "retention"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            if not is_number(value) or not 0 <= value <= 1:
                 raise UserError(f"{name}={value!r} must be a number from 0 to 1")
         if self.start is not None:
             at_least("start", self.start, 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kvbench.cache.base import LayerCache
 from kvbench.cache.merging import MergingLayer
 from kvbench.errors import UserError
-from kvbench.methods.base import Method, at_least, choice
+from kvbench.methods.base import Method, at_least, choice, is_number
 from kvbench.methods.selection import reduce_group
 from kvbench.prefill import LayerState, Needs
 
@@ -54,7 +54,7 @@ class PoolingMerge(Method):
         at_least("group", self.group, 2)
         at_least("sinks", self.sinks, 0)
         at_least("window", self.window, 1)
-        if not isinstance(self.beta, int | float) or isinstance(self.beta, bool) or self.beta < 1:
+        if not is_number(self.beta) or self.beta < 1:
             raise UserError(f"beta={self.beta!r} must be a number of at least 1")
         if self.recent is not None:
             at_least("recent", self.recent, 0)

@@ -7,7 +7,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.thinning import ThinningLayer
 from kvbench.errors import UserError
-from kvbench.methods.base import Method, at_least, choice
+from kvbench.methods.base import Method, at_least, choice, is_number
 from kvbench.prefill import LayerState
 from kvbench.pruning import Pruning
 from kvbench.ratio import Kept
@@ -65,13 +65,13 @@ class PyramidInfer(Method):
             raise UserError(
                 f"sinks={self.sinks} cannot all stay in a context of min_ctx={self.min_ctx}: at most that many"
             )
-        if not _number(self.recent_ratio) or not 0 <= self.recent_ratio < 1:
+        if not is_number(self.recent_ratio) or not 0 <= self.recent_ratio < 1:
             raise UserError(f"recent_ratio={self.recent_ratio!r} is outside [0, 1): it is a share of the prompt")
-        if not _number(self.distance_weight) or self.distance_weight <= 0:
+        if not is_number(self.distance_weight) or self.distance_weight <= 0:
             raise UserError(f"distance_weight={self.distance_weight!r} must be a number above 0")
         for name in ("decay", "gen_decay_ratio", "gen_compress_ratio"):
             value = getattr(self, name)
-            if not (name == "decay" and value is None) and not (_number(value) and 0 < value <= 1):
+            if not (name == "decay" and value is None) and not (is_number(value) and 0 < value <= 1):
                 raise UserError(f"{name}={value!r} is outside (0, 1]: it is a share of tokens to keep")
         self.takes_budget = self.decay is None
 
@@ -135,7 +135,3 @@ class PyramidInfer(Method):
 def cosine(layer: int, num_layers: int, least: float) -> float:
     """Half a cosine over the layers: 1 in layer 0, towards `least` at the top."""
     return (1 - least) * (math.cos(math.pi * layer / num_layers) + 1) / 2 + least
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,7 +9,7 @@ from kvbench.attention import attention_mass
 from kvbench.cache.base import LayerCache
 from kvbench.cache.first_decode import FirstDecodeLayer, Verdict
 from kvbench.errors import UserError
-from kvbench.methods.base import Method, at_least, choice
+from kvbench.methods.base import Method, at_least, choice, is_number
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.selection import sinks_and_recent
@@ -58,7 +58,7 @@ class SimLayerKV(Method):
         at_least("sinks", self.sinks, 0)
         at_least("window", self.window, 1)
         at_least("w_last", self.w_last, 1)
-        if self.delta is not None and (not _is_number(self.delta) or not 0 <= self.delta <= 1):
+        if self.delta is not None and (not is_number(self.delta) or not 0 <= self.delta <= 1):
             raise UserError(f"delta={self.delta!r} must be a number from 0 to 1, or null to trim until a ratio is met")
         if not isinstance(self.others, FullKV | Eviction):
             raise UserError(f"others={type(self.others).__name__} must be FullKV or an Eviction")
@@ -154,7 +154,3 @@ class SimLayerKV(Method):
 
     def _trim(self, layer: LayerState) -> LayerCache:
         return self.storage.store(layer, trimmed(layer, self.sinks, self.recent))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,7 +9,7 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.allocation import Allocation
-from kvbench.methods.base import Method, at_least, choice
+from kvbench.methods.base import Method, at_least, choice, is_number
 from kvbench.methods.codebook import Codebook
 from kvbench.methods.control import meet
 from kvbench.methods.eviction import Eviction
@@ -35,7 +35,7 @@ class LinearPyramid:
     beta: float = 0.05
 
     def __post_init__(self):
-        if isinstance(self.beta, bool) or not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:
+        if not is_number(self.beta) or not 0 <= self.beta < 1:
             raise UserError(f"beta={self.beta!r} is outside [0, 1): it is the least share of tokens in a layer")
 
     def ratios(self, r_c: float, num_layers: int) -> list[float]:

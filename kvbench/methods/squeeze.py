@@ -8,7 +8,7 @@ from statistics import fmean
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.allocation import largest_remainder
-from kvbench.methods.base import Method, choice
+from kvbench.methods.base import Method, choice, is_number
 from kvbench.methods.storage import refuse_joint
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.prefill import LayerState, Needs, PrefillState
@@ -45,7 +45,7 @@ class SqueezeAttention(Method):
             value = getattr(self, name)
             if name == "p3" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            if not is_number(value) or not 0 < value <= 1:
                 raise UserError(f"{name}={value!r} must be a number in (0, 1]")
         choice("surplus", self.surplus, ("return", "waste"))
         name = type(self.policy).__name__
