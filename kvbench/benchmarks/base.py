@@ -19,8 +19,15 @@ class Sample:
     prompt: str
     answers: tuple[str, ...]
     max_new_tokens: int
+    question: str = ""  # the end of `prompt` that asks; question=hidden compresses only what stands before it
+    prefix: str = ""  # how the answer is begun for the model, after the chat template's assistant header
     chat: bool = True  # inside the model's chat template, where it has one
+    stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     meta: dict = field(default_factory=dict)  # columns of the record: task, length, depth, …
+
+    def __post_init__(self):
+        if not self.prompt.endswith(self.question):
+            raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
 
 
 class Benchmark(ABC):
