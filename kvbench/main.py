@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from kvbench.errors import UserError
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
+from kvbench.prompts import QUESTION
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
@@ -44,6 +46,7 @@ def run(cfg: dict) -> Path:
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
     check_memory(cfg["memory"], settings)
+    choice("question", cfg["question"], QUESTION)
 
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -52,10 +55,11 @@ def run(cfg: dict) -> Path:
         samples = benchmark.samples(loaded.tokenizer)
     identity = provenance(cfg, loaded, samples)
     folder = Path(cfg["output_dir"]) / f"{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
-    samples = samples[: cfg["limit"]]
+    samples = first(samples, cfg["limit"])
 
     with Store(folder) as store:
-        run = Run(f"{now()}-{uuid.uuid4().hex[:6]}", digest(identity), loaded, benchmark, settings, cfg["memory"])
+        run_id = f"{now()}-{uuid.uuid4().hex[:6]}"
+        run = Run(run_id, digest(identity), loaded, benchmark, settings, cfg["memory"], cfg["question"])
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {folder / TORN}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
@@ -93,6 +97,17 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, li
         )
 
 
+def first(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
+    """The first `limit` samples of every task, in their order; all for None."""
+    seen: Counter = Counter()
+    chosen = []
+    for sample in samples:
+        seen[task := sample.meta.get("task")] += 1
+        if limit is None or seen[task] <= limit:
+            chosen.append(sample)
+    return chosen
+
+
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:
     """`stream` frees what other settings would need, so it runs one; and only layers that need no other layer."""
     choice("memory", memory, MEMORY)
@@ -117,6 +132,7 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "device": loaded.model.device.type,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
         "data_sha256": data_hash(samples),
+        "question": cfg["question"],
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
     }
@@ -155,7 +171,7 @@ def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
     records = records.iloc[records["key"].map(order).argsort(kind="stable")]
     caption = (
         f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
-        f"question visible when compressing · {len(samples)} samples"
+        f"question {run.question} when compressing · {len(samples)} samples"
     )
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)

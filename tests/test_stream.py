@@ -95,9 +95,9 @@ def test_tokens_made_while_decoding_count_towards_the_peak():
     model, n, budget = tiny_model(), 40, 20
     _, streamed = passes(model, prompt(n), SNAPKV, budget)
     outcome = streamed.compress(SNAPKV, budget)
-    before = outcome.count()
+    before = outcome.count(outcome.caches)
     generate(model, outcome.caches, outcome.logits, 130, frozenset())
-    assert before == outcome.peak_bytes < outcome.count() == sum(cache.nbytes for cache in outcome.caches)
+    assert before == outcome.peak_bytes < outcome.count(outcome.caches) == sum(cache.nbytes for cache in outcome.caches)
 
 
 class Watching(Eviction):
@@ -161,8 +161,11 @@ class Letters:
     spec: ModelSpec
     stop_tokens: frozenset = frozenset()
 
-    def encode(self, text, chat):
-        return prompt(len(text))
+    def render(self, text, chat, prefix):
+        return text
+
+    def tokenise(self, text, chat):
+        return {"input_ids": prompt(len(text)).tolist()}
 
     def decode(self, tokens):
         return " ".join(map(str, tokens))
