@@ -30,7 +30,7 @@ from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
 from kvbench.results.store import Store
-from kvbench.runner import Run, evaluate
+from kvbench.runner import BATCH, Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
 
 out = Console()
@@ -50,6 +50,7 @@ def run(cfg: dict) -> Path:
     check(settings, benchmark, spec, cfg["limit"])
     check_memory(cfg["memory"], settings)
     choice("question", cfg["question"], QUESTION)
+    choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     check_shard(cfg["shard"], cfg["shards"])
 
     transformers.logging.set_verbosity_error()
@@ -64,7 +65,16 @@ def run(cfg: dict) -> Path:
 
     with Store(folder, shard_name(cfg)) as store:
         run_id = f"{now()}-{uuid.uuid4().hex[:6]}"
-        run = Run(run_id, digest(identity), loaded, benchmark, settings, cfg["memory"], cfg["question"])
+        run = Run(
+            run_id,
+            digest(identity),
+            loaded,
+            benchmark,
+            settings,
+            cfg["memory"],
+            cfg["question"],
+            cfg["decode"]["batch"],
+        )
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
