@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import GenericAlias, NoneType
 
@@ -22,12 +22,14 @@ def read_rows(
     *,
     filled: Collection[str] = (),
     unique: str | None = None,
+    check: Callable[[dict], None] | None = None,
 ) -> list[dict]:
     """The rows of a UTF-8 file with one JSON object a line; blank lines are passed over.
 
     Every row has `fields` with values of these types, other fields may stand beside them. Texts and lists in
-    `filled` are not empty, and values of `unique` other than null occur once. Raises UserError that names the
-    file and, counting lines from 1, the row; it never repeats the row.
+    `filled` are not empty, values of `unique` (one of the fields) other than null occur once, and `check` raises
+    ValueError for a row that will not do. Raises UserError that names the file and, counting lines from 1, the
+    row; it never repeats the row.
     """
     path = Path(path)
     rows, seen = [], {}
@@ -35,6 +37,8 @@ def read_rows(
         try:
             row = _parse(line)
             _check(row, fields, filled)
+            if check is not None:
+                check(row)
         except ValueError as error:
             raise UserError(f"{path}, row {number}: {error}") from None
         if unique is not None and row[unique] is not None:
