@@ -1,6 +1,7 @@
 """`python -m kvbench`: Hydra composes the configuration; a user's mistake is one line and exit code 2."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,8 +127,13 @@ def _names(group: str) -> str:
 
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
-    files = sorted((CONF / group).glob("*.yaml"))
+    files = sorted((CONF / group).glob("*.yaml"), key=_natural)
     read = {file.stem: OmegaConf.load(file) for file in files}
     return {
         name: file.get("about") or OmegaConf.select(file, f"{group}.about", default="") for name, file in read.items()
     }
+
+
+def _natural(file: Path) -> list[str | int]:
+    """table2 before table10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file.stem)]
