@@ -9,17 +9,22 @@ from matplotlib.axes import Axes
 
 # Cells are labelled while the numbers still fit.
 _MOST_LABELLED = 12
+# Inches: a letter of a panel's title, and panels side by side, beyond which a page shows too little of each.
+_LETTER = 0.08
+_WIDEST = 13
 
 
 def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) -> list[Path]:
     """Mean of `metric` per cell of the grid, from red (0) to green (1) as the papers have it; PNG and PDF."""
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
     settings = list(frame.groupby("setting", sort=False))
-    columns = min(len(settings), 5)
-    rows = math.ceil(len(settings) / columns)
     lengths, depths = frame["length"].nunique(), frame["depth"].nunique()
-    width, height = max(2.3, 0.62 * lengths + 0.6), max(2.4, 0.34 * depths + 1.1)
-    width, height = min(width, 6), min(height, 4)
+    labelled = max(lengths, depths) <= _MOST_LABELLED
+    width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
+    width = max(width, _LETTER * max(len(setting) for setting, _ in settings))
+    width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
+    columns = min(len(settings), 5, int(_WIDEST / width))
+    rows = math.ceil(len(settings) / columns)
     figure, axes = plt.subplots(
         rows,
         columns,
