@@ -1,6 +1,7 @@
 """Needle heatmaps: depth × length, every setting of a run side by side in one figure."""
 
 import math
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 _MOST_LABELLED = 12
 # Inches: a letter of a panel's title, and panels side by side, beyond which a page shows too little of each.
 _LETTER = 0.08
+_LETTERS = 13  # of the caption in an inch
 _WIDEST = 13
 
 
@@ -43,7 +45,7 @@ def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) 
     figure.supxlabel("context length (tokens)", fontsize=10)
     figure.supylabel("needle depth (%)", fontsize=10)
     figure.colorbar(image, ax=axes, label=f"score ({metric})", shrink=0.8, aspect=30)
-    figure.suptitle(caption, fontsize=9)
+    figure.suptitle(textwrap.fill(caption, int(_LETTERS * figure.get_figwidth())), fontsize=9)
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
     for file in written:
         figure.savefig(file, dpi=150, metadata={"CreationDate": None} if file.suffix == ".pdf" else None)
