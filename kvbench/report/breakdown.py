@@ -69,7 +69,8 @@ def rich_breakdown(frame: pd.DataFrame) -> Group:
     header, rows = _cells(frame)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        width = max(len(row[i]) for row in rows)  # on a narrow terminal only headers are folded
+        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
     kinds = list(frame["kind"])
     for row, kind, following in zip(rows, kinds, [*kinds[1:], None], strict=True):
         table.add_row(*row, end_section=kind != following)
