@@ -46,18 +46,23 @@ AttentionMaskInterface.register(NAME, _no_mask)
 
 
 def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-    """softmax(QKᵀ·scaling)V; causal when there is more than one query (then keys and queries align).
+    """softmax(QKᵀ·scaling)V; causal when there is more than one query: the last query sees the last key.
 
     query [1, num_attention_heads, q, head_dim]; keys, values [1, heads, len, head_dim] with heads either
     num_key_value_heads or num_attention_heads. The call is the one transformers' own SDPA makes, so a full
     cache gives `model.generate`'s bits.
     """
+    q, length = query.shape[2], keys.shape[2]
+    mask = None
+    if 1 < q < length:  # a block after what the cache holds
+        mask = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
     return F.scaled_dot_product_attention(
         query,
         keys,
         values,
+        attn_mask=mask,
         scale=scaling,
-        is_causal=query.shape[2] > 1,
+        is_causal=q > 1 and mask is None,
         enable_gqa=keys.shape[1] != query.shape[1],
     )
 

@@ -104,6 +104,7 @@ def settings() -> list[tuple[str, str]]:
             commented.append((f"{key}={value.strip()}", comment.strip()))
     return [
         *commented,
+        ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,12 +23,13 @@ from kvbench.errors import UserError
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
+from kvbench.prompts import QUESTION, together
 from kvbench.report.breakdown import rich_breakdown, write_breakdown
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
-from kvbench.results.store import TORN, Store
-from kvbench.runner import Run, evaluate
+from kvbench.results.store import Store
+from kvbench.runner import BATCH, Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
 
 out = Console()
@@ -45,6 +47,9 @@ def run(cfg: dict) -> Path:
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
     check_memory(cfg["memory"], settings)
+    choice("question", cfg["question"], QUESTION)
+    choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
+    check_shard(cfg["shard"], cfg["shards"])
 
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -53,19 +58,30 @@ def run(cfg: dict) -> Path:
         samples = benchmark.samples(loaded.tokenizer)
     identity = provenance(cfg, loaded, samples)
     folder = Path(cfg["output_dir"]) / f"{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
-    samples = samples[: cfg["limit"]]
+    samples = first(samples, cfg["limit"])
+    mine = part(samples, cfg)
 
-    with Store(folder) as store:
-        run = Run(f"{now()}-{uuid.uuid4().hex[:6]}", digest(identity), loaded, benchmark, settings, cfg["memory"])
+    with Store(folder, shard_name(cfg)) as store:
+        run_id = f"{now()}-{uuid.uuid4().hex[:6]}"
+        run = Run(
+            run_id,
+            digest(identity),
+            loaded,
+            benchmark,
+            settings,
+            cfg["memory"],
+            cfg["question"],
+            cfg["decode"]["batch"],
+        )
         if store.set_aside:
-            err.print(f"{store.set_aside} torn record(s) set aside in {folder / TORN}; they are made again")
+            err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
         manifest |= {"settings": [setting.label for setting in settings], **environment()}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
         write_manifest(path, manifest)
         made = 0
         try:
-            made = work(run, samples, store)
+            made = work(run, mine, store)
             manifest["status"] = "finished"
         except BaseException as error:
             manifest["status"] = f"stopped by {type(error).__name__}"
@@ -77,7 +93,11 @@ def run(cfg: dict) -> Path:
                 "records": made,
             }
             write_manifest(path, manifest)
-        report(run, samples, folder)
+        wanted = {run.key(sample, setting) for sample in samples for setting in run.settings}
+        if left := len(wanted - set(load_records(folder).get("key", []))):
+            err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
+        else:
+            report(run, samples, folder)
     return folder
 
 
@@ -92,6 +112,34 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, li
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
             f"{spec.name} reads at most {spec.max_length}"
         )
+
+
+def first(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
+    """The first `limit` samples of every task, in their order; all for None."""
+    seen: Counter = Counter()
+    chosen = []
+    for sample in samples:
+        seen[task := sample.meta.get("task")] += 1
+        if limit is None or seen[task] <= limit:
+            chosen.append(sample)
+    return chosen
+
+
+def check_shard(shard: object, shards: object) -> None:
+    at_least("shards", shards, 1)
+    if isinstance(shard, bool) or not isinstance(shard, int) or not 0 <= shard < shards:
+        raise UserError(f"shard={shard} is none of the {shards}: 0 to {shards - 1}")
+
+
+def shard_name(cfg: dict) -> str:
+    """Empty for a run in one piece."""
+    return "" if cfg["shards"] == 1 else f"{cfg['shard']}-of-{cfg['shards']}"
+
+
+def part(samples: Sequence[Sample], cfg: dict) -> list[Sample]:
+    """This shard's samples: those that may share a context stay together, and so do all settings of one."""
+    groups = together(samples, cfg["question"])[cfg["shard"] :: cfg["shards"]]
+    return [sample for group in groups for sample in group]
 
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:
@@ -118,6 +166,7 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "device": loaded.model.device.type,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
         "data_sha256": data_hash(samples),
+        "question": cfg["question"],
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
     }
@@ -156,7 +205,7 @@ def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
     records = records.iloc[records["key"].map(order).argsort(kind="stable")]
     caption = (
         f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
-        f"question visible when compressing · {len(samples)} samples"
+        f"question {run.question} when compressing · {len(samples)} samples"
     )
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)

@@ -2,11 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BatchEncoding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from kvbench import attention
 from kvbench.embedded import embedded_folder
@@ -67,16 +74,28 @@ class LoadedModel:
         ids = [] if eos is None else [eos] if isinstance(eos, int) else eos
         self.stop_tokens = frozenset(ids)
 
-    def encode(self, prompt: str, chat: bool) -> Tensor:
-        """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
-        if chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template:
+    def render(self, prompt: str, chat: bool, prefix: str = "") -> str:
+        """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`."""
+        if self._templated(chat):
             turn = [{"role": "user", "content": prompt}]
             prompt = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-            # the template writes the special tokens itself
-            ids = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        else:
-            ids = self.tokenizer(prompt)["input_ids"]
-        return torch.tensor(ids)
+        return prompt + prefix
+
+    def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
+        """Token ids of a rendered text; a chat template has written the special tokens itself."""
+        return self.tokenizer(text, add_special_tokens=not self._templated(chat), **options)
+
+    def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
+        """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
+        return torch.tensor(self.tokenise(self.render(prompt, chat, prefix), chat)["input_ids"])
+
+    def _templated(self, chat: bool) -> bool:
+        return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
+
+    @cached_property
+    def newline(self) -> int:
+        """The token of a line end: the last one that LongBench's code gets from encoding it."""
+        return self.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
 
     def decode(self, tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens, skip_special_tokens=True)

@@ -1,7 +1,8 @@
 """From a prompt to a setting's layer caches, by one pass for many settings or one pass that keeps little alive."""
 
+import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,9 +35,16 @@ class Compressed:
     peak_bytes: int  # counted, at the largest moment so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
-    def count(self) -> int:
-        """The largest moment when what the caches hold now is counted too: call it after decoding."""
-        return max(self.peak_bytes, storage_bytes(self.live + stored(self.caches)))
+    def count(self, caches: Sequence[LayerCache]) -> int:
+        """The largest moment when what `caches` hold now is counted too: call it after decoding with them."""
+        return max(self.peak_bytes, storage_bytes(self.live + stored(caches)))
+
+    @torch.inference_mode()
+    def copies(self, count: int) -> Iterator[list[LayerCache]]:
+        """The caches for `count` decodings that each start from the compressed prompt; the last gets them."""
+        for _ in range(count - 1):
+            yield copy.deepcopy(self.caches)
+        yield self.caches
 
 
 class SharedPass:

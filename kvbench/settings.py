@@ -52,30 +52,46 @@ class Setting:
 
 
 def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object) -> list[Setting]:
-    """Every method at every ratio or budget; FullKV once. UserError names a bad value."""
+    """Every method at every ratio or budget, its own where its configuration names some; FullKV once.
+
+    UserError names a bad value.
+    """
+    asked = ratios_or_budgets(ratio, budget)
+    return [setting for name, config in named(methods).items() for setting in settings_of(name, {**config}, asked)]
+
+
+def settings_of(name: str, config: dict, asked: tuple[list[float], list[int]]) -> list[Setting]:
+    """One method at its own ratios or budgets, or at those asked of all."""
+    config.pop("about", None)
+    own = (config.pop("ratio", None), config.pop("budget", None))
+    method = build(config, f"method {name!r}")
+    if not isinstance(method, Method):
+        raise UserError(f"method {name!r}: {config['_target_']} is not a subclass of kvbench.methods.Method")
+    parameters = json.dumps(config, sort_keys=True)
+    if not method.takes_budget:
+        if own != (None, None):
+            raise UserError(f"method {name!r} takes neither ratio nor budget")
+        return [Setting(name, method, parameters)]
+    ratios, budgets = asked if own == (None, None) else ratios_or_budgets(*own)
+    for value in budgets:
+        if value < method.minimum_budget:
+            raise UserError(
+                f"budget {value} is too small for {name!r}: it always keeps {method.minimum_budget - 1} "
+                f"tokens (window or sinks), so at least {method.minimum_budget} are needed"
+            )
+    return [
+        *(Setting(name, method, parameters, ratio=r) for r in ratios),
+        *(Setting(name, method, parameters, budget=b) for b in budgets),
+    ]
+
+
+def ratios_or_budgets(ratio: object, budget: object) -> tuple[list[float], list[int]]:
+    """Lists of which one is empty; the default ratios where neither is given."""
     if ratio is not None and budget is not None:
         raise UserError(f"ratio={ratio} and budget={budget} exclude each other: give one")
-    ratios = [] if budget is not None else check_ratios(DEFAULT_RATIOS if ratio is None else ratio)
-    budgets = [] if budget is None else check_budgets(budget)
-    settings = []
-    for name, config in named(methods).items():
-        config = {key: value for key, value in config.items() if key != "about"}
-        method = build(config, f"method {name!r}")
-        if not isinstance(method, Method):
-            raise UserError(f"method {name!r}: {config['_target_']} is not a subclass of kvbench.methods.Method")
-        parameters = json.dumps(config, sort_keys=True)
-        if not method.takes_budget:
-            settings.append(Setting(name, method, parameters))
-            continue
-        for value in budgets:
-            if value < method.minimum_budget:
-                raise UserError(
-                    f"budget {value} is too small for {name!r}: it always keeps {method.minimum_budget - 1} "
-                    f"tokens (window or sinks), so at least {method.minimum_budget} are needed"
-                )
-        settings += [Setting(name, method, parameters, ratio=r) for r in ratios]
-        settings += [Setting(name, method, parameters, budget=b) for b in budgets]
-    return settings
+    if budget is not None:
+        return [], check_budgets(budget)
+    return check_ratios(DEFAULT_RATIOS if ratio is None else ratio), []
 
 
 def named(methods: Mapping) -> dict[str, Mapping]:

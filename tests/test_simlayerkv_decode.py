@@ -6,11 +6,13 @@ import pytest
 import torch
 from transformers import Cache
 
+from kvbench.benchmarks import Sample
 from kvbench.cache.first_decode import FirstDecodeLayer, Verdict
 from kvbench.methods import Dense, FullKV, SimLayerKV
 from kvbench.passes import SharedPass
 from kvbench.prefill import Needs, prefill
-from kvbench.runner import measure
+from kvbench.prompts import Prompt
+from kvbench.record import Row, Run, measure
 from kvbench.settings import build_settings
 from tests.tiny import LAYOUTS, prompt, random_state, tiny_model
 
@@ -120,7 +122,7 @@ def fake_run(model):
         model=model, stop_tokens=frozenset(), decode=str, spec=SimpleNamespace(name="tiny", max_length=512)
     )
     benchmark = SimpleNamespace(name="none", score=lambda sample, prediction: {})
-    return SimpleNamespace(id="run", loaded=loaded, benchmark=benchmark, memory="shared", key=lambda *_: "key")
+    return Run("run", "identity", loaded, benchmark, [])
 
 
 @pytest.mark.parametrize("steps, kept", [(1, 40), (2, 7), (90, 7)])
@@ -128,9 +130,10 @@ def test_records_tell_what_the_decode_variant_stored_of_the_prompt(steps, kept):
     model = tiny_model()
     config = {"_target_": "kvbench.methods.SimLayerKV", "variant": "decode", "delta": 0, "sinks": 2, "window": 6}
     setting = build_settings({"lazy": config}, None, None)[0]
-    sample = SimpleNamespace(id="s", max_new_tokens=steps, meta={}, answers=[])
-    source = SharedPass(model, prompt(40), None, setting.method.needs)
-    record = measure(fake_run(model), sample, setting, source, 40)
+    sample = Sample("s", "", (), steps)
+    compressed = SharedPass(model, prompt(40), None, setting.method.needs).compress(setting.method, 0)
+    asked = Prompt(sample, prompt(40), prompt(0))
+    (record,) = measure(fake_run(model), asked, [Row(setting, compressed, compressed.caches)])
     assert record["r"] == pytest.approx(kept / 40) and record["r_bytes"] == kept / 40
     assert record["stored_bytes"] == record["full_bytes"] * kept / 40
     assert record["kept_per_layer"] == [kept] * 3

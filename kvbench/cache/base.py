@@ -60,9 +60,14 @@ class LayerCache(AttendingLayer):
     `kept` says what the prompt's compression retained (formula 15); `tensors` yields everything stored.
     `late_bytes` is for a cache that compresses the prompt only while decoding: the bytes of the prompt right
     after that, when `kept` changes too. None: `nbytes` tells them as soon as the cache is made.
+    `takes_blocks`: whether several tokens may come at once, each seeing those before it.
+    `batches`: whether it may decode beside others in a batch, where sums are rounded differently: nothing
+    that it does with decoded tokens (evicting, coding, quantising) turns on a rounding error.
     """
 
     late_bytes: int | None = None
+    takes_blocks: bool = False
+    batches: bool = False
 
     def __init__(self, seen: int, kept: Kept):
         super().__init__()

@@ -14,6 +14,9 @@ class DenseLayer(LayerCache):
     carry their true positions with them, so nothing else is stored.
     """
 
+    takes_blocks = True
+    batches = True
+
     def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept):
         super().__init__(seen, kept)
         self.k, self.v = Growing(keys[None]), Growing(values[None])

@@ -1,4 +1,7 @@
-"""Records on disk: one JSON line per sample and setting, appended and synced; nothing lost, nothing twice."""
+"""Records on disk: one JSON line per sample and setting, appended and synced; nothing lost, nothing twice.
+
+A folder has one file of records for each shard of its samples, `records.jsonl` where there was one process.
+"""
 
 import fcntl
 import json
@@ -9,6 +12,15 @@ from kvbench.errors import UserError
 
 RECORDS = "records.jsonl"
 TORN = "records.torn"
+
+
+def records_name(shard: str = "") -> str:
+    return f"records.{shard}.jsonl" if shard else RECORDS
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Every file of records in a folder, in order of name."""
+    return sorted(folder.glob("records*.jsonl"))
 
 
 def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
@@ -29,31 +41,32 @@ def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
 
 
 class Store:
-    """The records of one folder, open for writing by one process at a time."""
+    """The records of one shard in a folder, open for writing by one process at a time."""
 
-    def __init__(self, folder: Path):
-        """Take the folder's lock, set damaged lines aside, and learn what is done.
+    def __init__(self, folder: Path, shard: str = ""):
+        """Take the shard's lock, set its damaged lines aside, and learn what is done in any shard.
 
         Raises UserError when another process is writing there or the folder cannot be written.
         """
-        self.path = folder / RECORDS
+        self.path = folder / records_name(shard)
+        self.torn = self.path.with_suffix(".torn")
         self.set_aside = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / ".lock").open("w")
+            self._lock = (folder / f".lock{shard}").open("w")
             self._file = self.path.open("ab")
         except OSError as error:
             raise UserError(f"cannot write records to {folder}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"another kvbench is writing to {folder}: wait for it or stop it") from None
+            raise UserError(f"another kvbench is writing {self.path}: wait for it or stop it") from None
         self._recover()
 
     def _recover(self) -> None:
         records, torn = read_records(self.path)
         if torn:
-            with (self.path.parent / TORN).open("ab") as aside:
+            with self.torn.open("ab") as aside:
                 aside.writelines(line.rstrip(b"\n") + b"\n" for line in torn)
                 _sync(aside)
             whole = self.path.with_suffix(".tmp")
@@ -64,7 +77,8 @@ class Store:
             self._file.close()
             self._file = self.path.open("ab")
         self.set_aside = len(torn)
-        self.done = {record["key"] for record in records}
+        others = [read_records(path)[0] for path in record_files(self.path.parent) if path != self.path]
+        self.done = {record["key"] for part in [records, *others] for record in part}
 
     def append(self, record: dict) -> None:
         """Write one record; when this returns, it is on the disk."""

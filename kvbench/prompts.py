@@ -1,0 +1,77 @@
+"""What of a sample is compressed, and what is read only afterwards: `question=visible|hidden`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.benchmarks import Sample
+from kvbench.errors import UserError
+from kvbench.models import LoadedModel
+
+QUESTION = ("visible", "hidden")
+# Stands in for the question while the template is asked what it writes before it; no text holds it.
+_MARK = "\ue000"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A sample as token ids: `context` is prefilled and compressed, `question` is read through the caches.
+
+    With the question visible all of it is context. Hidden, the two together are the same tokens, parted
+    before the first token that holds a character of the question; template and prefix go with the question.
+    """
+
+    sample: Sample
+    context: Tensor  # [n]
+    question: Tensor  # [q], empty where the question is visible
+
+
+def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
+    """The sample's tokens under a protocol of `QUESTION`.
+
+    Raises UserError where they do not fit the model, or the question cannot be told from the context.
+    """
+    text = loaded.render(sample.prompt, sample.chat, sample.prefix)
+    if question == "visible":
+        encoded = loaded.tokenise(text, sample.chat)
+        split = len(encoded["input_ids"])
+    else:
+        before = _before_question(loaded, sample, text)
+        encoded = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)
+        split = sum(end <= before for _, end in encoded["offset_mapping"])
+    ids = torch.tensor(encoded["input_ids"])
+    room = loaded.spec.max_length - sample.max_new_tokens
+    if len(ids) > room:
+        raise UserError(
+            f"sample {sample.id!r} has {len(ids)} tokens; {loaded.spec.name} takes at most {room} "
+            f"with an answer of {sample.max_new_tokens}"
+        )
+    return Prompt(sample, ids[:split], ids[split:])
+
+
+def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
+    """Characters of the rendered text before the question."""
+    if not sample.question:
+        raise UserError(f"sample {sample.id!r} does not tell its question from its context: use question=visible")
+    if not loaded.tokenizer.is_fast:
+        raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
+    head, mark, _ = loaded.render(context(sample) + _MARK, sample.chat).partition(_MARK)
+    if not mark or not text.startswith(head) or not context(sample).strip():
+        raise UserError(f"sample {sample.id!r}: no context is left before the question to compress")
+    return len(head)
+
+
+def context(sample: Sample) -> str:
+    """The prompt before its question."""
+    return sample.prompt.removesuffix(sample.question)
+
+
+def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:
+    """The samples in groups that may share one compressed context, in order of first appearance."""
+    groups: dict[object, list[Sample]] = {}
+    for sample in samples:
+        key = sample.id if question == "visible" else (sample.chat, context(sample))
+        groups.setdefault(key, []).append(sample)
+    return list(groups.values())
