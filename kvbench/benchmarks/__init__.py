@@ -3,5 +3,6 @@
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.niah import NeedleInAHaystack
+from kvbench.benchmarks.ruler import Ruler
 
-__all__ = ["Benchmark", "LongBench", "LongBenchE", "NeedleInAHaystack", "Sample"]
+__all__ = ["Benchmark", "LongBench", "LongBenchE", "NeedleInAHaystack", "Ruler", "Sample"]
