@@ -22,6 +22,7 @@ from kvbench.errors import UserError
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
+from kvbench.report.breakdown import rich_breakdown, write_breakdown
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
@@ -160,7 +161,12 @@ def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)
     out.print(rich_table(summary, metrics, caption))
-    written = write_table(summary, metrics, folder, caption) + run.benchmark.draw(records, folder, caption)
+    written = write_table(summary, metrics, folder, caption)
+    tasks = run.benchmark.breakdown(records)
+    if tasks is not None:
+        out.print(rich_breakdown(tasks))
+        written += write_breakdown(tasks, folder, caption)
+    written += run.benchmark.draw(records, folder, caption)
     for path in written:
         out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
     out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)

@@ -53,6 +53,10 @@ class Benchmark(ABC):
         """Make the benchmark's figures from its records; the files written."""
         return []
 
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
+        """A table by task beside the run's main one (see kvbench.report.breakdown), where there are tasks."""
+        return None
+
 
 def data_hash(samples: Sequence[Sample]) -> str:
     """SHA-256 over everything that a model will be asked and scored by."""
