@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 
 # Cells are labelled while the numbers still fit.
 _MOST_LABELLED = 12
-# Inches: a letter of a panel's title, and panels side by side, beyond which a page shows too little of each.
+# Inches: a letter of a title, and panels side by side, beyond which a page shows too little of each.
 _LETTER = 0.08
-_LETTERS = 13  # of the caption in an inch
 _WIDEST = 13
 
 
@@ -27,13 +26,8 @@ def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) 
     width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
     columns = min(len(settings), 5, int(_WIDEST / width))
     rows = math.ceil(len(settings) / columns)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(columns * width + 1.4, rows * height + 1.1),
-        squeeze=False,
-        layout="constrained",
-    )
+    size = (columns * width + 1.4, rows * height + 1.1)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis, (setting, group) in zip(axes.flat, settings, strict=False):
         grid = group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean")
         image = _draw(axis, grid)
@@ -45,7 +39,7 @@ def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) 
     figure.supxlabel("context length (tokens)", fontsize=10)
     figure.supylabel("needle depth (%)", fontsize=10)
     figure.colorbar(image, ax=axes, label=f"score ({metric})", shrink=0.8, aspect=30)
-    figure.suptitle(textwrap.fill(caption, int(_LETTERS * figure.get_figwidth())), fontsize=9)
+    figure.suptitle(textwrap.fill(caption, int(size[0] / _LETTER)), fontsize=9)
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
     for file in written:
         figure.savefig(file, dpi=150, metadata={"CreationDate": None} if file.suffix == ".pdf" else None)
