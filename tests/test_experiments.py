@@ -3,6 +3,7 @@
 import copy
 import json
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -51,6 +52,18 @@ def spec_of(cfg: dict) -> ModelSpec:
     return ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
 
 
+# benchmarks whose data are elsewhere, with what is here
+RULER_DATA = Path(__file__).parent / "data" / "ruler"
+OFFLINE = {
+    "PyramidKVNeedle": {"needle_file": None},
+    "Ruler": {
+        "squad": str(RULER_DATA / "squad_normans.json"),
+        "hotpotqa": str(RULER_DATA / "hotpotqa.json"),
+        "num_samples": 1,
+    },
+}
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """A folder with one row of each LongBench task."""
@@ -93,8 +106,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
         cfg = config(name, model)
         settings = settings_of(cfg)
         assert len({setting.label for setting in settings}) == len(settings) >= 2
-        offline = {"data_dir": str(rows), "needle_file": None}
-        here = cfg["benchmark"] | {key: value for key, value in offline.items() if key in cfg["benchmark"]}
+        here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
         check(settings, build(here, "benchmark"), spec_of(cfg), cfg["limit"])  # the longest prompt fits
 
 
