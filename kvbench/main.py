@@ -75,16 +75,8 @@ def run(cfg: dict) -> Path:
 
     with Store(folder, shard_name(cfg)) as store:
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
-        run = Run(
-            run_id,
-            digest(identity),
-            loaded,
-            benchmark,
-            settings,
-            cfg["memory"],
-            cfg["question"],
-            cfg["decode"]["batch"],
-        )
+        how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
+        run = Run(run_id, digest(identity), loaded, benchmark, settings, **how)
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}

@@ -55,7 +55,8 @@ def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop = run.loaded.stop_tokens | ({run.loaded.newline} if sample.stop_at_newline else set())
-    outputs = generate_batch(model, sequences, logits, sample.max_new_tokens, stop, at_least_one=sample.stop_at_newline)
+    some = sample.stop_at_newline and not sample.may_be_empty
+    outputs = generate_batch(model, sequences, logits, sample.max_new_tokens, stop, at_least_one=some)
     shared = {"question_seconds": question_seconds, "decode_batch": len(rows)}
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None

@@ -58,6 +58,14 @@ def test_a_run_leaves_a_table_by_task_beside_the_main_one(folder):
     assert json.loads(path.read_text())["config"]["benchmark"]["max_length"] == 128
 
 
+def test_the_question_can_be_hidden_and_a_limit_is_for_each_task(tiny_folder, tmp_path):  # noqa: F811
+    hidden = run(*arguments(tiny_folder, tmp_path, "question=hidden", "limit=1", "method=full"))
+    records = load(hidden)
+    assert records["task"].tolist() == TASKS
+    assert records["question"].eq("hidden").all()
+    assert "question hidden" in (hidden / "tasks.md").read_text()
+
+
 def test_a_fault_in_the_data_leaves_nothing_half_run(tiny_folder, tmp_path):  # noqa: F811
     for name in ("2wikimqa", "trec"):
         (tmp_path / f"{name}.jsonl").write_bytes((ROWS / f"{name}.jsonl").read_bytes())

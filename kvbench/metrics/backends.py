@@ -55,7 +55,7 @@ def rouge_l(prediction: str, answer: str, frames: int) -> float:
     room that it has when `frames` functions of eval.py stand above it.
     """
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(OFFICIAL_RECURSION_LIMIT - frames + _depth())
+    sys.setrecursionlimit(limit + OFFICIAL_RECURSION_LIMIT - frames - _room())
     try:
         return _rouge().get_scores(prediction, answer)[0]["rouge-l"]["f"]
     except Exception:
@@ -64,12 +64,12 @@ def rouge_l(prediction: str, answer: str, frames: int) -> float:
         sys.setrecursionlimit(limit)
 
 
-def _depth() -> int:
-    """Python functions on the stack, the caller's included."""
-    frame, depth = sys._getframe(1), 0
-    while frame:
-        frame, depth = frame.f_back, depth + 1
-    return depth
+def _room() -> int:
+    """How many calls deep the caller can still go, tried out: what counts as a call differs between Pythons."""
+    try:
+        return 1 + _room()
+    except RecursionError:
+        return 1
 
 
 @cache

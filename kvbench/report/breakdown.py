@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 from rich import box
+from rich.console import Group
 from rich.table import Table
 
 from kvbench.report.table import markdown_rows
@@ -63,18 +64,17 @@ def _cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return ["task", "samples", *settings], rows
 
 
-def rich_breakdown(frame: pd.DataFrame) -> Table:
+def rich_breakdown(frame: pd.DataFrame) -> Group:
     """The table for the terminal, with lines between tasks, groups and averages."""
     header, rows = _cells(frame)
-    table = Table(
-        title=TITLE, box=box.SIMPLE_HEAD, min_width=len(TITLE), show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        width = max(len(row[i]) for row in rows)  # on a narrow terminal only headers are folded
+        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
     kinds = list(frame["kind"])
     for row, kind, following in zip(rows, kinds, [*kinds[1:], None], strict=True):
         table.add_row(*row, end_section=kind != following)
-    return table
+    return Group("", TITLE, "", table)
 
 
 def write_breakdown(frame: pd.DataFrame, folder: Path, caption: str) -> list[Path]:

@@ -12,7 +12,7 @@ from kvbench.report.style import SCALE, new_figure, save, scale
 
 # Cells are labelled while the numbers still fit.
 _MOST_LABELLED = 12
-# Inches: a letter of a panel's title, and panels side by side, beyond which a page shows too little of each.
+# Inches: a letter of a title, and panels side by side, beyond which a page shows too little of each.
 _LETTER = 0.08
 _WIDEST = 13
 

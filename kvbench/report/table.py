@@ -92,7 +92,8 @@ def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Tab
         padding=(0, 1, 0, 0),
     )
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+        width = max((len(row[i]) for row in rows), default=0)  # on a narrow terminal only headers are folded
+        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -30,7 +31,7 @@ class Ruler(Benchmark):
     with `count_chat_template` the template too. Samples are made once and cached, or read from `data_dir`.
     """
 
-    lengths: list[int]
+    lengths: int | list[int]
     tasks: str | list[str] = "all"
     num_samples: int = 500
     seed: int = 42
@@ -44,11 +45,14 @@ class Ruler(Benchmark):
     name: str = "ruler"
     chosen: list[str] = field(init=False)
     inputs: Inputs = field(init=False, repr=False)
+    imported: list[tuple[int, str, list[dict]]] = field(init=False, repr=False)
 
     metrics = ("score",)
 
     def __post_init__(self):
         self.chosen = select(self.tasks)
+        lengths = [self.lengths] if isinstance(self.lengths, int) else self.lengths
+        self.lengths = list(dict.fromkeys(lengths))
         if not self.lengths:
             raise UserError("benchmark.lengths is empty: name lengths in tokens, for example [4096]")
         for length in self.lengths:
@@ -58,15 +62,18 @@ class Ruler(Benchmark):
         if self.sentences is not None:
             choice("benchmark.sentences", self.sentences, SPLITTERS)
         self.inputs = Inputs(self.seed, self.essays_dir, self.sentences, self.squad, self.hotpotqa, self.english_words)
+        # what is missing or malformed is told before a model is loaded
         if self.data_dir is None:
             self.inputs.check(self.chosen, self.num_samples)
+        else:
+            self.imported = list(self._imported())
 
     @property
     def longest(self) -> int:
         return max(self.lengths) + (0 if self.count_chat_template else TEMPLATE_ROOM)
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
-        rows = self.imported() if self.data_dir is not None else self.generated(tokenizer)
+        rows = self.generated(tokenizer) if self.data_dir is None else self.imported
         return [
             self._sample(f"{name}-{length}-{number}", length, name, row)
             for length, name, several in rows
@@ -85,12 +92,6 @@ class Ruler(Benchmark):
         rows = records.assign(task=records["task"] + " " + records["length"].astype(str))
         return breakdown(rows, {str(length): [f"{name} {length}" for name in TASKS] for length in lengths}, None)
 
-    def imported(self) -> Iterator[tuple[int, str, list[dict]]]:
-        """Length, task and rows of every file in `data_dir` that was asked for."""
-        found = files.find(self.data_dir, self.lengths, self.chosen, all_asked=self.tasks != "all")
-        for (length, name), path in found.items():
-            yield length, name, files.read(path, name, length, self.num_samples)
-
     def generated(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, str, list[dict]]]:
         """Length, task and rows, from the cache or made for this tokenizer."""
 
@@ -102,17 +103,15 @@ class Ruler(Benchmark):
         for length in self.lengths:
             for name in self.chosen:
                 key = digest(VERSION, name, length, self.seed, chat_tokens, counted_by, self.inputs.identity(name))
-                yield (
-                    length,
-                    name,
-                    files.cached(
-                        cache_root() / "ruler" / f"{name}-{length}-{key}.jsonl",
-                        self.num_samples,
-                        lambda length=length, name=name: generate(
-                            name, length, self.num_samples, self.inputs, tokens, chat_tokens
-                        ),
-                    ),
-                )
+                path = cache_root() / "ruler" / f"{name}-{length}-{key}.jsonl"
+                make = partial(generate, name, length, self.num_samples, self.inputs, tokens, chat_tokens)
+                yield length, name, files.cached(path, self.num_samples, make)
+
+    def _imported(self) -> Iterator[tuple[int, str, list[dict]]]:
+        """Length, task and rows of every file in `data_dir` that was asked for."""
+        found = files.find(self.data_dir, self.lengths, self.chosen, all_asked=self.tasks != "all")
+        for (length, name), path in found.items():
+            yield length, name, files.read(path, name, length, self.num_samples)
 
     def _sample(self, key: str, length: int, name: str, row: dict) -> Sample:
         task = TASKS[name]
