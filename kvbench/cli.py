@@ -23,6 +23,7 @@ GROUPS = {
     "method": ("method=", "one or a list"),
     "model": ("model=", ""),
     "benchmark": ("benchmark=", ""),
+    "probe": ("probe=", "one or a list; layers are looked at during prefill, in place of methods"),
     "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
 }
 

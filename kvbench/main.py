@@ -3,9 +3,10 @@
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
 import transformers
 from rich.console import Console
 from rich.progress import (
@@ -24,9 +25,12 @@ from kvbench.experiment import chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
+from kvbench.probes import build_probes
+from kvbench.probes.run import evaluate as evaluate_probes
 from kvbench.prompts import QUESTION, together
 from kvbench.report.breakdown import rich_breakdown, write_breakdown
 from kvbench.report.caption import title
+from kvbench.report.probes import draw_probes
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import check as check_records
 from kvbench.results import gather
@@ -47,11 +51,13 @@ def run(cfg: dict) -> Path:
     """
     started = time.perf_counter()
     experiment = title(cfg)  # first: it complains where the experiment is at fault
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    probes = build_probes(cfg["probe"])
+    settings = probes or build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
-    check_memory(cfg["memory"], settings)
+    if not probes:
+        check_memory(cfg["memory"], settings)
     choice("question", cfg["question"], QUESTION)
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     check_shard(cfg["shard"], cfg["shards"])
@@ -62,7 +68,8 @@ def run(cfg: dict) -> Path:
         loaded = load(spec)
         samples = benchmark.samples(loaded.tokenizer)
     identity = provenance(cfg, loaded, samples)
-    folder = Path(cfg["output_dir"]) / f"{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
+    kind = "probe-" if probes else ""
+    folder = Path(cfg["output_dir"]) / f"{kind}{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
     samples = first(samples, cfg["limit"])
     mine = part(samples, cfg)
 
@@ -77,7 +84,7 @@ def run(cfg: dict) -> Path:
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
         write_manifest(path, manifest)
         try:
-            work(run, mine, store)
+            work(run, mine, store, evaluate_probes if probes else evaluate)
             manifest["status"] = "finished"
         except BaseException as error:
             manifest["status"] = f"stopped by {type(error).__name__}"
@@ -94,7 +101,7 @@ def run(cfg: dict) -> Path:
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
             with on_disk(f"write the report to {folder}", "; the records are complete"):
-                report(run, samples, folder, experiment)
+                (report_probes if probes else report)(run, samples, folder, experiment)
     return folder
 
 
@@ -166,10 +173,11 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "question": cfg["question"],
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
+        **({"records": "probes"} if cfg["probe"] else {}),
     }
 
 
-def work(run: Run, samples: Sequence[Sample], store: Store) -> None:
+def work(run: Run, samples: Sequence[Sample], store: Store, evaluate: Callable = evaluate) -> None:
     """Make what is missing under a progress bar."""
     wanted = [run.key(sample, setting) for sample in samples for setting in run.settings]
     done = sum(key in store.done for key in wanted)
@@ -196,18 +204,7 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -
 
     `experiment` leads the caption; empty for a run of none.
     """
-    records, findings = gather(folder)
-    refuse(findings)
-    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
-    records = records[records["key"].isin(order)]
-    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
-    for finding in [*findings, *check_records(records)]:
-        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
-    caption = f"{experiment} · " if experiment else ""
-    caption += (
-        f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
-        f"question {run.question} when compressing · {len(samples)} samples"
-    )
+    records, caption = records_of(run, samples, folder), caption_of(run, samples, experiment, "when compressing")
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)
     out.print(rich_table(summary, metrics, caption))
@@ -216,7 +213,37 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -
     if tasks is not None:
         out.print(rich_breakdown(tasks))
         written += write_breakdown(tasks, folder, caption)
-    written += run.benchmark.draw(records, folder, caption)
+    name_files(written + run.benchmark.draw(records, folder, caption), folder)
+
+
+def report_probes(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> None:
+    """Figures over exactly this run's samples and probes, from the records on the disk."""
+    caption = caption_of(run, samples, experiment, "when looking")
+    name_files(draw_probes(records_of(run, samples, folder), folder, caption), folder)
+
+
+def records_of(run: Run, samples: Sequence[Sample], folder: Path) -> pd.DataFrame:
+    """The records of these samples, setting after setting."""
+    records, findings = gather(folder)
+    refuse(findings)
+    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
+    records = records[records["key"].isin(order)]
+    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
+    for finding in [*findings, *check_records(records)]:
+        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
+    return records
+
+
+def caption_of(run: Run, samples: Sequence[Sample], experiment: str, when: str) -> str:
+    lead = f"{experiment} · " if experiment else ""
+    return (
+        f"{lead}{run.benchmark.name} · {run.loaded.spec.name} "
+        f"({str(run.loaded.model.dtype).removeprefix('torch.')}) · question {run.question} {when} · "
+        f"{len(samples)} samples"
+    )
+
+
+def name_files(written: Sequence[Path], folder: Path) -> None:
     for path in written:
         out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
     out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)

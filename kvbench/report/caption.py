@@ -43,14 +43,20 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
             f"without {key}" if ours[key] is None else f"{SOURCES.get(key, key)} {_told(ours[key])}" for key in more
         ]
     other += [f"{key} {_told(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
-    ours, theirs = (chosen_methods(part) for part in (cfg, file))
-    other += [f"without {name}" for name in theirs if name not in ours]
-    other += [f"with {name}" for name in ours if name not in theirs]
+    other += _nodes(chosen_methods(cfg), chosen_methods(file))
+    other += _nodes(cfg.get("probe") or {}, file["probe"])
+    return smaller, other
+
+
+def _nodes(ours: Mapping, theirs: Mapping) -> list[str]:
+    """Methods, or probes, that only one of two configurations has, and parameters in which they differ."""
+    told = [f"without {name}" for name in theirs if name not in ours]
+    told += [f"with {name}" for name in ours if name not in theirs]
     for name in ours:
         if isinstance(ours[name], Mapping) and name in theirs:
             a, b = _flat(ours[name]), _flat(theirs[name])
-            other += [f"{name}.{key} {_told(a[key])}" for key in a if a[key] != b.get(key)]
-    return smaller, other
+            told += [f"{name}.{key} {_told(a[key])}" for key in a if a[key] != b.get(key)]
+    return told
 
 
 @cache
