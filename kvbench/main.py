@@ -28,6 +28,7 @@ from kvbench.report.breakdown import rich_breakdown, write_breakdown
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
+from kvbench.results.samples import write_samples
 from kvbench.results.store import Store
 from kvbench.runner import BATCH, Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
@@ -78,6 +79,7 @@ def run(cfg: dict) -> Path:
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
         manifest |= {"settings": [setting.label for setting in settings], **environment()}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
+        write_samples(folder, samples)
         write_manifest(path, manifest)
         made = 0
         try:
