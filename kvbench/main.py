@@ -36,6 +36,7 @@ from kvbench.results import check as check_records
 from kvbench.results import gather
 from kvbench.results.load import refuse
 from kvbench.results.manifest import end_manifest, environment, model_identity, now, write_manifest
+from kvbench.results.samples import write_samples
 from kvbench.results.store import Store, keys
 from kvbench.runner import BATCH, Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
@@ -82,6 +83,7 @@ def run(cfg: dict) -> Path:
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
         manifest |= {"settings": [setting.label for setting in settings], **environment()}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
+        write_samples(folder, samples)
         write_manifest(path, manifest)
         try:
             work(run, mine, store, evaluate_probes if probes else evaluate)
