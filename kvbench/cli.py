@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -125,6 +126,7 @@ def _names(group: str) -> str:
     return ", ".join(sorted(file.stem for file in (CONF / group).glob("*.yaml")))
 
 
+@cache
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
     files = sorted((CONF / group).glob("*.yaml"), key=_natural)

@@ -29,7 +29,7 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
     smaller, other = [], []
     if model not in experiment.models:
         smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
-    file = _as_published(experiment.name, model)
+    file = as_published(experiment.name, model)
     if file is None:
         return smaller, other
     if cfg["limit"] != file["limit"]:
@@ -53,7 +53,7 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
 
 
 @cache
-def _as_published(name: str, model: str) -> dict | None:
+def as_published(name: str, model: str) -> dict | None:
     """An experiment's file as it stands, for the run's model; None where neither is ours to compose."""
     if name not in names():
         return None
