@@ -3,9 +3,10 @@
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
 import transformers
 from rich.console import Console
 from rich.progress import (
@@ -19,16 +20,24 @@ from rich.progress import (
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
-from kvbench.errors import UserError
+from kvbench.errors import UserError, on_disk
+from kvbench.experiment import chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
+from kvbench.probes import build_probes
+from kvbench.probes.run import evaluate as evaluate_probes
 from kvbench.prompts import QUESTION, together
 from kvbench.report.breakdown import rich_breakdown, write_breakdown
+from kvbench.report.caption import title
+from kvbench.report.probes import draw_probes
 from kvbench.report.table import rich_table, summarise, write_table
-from kvbench.results import load as load_records
-from kvbench.results.manifest import environment, model_identity, now, write_manifest
-from kvbench.results.store import Store
+from kvbench.results import check as check_records
+from kvbench.results import gather
+from kvbench.results.load import refuse
+from kvbench.results.manifest import end_manifest, environment, model_identity, now, write_manifest
+from kvbench.results.samples import write_samples
+from kvbench.results.store import Store, keys
 from kvbench.runner import BATCH, Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
 
@@ -42,11 +51,14 @@ def run(cfg: dict) -> Path:
     Raises UserError before any model is loaded where the configuration is at fault.
     """
     started = time.perf_counter()
-    settings = build_settings(cfg.get("method", {}), cfg["ratio"], cfg["budget"])
+    experiment = title(cfg)  # first: it complains where the experiment is at fault
+    probes = build_probes(cfg["probe"])
+    settings = probes or build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
-    check_memory(cfg["memory"], settings)
+    if not probes:
+        check_memory(cfg["memory"], settings)
     choice("question", cfg["question"], QUESTION)
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     check_shard(cfg["shard"], cfg["shards"])
@@ -57,31 +69,24 @@ def run(cfg: dict) -> Path:
         loaded = load(spec)
         samples = benchmark.samples(loaded.tokenizer)
     identity = provenance(cfg, loaded, samples)
-    folder = Path(cfg["output_dir"]) / f"{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
+    kind = "probe-" if probes else ""
+    folder = Path(cfg["output_dir"]) / f"{kind}{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
     samples = first(samples, cfg["limit"])
     mine = part(samples, cfg)
 
     with Store(folder, shard_name(cfg)) as store:
-        run_id = f"{now()}-{uuid.uuid4().hex[:6]}"
-        run = Run(
-            run_id,
-            digest(identity),
-            loaded,
-            benchmark,
-            settings,
-            cfg["memory"],
-            cfg["question"],
-            cfg["decode"]["batch"],
-        )
+        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
+        how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
+        run = Run(run_id, digest(identity), loaded, benchmark, settings, **how)
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
         manifest |= {"settings": [setting.label for setting in settings], **environment()}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
+        write_samples(folder, samples)
         write_manifest(path, manifest)
-        made = 0
         try:
-            made = work(run, mine, store)
+            work(run, mine, store, evaluate_probes if probes else evaluate)
             manifest["status"] = "finished"
         except BaseException as error:
             manifest["status"] = f"stopped by {type(error).__name__}"
@@ -90,14 +95,15 @@ def run(cfg: dict) -> Path:
             manifest |= {
                 "ended": now(),
                 "wall_seconds": round(time.perf_counter() - started, 1),
-                "records": made,
+                "records": store.made,
             }
-            write_manifest(path, manifest)
+            end_manifest(path, manifest)
         wanted = {run.key(sample, setting) for sample in samples for setting in run.settings}
-        if left := len(wanted - set(load_records(folder).get("key", []))):
+        if left := len(wanted - keys(folder)):
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
-            report(run, samples, folder)
+            with on_disk(f"write the report to {folder}", "; the records are complete"):
+                (report_probes if probes else report)(run, samples, folder, experiment)
     return folder
 
 
@@ -169,11 +175,12 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "question": cfg["question"],
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
+        **({"records": "probes"} if cfg["probe"] else {}),
     }
 
 
-def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
-    """Make what is missing under a progress bar; the number of records made."""
+def work(run: Run, samples: Sequence[Sample], store: Store, evaluate: Callable = evaluate) -> None:
+    """Make what is missing under a progress bar."""
     wanted = [run.key(sample, setting) for sample in samples for setting in run.settings]
     done = sum(key in store.done for key in wanted)
     if done:
@@ -187,26 +194,19 @@ def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
         TextColumn("left"),
         TimeRemainingColumn(),
     ]
-    made = 0
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
         for record in evaluate(run, samples, store):
-            made += 1
             progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
         progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
-    return made
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
-    """Table and figures over exactly this run's samples and settings, from the records on the disk."""
-    records = load_records(folder)
-    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
-    records = records[records["key"].isin(order)]
-    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
-    caption = (
-        f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
-        f"question {run.question} when compressing · {len(samples)} samples"
-    )
+def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> None:
+    """Table and figures over exactly this run's samples and settings, from the records on the disk.
+
+    `experiment` leads the caption; empty for a run of none.
+    """
+    records, caption = records_of(run, samples, folder), caption_of(run, samples, experiment, "when compressing")
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)
     out.print(rich_table(summary, metrics, caption))
@@ -215,7 +215,37 @@ def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
     if tasks is not None:
         out.print(rich_breakdown(tasks))
         written += write_breakdown(tasks, folder, caption)
-    written += run.benchmark.draw(records, folder, caption)
+    name_files(written + run.benchmark.draw(records, folder, caption), folder)
+
+
+def report_probes(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> None:
+    """Figures over exactly this run's samples and probes, from the records on the disk."""
+    caption = caption_of(run, samples, experiment, "when looking")
+    name_files(draw_probes(records_of(run, samples, folder), folder, caption), folder)
+
+
+def records_of(run: Run, samples: Sequence[Sample], folder: Path) -> pd.DataFrame:
+    """The records of these samples, setting after setting."""
+    records, findings = gather(folder)
+    refuse(findings)
+    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
+    records = records[records["key"].isin(order)]
+    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
+    for finding in [*findings, *check_records(records)]:
+        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
+    return records
+
+
+def caption_of(run: Run, samples: Sequence[Sample], experiment: str, when: str) -> str:
+    lead = f"{experiment} · " if experiment else ""
+    return (
+        f"{lead}{run.benchmark.name} · {run.loaded.spec.name} "
+        f"({str(run.loaded.model.dtype).removeprefix('torch.')}) · question {run.question} {when} · "
+        f"{len(samples)} samples"
+    )
+
+
+def name_files(written: Sequence[Path], folder: Path) -> None:
     for path in written:
         out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
     out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)
