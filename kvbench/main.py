@@ -20,6 +20,7 @@ from rich.progress import (
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.errors import UserError
+from kvbench.job import begun, ended_by, place
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
@@ -30,6 +31,7 @@ from kvbench.results.manifest import environment, model_identity, now, write_man
 from kvbench.results.store import Store
 from kvbench.runner import Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
+from kvbench.signals import unbroken
 
 out = Console()
 err = Console(stderr=True)
@@ -41,13 +43,7 @@ def run(cfg: dict) -> Path:
     Raises UserError before any model is loaded where the configuration is at fault.
     """
     started = time.perf_counter()
-    settings = build_settings(cfg.get("method", {}), cfg["ratio"], cfg["budget"])
-    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
-    spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
-    check(settings, benchmark, spec, cfg["limit"])
-    check_memory(cfg["memory"], settings)
-    choice("question", cfg["question"], QUESTION)
-    check_shard(cfg["shard"], cfg["shards"])
+    settings, benchmark, spec = asked(cfg)
 
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -65,29 +61,47 @@ def run(cfg: dict) -> Path:
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
-        manifest |= {"settings": [setting.label for setting in settings], **environment()}
+        manifest |= {"settings": [setting.label for setting in settings], **place(), **environment()}
+        # kvbench.status tells from these how far a run is, and a killed one has come
+        manifest |= {"asked": [digest(setting.key) for setting in settings]}
+        manifest |= {"wanted": len(keys(run, mine)), "there": len(keys(run, mine) & store.done)}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
         write_manifest(path, manifest)
-        made = 0
+        begun(cfg)
+        before = len(store.done)
         try:
-            made = work(run, mine, store)
+            work(run, mine, store)
+            report_when_whole(run, samples, folder)
             manifest["status"] = "finished"
         except BaseException as error:
-            manifest["status"] = f"stopped by {type(error).__name__}"
+            manifest |= ended_by(error)
             raise
         finally:
             manifest |= {
                 "ended": now(),
                 "wall_seconds": round(time.perf_counter() - started, 1),
-                "records": made,
+                "records": len(store.done) - before,
             }
-            write_manifest(path, manifest)
-        wanted = {run.key(sample, setting) for sample in samples for setting in run.settings}
-        if left := len(wanted - set(load_records(folder).get("key", []))):
-            err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
-        else:
-            report(run, samples, folder)
+            with unbroken():
+                write_manifest(path, manifest)
     return folder
+
+
+def asked(cfg: dict) -> tuple[list[Setting], Benchmark, ModelSpec]:
+    """What a configuration asks for. UserError where it is known to be at fault before a model is loaded."""
+    settings = build_settings(cfg.get("method", {}), cfg["ratio"], cfg["budget"])
+    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
+    spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
+    check(settings, benchmark, spec, cfg["limit"])
+    check_memory(cfg["memory"], settings)
+    choice("question", cfg["question"], QUESTION)
+    check_shard(cfg["shard"], cfg["shards"])
+    return settings, benchmark, spec
+
+
+def keys(run: Run, samples: Sequence[Sample]) -> set[str]:
+    """The keys of all records that samples and settings make."""
+    return {run.key(sample, setting) for sample in samples for setting in run.settings}
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:
@@ -161,8 +175,8 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
     }
 
 
-def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
-    """Make what is missing under a progress bar; the number of records made."""
+def work(run: Run, samples: Sequence[Sample], store: Store) -> None:
+    """Make what is missing under a progress bar."""
     wanted = [run.key(sample, setting) for sample in samples for setting in run.settings]
     done = sum(key in store.done for key in wanted)
     if done:
@@ -176,14 +190,20 @@ def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
         TextColumn("left"),
         TimeRemainingColumn(),
     ]
-    made = 0
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
         for record in evaluate(run, samples, store):
-            made += 1
             progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
         progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
-    return made
+
+
+def report_when_whole(run: Run, samples: Sequence[Sample], folder: Path) -> None:
+    """Report once no other shard has records left to make."""
+    wanted = keys(run, samples)
+    if left := len(wanted - set(load_records(folder).get("key", []))):
+        err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
+    else:
+        report(run, samples, folder)
 
 
 def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:

@@ -3,12 +3,12 @@
 A folder has one file of records for each shard of its samples, `records.jsonl` where there was one process.
 """
 
-import fcntl
 import json
 import os
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.locks import take
 
 RECORDS = "records.jsonl"
 TORN = "records.torn"
@@ -16,6 +16,10 @@ TORN = "records.torn"
 
 def records_name(shard: str = "") -> str:
     return f"records.{shard}.jsonl" if shard else RECORDS
+
+
+def lock_path(folder: Path, shard: str = "") -> Path:
+    return folder / f".lock{shard}"
 
 
 def record_files(folder: Path) -> list[Path]:
@@ -53,12 +57,12 @@ class Store:
         self.set_aside = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / f".lock{shard}").open("w")
+            self._lock = lock_path(folder, shard).open("w")
             self._file = self.path.open("ab")
         except OSError as error:
             raise UserError(f"cannot write records to {folder}: {error.strerror}") from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(self._lock)
         except BlockingIOError:
             raise UserError(f"another kvbench is writing {self.path}: wait for it or stop it") from None
         self._recover()
