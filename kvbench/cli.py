@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from kvbench.errors import UserError, unknown
+from kvbench.job import starting
+from kvbench.signals import Stopped, stoppable
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
@@ -47,21 +50,30 @@ def _task(cfg: DictConfig) -> None:
     from kvbench.main import run  # torch and transformers load only once the configuration stands
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
-    with mistakes_in_one_line():  # here, before Hydra adds a line of its own
-        run(OmegaConf.to_container(cfg, resolve=True))
+    resolved = OmegaConf.to_container(cfg, resolve=True)
+    with stoppable(), starting(resolved):
+        run(resolved)
+
+
+class JobFailed(Exception):
+    """A job of a sweep failed, told in one line."""
 
 
 @contextmanager
 def mistakes_in_one_line() -> Iterator[None]:
-    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 lets the traceback through."""
+    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 shows the traceback instead."""
     try:
         yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACKS:
-            raise
+            traceback.print_exc()
+            raise SystemExit(1) from error
         fail(one_line(error), 2)
-    except KeyboardInterrupt:
-        fail("stopped; every finished record is on the disk, and the same command goes on from here", 130)
+    except JobFailed as error:
+        fail(str(error), 1)
+    except (Stopped, KeyboardInterrupt) as stop:
+        name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
+        fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
 
 
 def fail(message: str, code: int) -> None:
@@ -116,6 +128,7 @@ def settings() -> list[tuple[str, str]]:
     return [
         *commented,
         ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
+        ("wandb.mode=disabled", "offline or online: Weights & Biases hears of the run, and can never stop it"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),

@@ -13,6 +13,7 @@ from kvbench.pruning import Pruning
 from kvbench.record import Row, Run, measure
 from kvbench.results.store import Store
 from kvbench.settings import Setting
+from kvbench.signals import unbroken
 
 BATCH = ("auto", "1")
 # The prompts of one context that a setting has no record of yet.
@@ -32,7 +33,8 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 if (asked := [p for p in prompts if run.key(p.sample, setting) not in store.done])
             ]
             for record in records(run, todo):
-                store.append(record)
+                with unbroken():
+                    store.append(record)
                 yield record
 
 

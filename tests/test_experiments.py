@@ -10,12 +10,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from kvbench.asked import check
 from kvbench.benchmarks.longbench.tasks import TASKS, select
 from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.cli import CONF, options
 from kvbench.errors import UserError
 from kvbench.experiment import SHOW, Experiment, chosen_methods, load, names
-from kvbench.main import check
 from kvbench.models import ModelSpec
 from kvbench.report.caption import title
 from kvbench.results.published import COLUMNS, items, published
