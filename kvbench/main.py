@@ -29,7 +29,7 @@ from kvbench.results import check as check_records
 from kvbench.results import gather
 from kvbench.results.load import refuse
 from kvbench.results.manifest import end_manifest, environment, model_identity, now, write_manifest
-from kvbench.results.store import Store, keys
+from kvbench.results.store import Store, keys_in
 from kvbench.runner import Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
 
@@ -84,7 +84,7 @@ def run(cfg: dict) -> Path:
             }
             end_manifest(path, manifest)
         wanted = {run.key(sample, setting) for sample in samples for setting in run.settings}
-        if left := len(wanted - keys(folder)):
+        if left := len(wanted - keys_in(folder)):
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
             with on_disk(f"write the report to {folder}", "; the records are complete"):

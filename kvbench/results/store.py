@@ -55,7 +55,7 @@ def key_in(line: bytes) -> str | None:
     return found and found[1].decode(errors="replace")
 
 
-def keys(folder: Path) -> set[str]:
+def keys_in(folder: Path) -> set[str]:
     """The keys of all whole records in a folder, whichever shard made them."""
     return {record["key"] for path in record_files(folder) for _, record in read_lines(path) if record}
 
