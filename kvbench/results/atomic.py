@@ -18,3 +18,10 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         work.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole text or the file as it was; its folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as work:
+        work.write_text(text, encoding="utf-8")

@@ -3,7 +3,6 @@
 A folder has one file of records for each shard of its samples, `records.jsonl` where there was one process.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
+from kvbench.locks import take
 from kvbench.results.atomic import replacing
 
 RECORDS = "records.jsonl"
@@ -21,6 +21,10 @@ TORN = "records.torn"
 
 def records_name(shard: str = "") -> str:
     return f"records.{shard}.jsonl" if shard else RECORDS
+
+
+def lock_path(folder: Path, shard: str = "") -> Path:
+    return folder / f".lock{shard}"
 
 
 def record_files(folder: Path) -> list[Path]:
@@ -74,9 +78,9 @@ class Store:
         self.made = 0  # records appended since
         with on_disk(f"write records to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / f".lock{shard}").open("w")
+            self._lock = lock_path(folder, shard).open("w")
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take(self._lock)
                 self.set_aside = self._recover()
                 # Only now: until then another process may put a mended file in the place of this one.
                 self._file = self.path.open("ab", buffering=0)
