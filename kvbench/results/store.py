@@ -17,6 +17,7 @@ from kvbench.results.atomic import replacing
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
 TORN = "records.torn"
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def records_name(shard: str = "") -> str:
@@ -30,6 +31,12 @@ def lock_path(folder: Path, shard: str = "") -> Path:
 def record_files(folder: Path) -> list[Path]:
     """Every file of records in a folder, in order of name."""
     return sorted(folder.glob(PATTERN))
+
+
+def to_json(value: object) -> str:
+    """JSON to be read as it is; escaped where a lone surrogate, which is text to JSON but not to UTF-8, is in it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if SURROGATES.search(text) else text
 
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
@@ -114,7 +121,7 @@ class Store:
         with on_disk(
             f"write records to {self.path}", "; all earlier ones are safe, and the same command goes on from there"
         ):
-            self._write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            self._write(to_json(record).encode() + b"\n")
         if not self._in_place():  # what was written stays with the file wherever it is now
             raise UserError(f"{self.path} was moved or removed while kvbench was writing it")
         self.done.add(record["key"])
