@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -133,6 +134,7 @@ def choices(group: str) -> list[str]:
     return sorted(stems, key=lambda stem: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", stem)])
 
 
+@cache
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
     read = {name: OmegaConf.load(CONF / group / f"{name}.yaml") for name in choices(group)}

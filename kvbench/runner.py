@@ -6,6 +6,7 @@ from functools import reduce
 from operator import or_
 
 from kvbench.benchmarks import Sample
+from kvbench.guests.pressing import Pressing
 from kvbench.passes import Compressed, SharedPass, StreamedPass, num_layers
 from kvbench.prompts import Prompt, together, tokenise
 from kvbench.pruning import Pruning
@@ -97,9 +98,9 @@ def decode(run: Run, batch: list[Ready]) -> Iterator[dict]:
         yield from measure(run, prompt, rows)
 
 
-def by_pass(todo: Todo, n: int, num_layers: int) -> dict[Pruning | None, Todo]:
+def by_pass(todo: Todo, n: int, num_layers: int) -> dict[Pruning | Pressing | None, Todo]:
     """The settings grouped by the pass over a prompt of n tokens that they can share."""
-    groups: dict[Pruning | None, Todo] = {}
+    groups: dict[Pruning | Pressing | None, Todo] = {}
     for setting, prompts in todo:
         pruning = setting.method.pruning(n, num_layers, setting.tokens(n, num_layers))
         groups.setdefault(pruning, []).append((setting, prompts))

@@ -28,7 +28,7 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
     smaller, other = [], []
     if model not in experiment.models:
         smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
-    file = _as_published(experiment.name, model)
+    file = as_published(experiment.name, model)
     if cfg["limit"] != (file or {}).get("limit"):
         smaller.append("all samples" if cfg["limit"] is None else f"at most {cfg['limit']} samples of a task")
     if file is None:
@@ -60,7 +60,7 @@ def _nodes(ours: Mapping, theirs: Mapping) -> list[str]:
 
 
 @cache
-def _as_published(name: str, model: str) -> dict | None:
+def as_published(name: str, model: str) -> dict | None:
     """An experiment's file as it stands, for the run's model where that has a file; None for an unknown one."""
     for overrides in ([f"model={model}"], []):
         try:
