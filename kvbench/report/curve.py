@@ -2,12 +2,14 @@
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
-from kvbench.report.style import PUBLISHED, grid_lines, line_styles, new_figure
+from kvbench.report.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure
 
 FULL = "full"
+_ACROSS = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 # What each of `draw`'s frames has a row for: one point of a line in one column of the experiment.
 OURS = "column line x r_bytes score low high".split()
 PRINTED = "column line x score".split()
@@ -28,7 +30,8 @@ def curves(ours: pd.DataFrame, printed: pd.DataFrame, x: str, source: str, capti
     styles = line_styles([*names, *(line for line in printed["line"].unique() if line not in (FULL, *names))])
     across = min(len(columns) + 1, 4)
     rows = -(-(len(columns) + 1) // across)
-    figure, body = new_figure(3.4 * across + 0.2, 2.8 * rows + 0.25 * -(-(len(styles) + 3) // (2 * across)), caption)
+    entries = _entries(ours, printed, styles, source)
+    figure, body = new_figure(3.4 * across + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
     axes = list(body.subplots(rows, across, squeeze=False).flat)
     for axis, column in zip(axes, columns, strict=False):
         _ours(axis, ours[ours["column"] == column], "x", styles)
@@ -39,25 +42,31 @@ def curves(ours: pd.DataFrame, printed: pd.DataFrame, x: str, source: str, capti
     _labels(last, columns[-1], "r_bytes (bytes stored / bytes of FullKV)")
     for axis in axes[len(columns) + 1 :]:
         axis.set_visible(False)
-    _legend(body, ours, printed, styles, source, across)
+    legend_below(body, entries, figure.get_figwidth())
     return figure
 
 
 def _ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
-            axis.axhline(points["score"].iloc[0], color="black", linewidth=1, linestyle=(0, (1, 1.5)))
+            axis.axhline(points["score"].iloc[0], color="black", **_ACROSS)
             continue
         points = points.sort_values(x)
         axis.plot(points[x], points["score"], **styles[line], markersize=4.5, linewidth=1.3, zorder=3)
         known = points.dropna(subset=["low", "high"])
-        axis.vlines(known[x], known["low"], known["high"], color=styles[line]["color"], linewidth=0.9, zorder=2)
+        # side by side where several lines have a point at one place
+        beside = 1.5 * (list(styles).index(line) - (len(styles) - 1) / 2) / 72
+        moved = axis.transData + ScaledTranslation(beside, 0, axis.get_figure(root=True).dpi_scale_trans)
+        colour = styles[line]["color"]
+        axis.vlines(known[x], known["low"], known["high"], color=colour, linewidth=0.9, zorder=2, transform=moved)
+    axis.update_datalim([(point[x], point[end]) for end in ("low", "high") for _, point in frame.iterrows()])
+    axis.autoscale_view()
 
 
 def _printed(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
-            axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], linewidth=1, linestyle=(0, (1, 1.5)))
+            axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], **_ACROSS)
             continue
         points = points.sort_values("x")
         axis.plot(points["x"], points["score"], marker=styles[line]["marker"], markersize=4.5, **PUBLISHED)
@@ -70,16 +79,13 @@ def _labels(axis: Axes, column: str, x: str) -> None:
     grid_lines(axis)
 
 
-def _legend(
-    body: SubFigure, ours: pd.DataFrame, printed: pd.DataFrame, styles: dict[str, dict], source: str, across: int
-) -> None:
-    entries: list[Line2D] = [Line2D([], [], **style, markersize=4.5, label=name) for name, style in styles.items()]
+def _entries(ours: pd.DataFrame, printed: pd.DataFrame, styles: dict[str, dict], source: str) -> list[Line2D]:
+    """What the legend tells: our lines, FullKV, whose the published ones are, what the bars are."""
+    entries = [Line2D([], [], **style, markersize=4.5, label=name) for name, style in styles.items()]
     if FULL in set(ours["line"]):
-        entries.append(Line2D([], [], color="black", linewidth=1, linestyle=(0, (1, 1.5)), label="FullKV"))
+        entries.append(Line2D([], [], color="black", **_ACROSS, label="FullKV"))
     if len(printed):
         entries.append(Line2D([], [], marker="o", markersize=4.5, **PUBLISHED, label=f"published: {source}"))
     if ours["low"].notna().any():
         entries.append(Line2D([], [], color="black", marker="|", linestyle="", label="95 % interval"))
-    body.legend(
-        handles=entries, loc="outside lower center", ncols=min(len(entries), 2 * across), fontsize=8, frameon=False
-    )
+    return entries

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvbench.report.style import bar_styles, grid_lines, new_figure
+from kvbench.report.style import bar_styles, grid_lines, legend_below, new_figure
 
 # column of the frame -> title and unit of the panel, and what one unit of the column is in it
 PANELS = {
@@ -29,9 +29,7 @@ def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     axes = body.subplots(1, len(shown), squeeze=False)[0]
     for axis, name in zip(axes, shown, strict=True):
         _bars(axis, frame, name, settings, places)
-    handles, labels = axes[0].get_legend_handles_labels()
-    columns = min(len(settings), 4 if len(shown) > 1 else 2)
-    body.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    legend_below(body, axes[0].get_legend_handles_labels()[0], figure.get_figwidth())
     return figure
 
 

@@ -76,6 +76,13 @@ def halves(text: str) -> list[str]:
     return [" ".join(words[:cut]), " ".join(words[cut:])]
 
 
+def legend_below(body: SubFigure, handles: Sequence, width: float) -> None:
+    """A legend under all axes of a figure so many inches wide, in as many columns as its labels let fit."""
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = max(1, min(len(handles), int(width / (0.55 + _LETTER * longest))))
+    body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
 def grid_lines(axis: Axes) -> None:
     axis.grid(color="0.85", linewidth=0.6)
     axis.set_axisbelow(True)
