@@ -11,8 +11,9 @@ LAYERS = 4
 
 def record(sample: str, setting: str, score: float, prediction: str = "an answer", **more) -> dict:
     """A record with every field of a real one."""
-    method, _, asked = setting.partition(" ")
-    ratio = float(asked) if asked else None
+    name, _, asked = setting.rpartition(" ")
+    ratio = float(asked) if asked.replace(".", "", 1).isdigit() else None
+    method = setting if ratio is None else name
     share = ratio or 1.0
     draw = random.Random(f"{sample} {setting}").random
     return {

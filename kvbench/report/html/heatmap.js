@@ -1,5 +1,8 @@
 // Needle heatmaps: a table per setting, depth × length. Every cell has its number, so colour is never all there is.
 
+// Above it a cell's number is in the other ink; either has a contrast of at least 4.2 : 1 there, in both themes.
+const TURN = 0.57;
+
 function heatmapSection(run, settings, metric, openCell) {
   const grid = (setting) => run.heatmap.grids[metric][run.settings.indexOf(setting)];
   const panels = settings.map((setting) => heatmap(run.heatmap, grid(setting), setting, metric, openCell));
@@ -15,7 +18,7 @@ function heatmap({ depths, lengths }, grid, setting, metric, openCell) {
     if (value == null) return h("td", { class: "none" }, "–");
     const share = Math.max(0, Math.min(1, value));
     const open = () => openCell(setting, { length, depth });
-    const colour = { class: share > 0.5 ? "heat high" : "heat", style: { "--share": percentage(share) } };
+    const colour = { class: share > TURN ? "heat high" : "heat", style: { "--share": percentage(share) } };
     return h("td", { ...colour, onclick: open }, String(Math.round(value * 100)));
   }
   const head = h("tr", {}, h("td"), lengths.map((length) => h("th", { scope: "col" }, short(length))));

@@ -22,10 +22,10 @@ function plotSection(run, settings, metric) {
   const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab.");
   const figure = h("div", { class: "plot" });
   const draw = () => {
-    const width = figure.clientWidth || 720;
+    const width = figure.clientWidth;
     figure.replaceChildren(plot(settings, x, metric, styles, width, (text) => (tip.textContent = text)));
   };
-  new ResizeObserver(later(draw, 30)).observe(figure);
+  new ResizeObserver(draw).observe(figure); // which also tells the first width there is
   const radios = ACROSS.map(([key, text]) => {
     const pick = () => {
       x = key;
@@ -39,7 +39,6 @@ function plotSection(run, settings, metric) {
     const box = { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" };
     return h("li", {}, svg("svg", box, svg("path", { d: path, fill: colour })), name);
   });
-  draw();
   const across = h("fieldset", { class: "row" }, h("legend", {}, "across"), radios);
   return section("plot", "Score against bytes", across, figure, tip, h("ul", { class: "legend" }, legend));
 }

@@ -3,7 +3,7 @@
 const LEGEND =
   "Bars: the share of the prompt's tokens that each layer kept, layer 0 on the left. Strips: where in the prompt " +
   "they lie, a row per layer, layer 0 on top; filled where all heads kept all tokens of a stretch, blank where none did. " +
-  "▼ about where the needle is.";
+  "▼ about where the needle is. Where the question is hidden, the prompt is the context alone.";
 
 /** Opens sample `number`; `order` is the list it was opened from, which previous and next go through. */
 function openSample(run, settings, metric, number, order) {
