@@ -22,6 +22,7 @@ from tests.tiny import prompt, tiny_model
 try:
     host.register()
     from lm_eval import simple_evaluate
+    from lm_eval.api.registry import get_model
     from lm_eval.tasks import TaskManager
 
     WHY = ""
@@ -149,30 +150,27 @@ def test_a_compressing_method_answers_from_its_caches(tasks, both):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("method=snapkw", "snapkw"),
-        ("method=snapkv", "one setting at a time, not snapkv 0.2, snapkv 0.4: one method="),
-        ("method=snapkv,ratio=2", "ratio 2 is outside (0, 1]"),
-        ("method=full,batch_size=4", "batch_size=4: kvbench compresses one context at a time"),
-        ("method=full,pretrained=/nowhere", "pretrained=/nowhere: "),
-        ("method=full,trust_remote_code=True", "runs no code from a model's repository"),
+        ({"method": "snapkv"}, "one setting at a time, not snapkv 0.2, snapkv 0.4: one method="),
+        ({"method": "snapkv", "ratio": 2}, r"ratio 2 is outside \(0, 1\]"),
+        ({"batch_size": 4}, "batch_size=4: kvbench compresses one context at a time"),
+        ({"batch_size": "auto"}, "batch_size=auto: kvbench compresses one context at a time"),
+        ({"pretrained": "/nowhere"}, "pretrained=/nowhere: "),
+        ({"trust_remote_code": True}, "runs no code from a model's repository"),
     ],
 )
-def test_a_mistake_of_the_arguments_is_one_line(tasks, arguments, message, monkeypatch, capsys):
-    command = [
-        "--model",
-        "kvbench",
-        "--model_args",
-        arguments,
-        "--tasks",
-        "capitals_text",
-        "--include_path",
-        str(tasks),
-    ]
-    monkeypatch.setattr(sys, "argv", ["lm_eval", *command])
+def test_arguments_that_mean_nothing_here_are_refused(arguments, message):
+    with pytest.raises(UserError, match=message):
+        get_model("kvbench").create_from_arg_obj(arguments)
+
+
+@guest
+def test_a_mistake_on_the_command_line_is_one_line(tasks, monkeypatch, capsys):
+    command = ["--model", "kvbench", "--model_args", "method=snapkw,ratio=0.2", "--tasks", "capitals_text"]
+    monkeypatch.setattr(sys, "argv", ["lm_eval", *command, "--include_path", str(tasks)])
     with pytest.raises(SystemExit) as stopped:
         host.main()
     assert stopped.value.code == 2
-    assert message in capsys.readouterr().err.strip().splitlines()[-1]
+    assert "unknown method 'snapkw'. Did you mean 'snapkv'?" in capsys.readouterr().err.splitlines()[-1]
 
 
 @guest
