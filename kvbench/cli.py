@@ -1,6 +1,7 @@
 """`python -m kvbench`: Hydra composes the configuration; a user's mistake is one line and exit code 2."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,13 @@ from kvbench.errors import UserError, unknown
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
-GROUPS = ("method", "model", "benchmark")
+# groups of choices: what to type, and a remark
+GROUPS = {
+    "method": ("method=", "one or a list"),
+    "model": ("model=", ""),
+    "benchmark": ("benchmark=", ""),
+    "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
+}
 
 
 # Asked for before Hydra is told to raise instead of printing (below).
@@ -80,9 +87,10 @@ def help_text() -> str:
         "  python -m kvbench                   needle in a haystack, embedded model, the methods of the README",
         "  python -m kvbench method=snapkv model=llama3-8b ratio=0.2",
         r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
+        "  python -m kvbench -m +experiment=pyramidkv_table1",
     ]
-    for group in GROUPS:
-        lines += ["", f"[bold]{group}=[/]" + ("  one or a list" if group == "method" else "")]
+    for group, (key, remark) in GROUPS.items():
+        lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
         lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
     lines += ["", "[bold]Settings[/]"]
     lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
@@ -119,5 +127,13 @@ def _names(group: str) -> str:
 
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
-    files = sorted((CONF / group).glob("*.yaml"))
-    return {file.stem: OmegaConf.load(file).get("about", "") for file in files}
+    files = sorted((CONF / group).glob("*.yaml"), key=_natural)
+    read = {file.stem: OmegaConf.load(file) for file in files}
+    return {
+        name: file.get("about") or OmegaConf.select(file, f"{group}.about", default="") for name, file in read.items()
+    }
+
+
+def _natural(file: Path) -> list[str | int]:
+    """table2 before table10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file.stem)]

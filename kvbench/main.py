@@ -20,11 +20,13 @@ from rich.progress import (
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.errors import UserError
+from kvbench.experiment import Experiment, chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
 from kvbench.prompts import QUESTION, together
 from kvbench.report.breakdown import rich_breakdown, write_breakdown
+from kvbench.report.caption import title
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import load as load_records
 from kvbench.results.manifest import environment, model_identity, now, write_manifest
@@ -42,7 +44,8 @@ def run(cfg: dict) -> Path:
     Raises UserError before any model is loaded where the configuration is at fault.
     """
     started = time.perf_counter()
-    settings = build_settings(cfg.get("method", {}), cfg["ratio"], cfg["budget"])
+    Experiment.of(cfg)  # complains where its node is at fault
+    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
@@ -97,7 +100,7 @@ def run(cfg: dict) -> Path:
         if left := len(wanted - set(load_records(folder).get("key", []))):
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
-            report(run, samples, folder)
+            report(run, samples, folder, title(cfg))
     return folder
 
 
@@ -197,13 +200,17 @@ def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
     return made
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path) -> None:
-    """Table and figures over exactly this run's samples and settings, from the records on the disk."""
+def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> None:
+    """Table and figures over exactly this run's samples and settings, from the records on the disk.
+
+    `experiment` leads the caption; empty for a run of none.
+    """
     records = load_records(folder)
     order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
     records = records[records["key"].isin(order)]
     records = records.iloc[records["key"].map(order).argsort(kind="stable")]
-    caption = (
+    caption = f"{experiment} · " if experiment else ""
+    caption += (
         f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
         f"question {run.question} when compressing · {len(samples)} samples"
     )

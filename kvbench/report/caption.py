@@ -1,0 +1,75 @@
+"""What a run of an experiment is called: paper and item, and in words what it does otherwise than they did."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from hydra.errors import MissingConfigException
+
+from kvbench.experiment import Experiment, chosen_methods, load, names
+
+# keys of a benchmark that say how large it is, and those that say where its data lie
+SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
+SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
+
+
+def title(cfg: Mapping) -> str:
+    """Paper and item, and in words what this run does otherwise; empty for a run of no experiment."""
+    experiment = Experiment.of(cfg)
+    if experiment is None:
+        return ""
+    smaller, other = changes(cfg)
+    told = [f"scaled down: {'; '.join(smaller)}"] if smaller else []
+    told += [f"changed: {'; '.join(other)}"] if other else []
+    return ", ".join([f"{experiment.paper} {experiment.item}", *told])
+
+
+def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
+    """What a run of an experiment does otherwise than its file, in words: what makes it smaller, and all else."""
+    experiment, model = Experiment.of(cfg), cfg["model"]["name"]
+    smaller, other = [], []
+    if model not in experiment.models:
+        smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
+    file = _as_published(experiment.name, model)
+    if file is None:
+        return smaller, other
+    if cfg["limit"] != file["limit"]:
+        smaller.append("all samples" if cfg["limit"] is None else f"at most {cfg['limit']} samples of a task")
+    ours, theirs = ({**part["benchmark"]} for part in (cfg, file))
+    if ours["_target_"] != theirs["_target_"]:
+        smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
+    else:
+        smaller += [f"{key} {_told(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
+        more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
+        other += [f"{SOURCES.get(key, key)} {_told(ours[key])}" for key in more]
+    other += [f"{key} {_told(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
+    ours, theirs = (chosen_methods(part) for part in (cfg, file))
+    other += [f"without {name}" for name in theirs if name not in ours]
+    other += [f"with {name}" for name in ours if name not in theirs]
+    for name in ours:
+        if isinstance(ours[name], Mapping) and name in theirs:
+            a, b = _flat(ours[name]), _flat(theirs[name])
+            other += [f"{name}.{key} {_told(a[key])}" for key in a if a[key] != b.get(key)]
+    return smaller, other
+
+
+@cache
+def _as_published(name: str, model: str) -> dict | None:
+    """An experiment's file as it stands, for the run's model; None where neither is ours to compose."""
+    if name not in names():
+        return None
+    try:
+        return load(name, f"model={model}")
+    except MissingConfigException:
+        return load(name)
+
+
+def _flat(node: Mapping, path: str = "") -> dict[str, object]:
+    """Every leaf by its dotted path."""
+    leaves = {}
+    for key, value in node.items():
+        leaves |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+    return leaves
+
+
+def _told(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
