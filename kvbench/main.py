@@ -19,7 +19,7 @@ from rich.progress import (
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
-from kvbench.errors import UserError
+from kvbench.errors import UserError, on_disk
 from kvbench.experiment import Experiment, chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
@@ -28,9 +28,11 @@ from kvbench.prompts import QUESTION, together
 from kvbench.report.breakdown import rich_breakdown, write_breakdown
 from kvbench.report.caption import title
 from kvbench.report.table import rich_table, summarise, write_table
-from kvbench.results import load as load_records
-from kvbench.results.manifest import environment, model_identity, now, write_manifest
-from kvbench.results.store import Store
+from kvbench.results import check as check_records
+from kvbench.results import gather
+from kvbench.results.load import refuse
+from kvbench.results.manifest import end_manifest, environment, model_identity, now, write_manifest
+from kvbench.results.store import Store, keys
 from kvbench.runner import BATCH, Run, evaluate
 from kvbench.settings import Setting, build, build_settings, digest
 
@@ -65,26 +67,17 @@ def run(cfg: dict) -> Path:
     mine = part(samples, cfg)
 
     with Store(folder, shard_name(cfg)) as store:
-        run_id = f"{now()}-{uuid.uuid4().hex[:6]}"
-        run = Run(
-            run_id,
-            digest(identity),
-            loaded,
-            benchmark,
-            settings,
-            cfg["memory"],
-            cfg["question"],
-            cfg["decode"]["batch"],
-        )
+        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
+        how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
+        run = Run(run_id, digest(identity), loaded, benchmark, settings, **how)
         if store.set_aside:
             err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
         manifest |= {"settings": [setting.label for setting in settings], **environment()}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
         write_manifest(path, manifest)
-        made = 0
         try:
-            made = work(run, mine, store)
+            work(run, mine, store)
             manifest["status"] = "finished"
         except BaseException as error:
             manifest["status"] = f"stopped by {type(error).__name__}"
@@ -93,14 +86,15 @@ def run(cfg: dict) -> Path:
             manifest |= {
                 "ended": now(),
                 "wall_seconds": round(time.perf_counter() - started, 1),
-                "records": made,
+                "records": store.made,
             }
-            write_manifest(path, manifest)
+            end_manifest(path, manifest)
         wanted = {run.key(sample, setting) for sample in samples for setting in run.settings}
-        if left := len(wanted - set(load_records(folder).get("key", []))):
+        if left := len(wanted - keys(folder)):
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
-            report(run, samples, folder, title(cfg))
+            with on_disk(f"write the report to {folder}", "; the records are complete"):
+                report(run, samples, folder, title(cfg))
     return folder
 
 
@@ -175,8 +169,8 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
     }
 
 
-def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
-    """Make what is missing under a progress bar; the number of records made."""
+def work(run: Run, samples: Sequence[Sample], store: Store) -> None:
+    """Make what is missing under a progress bar."""
     wanted = [run.key(sample, setting) for sample in samples for setting in run.settings]
     done = sum(key in store.done for key in wanted)
     if done:
@@ -190,14 +184,11 @@ def work(run: Run, samples: Sequence[Sample], store: Store) -> int:
         TextColumn("left"),
         TimeRemainingColumn(),
     ]
-    made = 0
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
         for record in evaluate(run, samples, store):
-            made += 1
             progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
         progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
-    return made
 
 
 def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> None:
@@ -205,10 +196,13 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -
 
     `experiment` leads the caption; empty for a run of none.
     """
-    records = load_records(folder)
+    records, findings = gather(folder)
+    refuse(findings)
     order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
     records = records[records["key"].isin(order)]
     records = records.iloc[records["key"].map(order).argsort(kind="stable")]
+    for finding in [*findings, *check_records(records)]:
+        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
     caption = f"{experiment} · " if experiment else ""
     caption += (
         f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
