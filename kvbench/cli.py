@@ -71,7 +71,7 @@ def one_line(error: BaseException) -> str:
     """An error of ours or of Hydra's as one sentence."""
     if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return str(unknown(group, name, error.options or options(group)))
+        return str(unknown(group, name, error.options or choices(group)))
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
         return str(unknown("key", str(cause.key), map(str, cause.parent_node.keys())))
@@ -80,7 +80,7 @@ def one_line(error: BaseException) -> str:
 
 def help_text() -> str:
     """What can be chosen and set, one line each, read from the YAML files."""
-    width = max(len(name) for group in GROUPS for name in options(group))
+    width = max(len(name) for group in GROUPS for name in choices(group))
     lines = [
         "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
         "",
@@ -88,6 +88,7 @@ def help_text() -> str:
         "  python -m kvbench method=snapkv model=llama3-8b ratio=0.2",
         r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
         "  python -m kvbench -m +experiment=pyramidkv_table1",
+        "  python -m kvbench +experiment=pyramidkv_table1 model=smollm2-135m limit=2     the same, scaled down",
     ]
     for group, (key, remark) in GROUPS.items():
         lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
@@ -122,18 +123,18 @@ def settings() -> list[tuple[str, str]]:
 
 
 def _names(group: str) -> str:
-    return ", ".join(sorted(file.stem for file in (CONF / group).glob("*.yaml")))
+    return ", ".join(choices(group))
+
+
+def choices(group: str) -> list[str]:
+    """The names of a config group in natural order: table2 before table10."""
+    stems = [file.stem for file in (CONF / group).glob("*.yaml")]
+    return sorted(stems, key=lambda stem: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", stem)])
 
 
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
-    files = sorted((CONF / group).glob("*.yaml"), key=_natural)
-    read = {file.stem: OmegaConf.load(file) for file in files}
+    read = {name: OmegaConf.load(CONF / group / f"{name}.yaml") for name in choices(group)}
     return {
         name: file.get("about") or OmegaConf.select(file, f"{group}.about", default="") for name, file in read.items()
     }
-
-
-def _natural(file: Path) -> list[str | int]:
-    """table2 before table10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file.stem)]

@@ -1,12 +1,16 @@
 """An experiment: one table or figure of a paper, as a file of conf/experiment describes it."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import MISSING, dataclass, field, fields
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
-from kvbench.cli import CONF, options
+from kvbench.benchmarks.longbench.tasks import SETS
+from kvbench.cli import CONF, choices
 from kvbench.errors import UserError, unknown
 from kvbench.methods.base import choice
 
@@ -17,12 +21,13 @@ SHOW = ("table", "heatmap", "curve", "layers", "lazy_map", "speed")
 class Experiment:
     """The `experiment:` node of a configuration: what the paper's item is, beside the settings that make it.
 
-    show       what draws it; with `curve`, `x` is what the curve runs over: r, budget or a method's parameter.
+    show       what draws it.
+    x          what a curve runs over: r, budget or a method's parameter; null: the ratio or budget asked for.
     models     all that the item compares. A run has one of them; -m makes a run for each.
     methods    where the rows of a setting's method are in the published data: a method's name there, or a mapping
                from columns of that data to the values that tell its rows from others, or null where the paper
                prints no number. A method that is not named here has its own name there.
-    columns    the item's columns: task sets, tasks, metrics.
+    columns    the item's columns by their names in the published data; a task set of LongBench stands for its tasks.
     published  stem of a file in results/published; null where no number is published.
     chosen     what the paper leaves open and we settled, or where its code and its text disagree.
     per_model  values that differ between the models, read from elsewhere in the file by interpolation.
@@ -54,8 +59,8 @@ class Experiment:
         for key in ("methods", "per_model"):
             if not isinstance(getattr(self, key), Mapping):
                 raise UserError(f"experiment.{key}={getattr(self, key)!r} must be a mapping")
-        if (self.show == "curve") != (self.x is not None):
-            raise UserError(f"experiment.x={self.x!r} is what a curve runs over: it belongs to show=curve")
+        if self.x is not None and self.show != "curve":
+            raise UserError(f"experiment.x={self.x!r} is what a curve runs over: it needs show=curve, not {self.show}")
 
     @classmethod
     def of(cls, cfg: Mapping) -> "Experiment | None":
@@ -76,6 +81,10 @@ class Experiment:
             **{key: _listed(value) if key in ("models", "columns", "chosen") else value for key, value in node.items()}
         )
 
+    def column_names(self) -> list[str]:
+        """The columns, each of LongBench's task sets as its tasks."""
+        return [name for column in self.columns for name in SETS.get(column, (column,))]
+
     def rows(self, method: str) -> Mapping[str, str] | None:
         """Columns of the published data and their values in the rows of a setting's method; None: no number there."""
         found = self.methods.get(method, method)
@@ -89,15 +98,21 @@ def _listed(value: object) -> tuple:
 
 def names() -> list[str]:
     """Every experiment that comes along, as `+experiment=` takes it."""
-    return list(options("experiment"))
+    return choices("experiment")
 
 
 def load(name: str, *overrides: str) -> dict:
-    """The whole resolved configuration of `+experiment=name` with more overrides; UserError for an unknown one."""
-    if name not in names():
-        raise unknown("experiment", name, names())
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", [f"+experiment={name}", *overrides]), resolve=True)
+    """The whole resolved configuration of `+experiment=name` with more overrides; UserError for an unknown one.
+
+    Inside a run of the command the files of its --config-dir count too.
+    """
+    running = GlobalHydra.instance().is_initialized()
+    with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            return OmegaConf.to_container(compose("config", [f"+experiment={name}", *overrides]), resolve=True)
+        except MissingConfigException as error:
+            group, _, missing = str(error.missing_cfg_file).rpartition("/")
+            raise unknown(group, missing, error.options or choices(group)) from error
 
 
 def chosen_methods(cfg: Mapping) -> dict:

@@ -20,7 +20,7 @@ from rich.progress import (
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.errors import UserError, on_disk
-from kvbench.experiment import Experiment, chosen_methods
+from kvbench.experiment import chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
@@ -46,7 +46,7 @@ def run(cfg: dict) -> Path:
     Raises UserError before any model is loaded where the configuration is at fault.
     """
     started = time.perf_counter()
-    Experiment.of(cfg)  # complains where its node is at fault
+    experiment = title(cfg)  # first: it complains where the experiment is at fault
     settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
@@ -94,7 +94,7 @@ def run(cfg: dict) -> Path:
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
             with on_disk(f"write the report to {folder}", "; the records are complete"):
-                report(run, samples, folder, title(cfg))
+                report(run, samples, folder, experiment)
     return folder
 
 

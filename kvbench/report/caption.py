@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from functools import cache
 
-from hydra.errors import MissingConfigException
-
-from kvbench.experiment import Experiment, chosen_methods, load, names
+from kvbench.errors import UserError
+from kvbench.experiment import Experiment, chosen_methods, load
 
 # keys of a benchmark that say how large it is, and those that say where its data lie
 SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
@@ -30,17 +29,19 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
     if model not in experiment.models:
         smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
     file = _as_published(experiment.name, model)
+    if cfg["limit"] != (file or {}).get("limit"):
+        smaller.append("all samples" if cfg["limit"] is None else f"at most {cfg['limit']} samples of a task")
     if file is None:
         return smaller, other
-    if cfg["limit"] != file["limit"]:
-        smaller.append("all samples" if cfg["limit"] is None else f"at most {cfg['limit']} samples of a task")
     ours, theirs = ({**part["benchmark"]} for part in (cfg, file))
     if ours["_target_"] != theirs["_target_"]:
         smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
     else:
         smaller += [f"{key} {_told(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
         more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
-        other += [f"{SOURCES.get(key, key)} {_told(ours[key])}" for key in more]
+        other += [
+            f"without {key}" if ours[key] is None else f"{SOURCES.get(key, key)} {_told(ours[key])}" for key in more
+        ]
     other += [f"{key} {_told(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
     ours, theirs = (chosen_methods(part) for part in (cfg, file))
     other += [f"without {name}" for name in theirs if name not in ours]
@@ -54,13 +55,13 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
 
 @cache
 def _as_published(name: str, model: str) -> dict | None:
-    """An experiment's file as it stands, for the run's model; None where neither is ours to compose."""
-    if name not in names():
-        return None
-    try:
-        return load(name, f"model={model}")
-    except MissingConfigException:
-        return load(name)
+    """An experiment's file as it stands, for the run's model where that has a file; None for an unknown one."""
+    for overrides in ([f"model={model}"], []):
+        try:
+            return load(name, *overrides)
+        except UserError:
+            pass
+    return None
 
 
 def _flat(node: Mapping, path: str = "") -> dict[str, object]:
