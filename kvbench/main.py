@@ -17,10 +17,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kvbench.benchmarks import Benchmark, Sample
+from kvbench import speed
+from kvbench.benchmarks import Benchmark, Sample, Speed
 from kvbench.benchmarks.base import data_hash
 from kvbench.errors import UserError, on_disk
-from kvbench.experiment import chosen_methods
+from kvbench.experiment import Experiment, chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.passes import MEMORY
@@ -51,6 +52,8 @@ def run(cfg: dict) -> Path:
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
+    if isinstance(benchmark, Speed):
+        speed.check(cfg["question"], cfg["memory"])
     check_memory(cfg["memory"], settings)
     choice("question", cfg["question"], QUESTION)
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
@@ -94,7 +97,7 @@ def run(cfg: dict) -> Path:
             err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
         else:
             with on_disk(f"write the report to {folder}", "; the records are complete"):
-                report(run, samples, folder, experiment)
+                report(run, samples, folder, experiment, Experiment.of(cfg))
     return folder
 
 
@@ -186,15 +189,15 @@ def work(run: Run, samples: Sequence[Sample], store: Store) -> None:
     ]
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
-        for record in evaluate(run, samples, store):
+        for record in (speed.evaluate if isinstance(run.benchmark, Speed) else evaluate)(run, samples, store):
             progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
         progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> None:
+def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str, paper: Experiment | None = None) -> None:
     """Table and figures over exactly this run's samples and settings, from the records on the disk.
 
-    `experiment` leads the caption; empty for a run of none.
+    `experiment` leads the caption; empty for a run of none. `paper` is that experiment.
     """
     records, findings = gather(folder)
     refuse(findings)
@@ -204,10 +207,12 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -
     for finding in [*findings, *check_records(records)]:
         err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
     caption = f"{experiment} · " if experiment else ""
-    caption += (
-        f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')}) · "
-        f"question {run.question} when compressing · {len(samples)} samples"
-    )
+    caption += f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')})"
+    if isinstance(run.benchmark, Speed):
+        shown, written = speed.present(records, folder, caption, paper)
+        out.print(shown)
+        return tell(written, folder)
+    caption += f" · question {run.question} when compressing · {len(samples)} samples"
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)
     out.print(rich_table(summary, metrics, caption))
@@ -217,6 +222,11 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -
         out.print(rich_breakdown(tasks))
         written += write_breakdown(tasks, folder, caption)
     written += run.benchmark.draw(records, folder, caption)
+    tell(written, folder)
+
+
+def tell(written: Sequence[Path], folder: Path) -> None:
+    """Where everything is."""
     for path in written:
         out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
     out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from kvbench.cache.base import AttendingLayer, Growing, LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.first_decode import FirstDecodeLayer
 
 
 class BatchLayer(AttendingLayer):
@@ -52,31 +51,6 @@ class StackedLayer(DenseLayer):
         self.v = Growing(torch.cat([row.v.view for row in rows]))
 
 
-class SettlingLayer(AttendingLayer):
-    """Caches that are compressed at the first decoded token: row by row until then, joined from then on."""
-
-    def __init__(self, rows: Sequence[FirstDecodeLayer]):
-        super().__init__()
-        self.rows = list(rows)
-        self.inner: AttendingLayer = BatchLayer(rows)
-
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        if self.rows[0].verdict is None and isinstance(self.inner, BatchLayer) and self.rows[0].inner is not None:
-            self.inner = joined([row.inner for row in self.rows])
-            for row in self.rows:
-                row.inner = None  # its tensors are in the joined layer now
-        self.inner.update(keys, values)
-
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        return self.inner.attend(query, scaling)
-
-    def get_seq_length(self) -> int:
-        return self.inner.get_seq_length()
-
-    def tensors(self) -> list[Tensor]:
-        return self.inner.tensors()
-
-
 def joined(rows: Sequence[LayerCache]) -> AttendingLayer:
     """One layer over the caches of a batch whose sequences all end together: for the most speed.
 
@@ -85,12 +59,5 @@ def joined(rows: Sequence[LayerCache]) -> AttendingLayer:
     """
     if len(rows) == 1:
         return rows[0]
-    if all(isinstance(row, FirstDecodeLayer) for row in rows):
-        return SettlingLayer(rows)
     shapes = {row.k.view.shape if type(row) is DenseLayer else None for row in rows}
     return BatchLayer(rows) if None in shapes or len(shapes) > 1 else StackedLayer(rows)
-
-
-def is_stacked(layer: AttendingLayer) -> bool:
-    """Whether a layer of `joined` answers its sequences with one attention."""
-    return isinstance(layer.inner if isinstance(layer, SettlingLayer) else layer, StackedLayer)
