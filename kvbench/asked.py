@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from kvbench import closing, runner
-from kvbench.benchmarks import Benchmark
+from kvbench import closing, runner, speed
+from kvbench.benchmarks import Benchmark, Speed
 from kvbench.errors import UserError
-from kvbench.experiment import chosen_methods
+from kvbench.experiment import Experiment, chosen_methods
 from kvbench.methods.base import at_least, choice
 from kvbench.models import ModelSpec
 from kvbench.passes import MEMORY
@@ -57,7 +58,11 @@ def asked(cfg: Mapping) -> Asked:
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     choice("wandb.mode", cfg["wandb"]["mode"], MODES)
     check_shard(cfg["shard"], cfg["shards"])
-    return Asked(PROBES if probes else METHODS, settings, benchmark, spec, heading)
+    kind = PROBES if probes else METHODS
+    if isinstance(benchmark, Speed):
+        speed.check(cfg["question"], cfg["memory"])
+        kind = Kind(speed.evaluate, partial(closing.report_speed, paper=Experiment.of(cfg)))
+    return Asked(kind, settings, benchmark, spec, heading)
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
+from kvbench import speed
 from kvbench.benchmarks import Sample
+from kvbench.experiment import Experiment
 from kvbench.record import Run
 from kvbench.report.breakdown import rich_breakdown, write_breakdown
 from kvbench.report.probes import draw_probes
@@ -22,12 +24,12 @@ err = Console(stderr=True)
 Shown = tuple[dict[str, pd.DataFrame], list[Path]]
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> Shown:
+def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Shown:
     """The table of settings, the one by task where there are tasks, and the benchmark's figures.
 
-    `experiment` leads the caption; empty for a run of none.
+    `title` leads the caption: the experiment's, empty for a run of none.
     """
-    records, caption = records_of(run, samples, folder), caption_of(run, samples, experiment, "when compressing")
+    records, caption = records_of(run, samples, folder), caption_of(run, samples, title, "when compressing")
     metrics = run.benchmark.metrics
     summary = summarise(records, metrics)
     out.print(rich_table(summary, metrics, caption))
@@ -41,10 +43,18 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -
     return {"settings": summary, **({} if tasks is None else {"tasks": tasks.reset_index()})}, written
 
 
-def report_probes(run: Run, samples: Sequence[Sample], folder: Path, experiment: str) -> Shown:
+def report_probes(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Shown:
     """The figures of what was observed, layer by layer."""
-    caption = caption_of(run, samples, experiment, "when looking")
+    caption = caption_of(run, samples, title, "when looking")
     written = draw_probes(records_of(run, samples, folder), folder, caption)
+    name_files(written, folder)
+    return {}, written
+
+
+def report_speed(run: Run, samples: Sequence[Sample], folder: Path, title: str, paper: Experiment | None) -> Shown:
+    """The table and bars of speed and memory; `paper` is the experiment whose figures stand beside ours."""
+    shown, written = speed.present(records_of(run, samples, folder), folder, model_of(run, title), paper)
+    out.print(shown)
     name_files(written, folder)
     return {}, written
 
@@ -61,13 +71,14 @@ def records_of(run: Run, samples: Sequence[Sample], folder: Path) -> pd.DataFram
     return records
 
 
-def caption_of(run: Run, samples: Sequence[Sample], experiment: str, when: str) -> str:
-    lead = f"{experiment} · " if experiment else ""
-    return (
-        f"{lead}{run.benchmark.name} · {run.loaded.spec.name} "
-        f"({str(run.loaded.model.dtype).removeprefix('torch.')}) · question {run.question} {when} · "
-        f"{len(samples)} samples"
-    )
+def caption_of(run: Run, samples: Sequence[Sample], title: str, when: str) -> str:
+    return f"{model_of(run, title)} · question {run.question} {when} · {len(samples)} samples"
+
+
+def model_of(run: Run, title: str) -> str:
+    """What every caption begins with: the experiment where there is one, the benchmark, the model."""
+    lead = f"{title} · " if title else ""
+    return f"{lead}{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')})"
 
 
 def name_files(written: Sequence[Path], folder: Path) -> None:

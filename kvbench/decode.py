@@ -44,7 +44,6 @@ def generate(
     return sequence
 
 
-@torch.inference_mode()
 def generate_batch(
     model: PreTrainedModel,
     sequences: Sequence[Sequence[LayerCache]],
@@ -54,15 +53,28 @@ def generate_batch(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
-    """Greedy tokens after prompts that `sequences` hold as layer caches; logits [sequences, vocab_size] are
-    those of the last token read, and choose the first token.
+    """Greedy tokens after prompts that `sequences` hold as layer caches, see `go_on`."""
+    return go_on(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one, until)
+
+
+@torch.inference_mode()
+def go_on(
+    model: PreTrainedModel,
+    cache: Cache,
+    logits: Tensor,
+    max_new_tokens: int,
+    stop_tokens: frozenset[int],
+    at_least_one: bool = False,
+    until: Callable[[list[int]], bool] | None = None,
+) -> list[Generation]:
+    """Greedy tokens of all sequences of a cache; logits [sequences, vocab_size] are those of the last token
+    read, and choose the first token.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the
     first token is the likeliest that does not stop. A sequence of whose tokens `until` holds is at its end, too.
     A sequence that ends leaves the batch.
     """
-    cache = batched(sequences)
-    done = [Generation() for _ in sequences]
+    done = [Generation() for _ in logits]
     going = list(done)
     started = time.perf_counter()
     if at_least_one:

@@ -113,8 +113,10 @@ class Stream:
         self.seconds = 0.0
 
     def __call__(self, layer: LayerState) -> None:
+        finish(layer.keys.device)
         started = time.perf_counter()
         self.caches.append(self.method.compress_layer(layer, len(self.caches), self.num_layers, self.budget))
+        finish(layer.keys.device)
         self.seconds += time.perf_counter() - started
         self.full_bytes += layer.nbytes
         self.peak_bytes = max(self.peak_bytes, storage_bytes([layer.keys, layer.values, *stored(self.caches)]))
@@ -150,6 +152,12 @@ def gpus(model: PreTrainedModel) -> set[torch.device]:
 def wait_for(model: PreTrainedModel) -> None:
     """Let the GPUs finish what was launched, so that a time means the work and not its launch."""
     for device in gpus(model):
+        finish(device)
+
+
+def finish(device: torch.device) -> None:
+    """Let a GPU finish what was launched on it; a CPU has."""
+    if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
