@@ -52,6 +52,8 @@ def asked(cfg: Mapping) -> Asked:
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
     check(settings, benchmark, spec, cfg["limit"])
+    if isinstance(benchmark, Speed):
+        speed.check(cfg["question"], cfg["memory"])
     if not probes:
         check_memory(cfg["memory"], settings)
     choice("question", cfg["question"], QUESTION)
@@ -60,7 +62,6 @@ def asked(cfg: Mapping) -> Asked:
     check_shard(cfg["shard"], cfg["shards"])
     kind = PROBES if probes else METHODS
     if isinstance(benchmark, Speed):
-        speed.check(cfg["question"], cfg["memory"])
         kind = Kind(speed.evaluate, partial(closing.report_speed, paper=Experiment.of(cfg)))
     return Asked(kind, settings, benchmark, spec, heading)
 
