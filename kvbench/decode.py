@@ -1,62 +1,110 @@
-"""Greedy generation from compressed layer caches."""
+"""Greedy generation from compressed layer caches, of one sequence or of several as a batch."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.batch import BatchLayer
+
+# Two logits nearer than this many rounding errors of the larger one may change places with the batch size.
+ROUNDING_ERRORS = 512
 
 
-@dataclass(frozen=True)
+@dataclass
 class Generation:
-    tokens: list[int]  # without the end-of-sequence token
-    steps: int  # forward passes after prefill
-    seconds: float  # for these steps
+    """What one sequence of a batch became."""
+
+    tokens: list[int] = field(default_factory=list)  # without the token that ended it
+    steps: int = 0  # forward passes after prefill that it took part in
+    seconds: float = 0.0  # until it ended
+    close_call: int | None = None  # first token chosen by less than floating point can tell
 
 
-@torch.inference_mode()
+def batched(sequences: Sequence[Sequence[LayerCache]]) -> Cache:
+    """A model's cache over the layer caches of several sequences."""
+    return Cache(layers=[BatchLayer(rows) for rows in zip(*sequences, strict=True)])
+
+
 def generate(
     model: PreTrainedModel,
     caches: Sequence[LayerCache],
-    first_logits: Tensor,
+    logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
     at_least_one: bool = False,
 ) -> Generation:
-    """Greedy tokens after a prompt that `caches` hold; the first comes from the last logits of what was read.
-
-    Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the
-    first token is the likeliest that does not stop.
-    """
-    cache = Cache(layers=list(caches))
-    if at_least_one:
-        first_logits = first_logits.clone()
-        first_logits[list(stop_tokens)] = float("-inf")
-    token = first_logits.argmax().view(1, 1)
-    tokens: list[int] = []
-    started = time.perf_counter()
-    steps = 0
-    while (value := token.item()) not in stop_tokens:
-        tokens.append(value)
-        if len(tokens) == max_new_tokens:
-            break
-        token = model(input_ids=token, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1)[None]
-        steps += 1
-    return Generation(tokens, steps, time.perf_counter() - started)
+    """`generate_batch` of one sequence, whose last logits are [vocab_size]."""
+    (sequence,) = generate_batch(model, [caches], logits[None], max_new_tokens, stop_tokens, at_least_one)
+    return sequence
 
 
 @torch.inference_mode()
-def read(model: PreTrainedModel, caches: Sequence[LayerCache], ids: Tensor) -> Tensor:
-    """Let the model read ids [q] through caches that hold what came before; the last logits [vocab_size].
+def generate_batch(
+    model: PreTrainedModel,
+    sequences: Sequence[Sequence[LayerCache]],
+    logits: Tensor,
+    max_new_tokens: int,
+    stop_tokens: frozenset[int],
+    at_least_one: bool = False,
+) -> list[Generation]:
+    """Greedy tokens after prompts that `sequences` hold as layer caches; logits [sequences, vocab_size] are
+    those of the last token read, and choose the first token.
+
+    Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the
+    first token is the likeliest that does not stop. A sequence that ends leaves the batch.
+    """
+    cache = batched(sequences)
+    done = [Generation() for _ in sequences]
+    going = list(done)
+    started = time.perf_counter()
+    if at_least_one:
+        logits = logits.clone()
+        logits[:, list(stop_tokens)] = float("-inf")
+    while True:
+        chosen, close = choose(logits)
+        rows = []
+        for row, (sequence, token) in enumerate(zip(going, chosen, strict=True)):
+            if close[row] and sequence.close_call is None:
+                sequence.close_call = len(sequence.tokens)
+            if token not in stop_tokens:
+                sequence.tokens.append(token)
+                if len(sequence.tokens) < max_new_tokens:
+                    rows.append(row)
+                    continue
+            sequence.seconds = time.perf_counter() - started
+        if not rows:
+            return done
+        if len(rows) < len(going):
+            for layer in cache.layers:
+                layer.keep(rows)
+            going = [going[row] for row in rows]
+        ids = torch.tensor([[chosen[row]] for row in rows], device=model.device)
+        logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1]
+        for sequence in going:
+            sequence.steps += 1
+
+
+def choose(logits: Tensor) -> tuple[list[int], list[bool]]:
+    """The likeliest token of each row [rows, vocab_size], and whether rounding could have chosen another."""
+    best = logits.argmax(dim=-1)
+    first, second = logits.float().topk(2, dim=-1).values.T
+    noise = ROUNDING_ERRORS * torch.finfo(logits.dtype).eps * first.abs()
+    return best.tolist(), (first - second < noise).tolist()
+
+
+@torch.inference_mode()
+def read(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor) -> Tensor:
+    """Let the model read the same ids [q] in every sequence; the last logits [sequences, vocab_size].
 
     In one pass where every cache takes a block of tokens; else one by one, as decoded tokens come.
     """
-    cache = Cache(layers=list(caches))
-    step = len(ids) if all(layer.takes_blocks for layer in caches) else 1
-    for block in ids.to(model.device)[None].split(step, dim=1):
+    cache = batched(sequences)
+    step = len(ids) if all(layer.takes_blocks for layer in cache.layers) else 1
+    for block in ids.to(model.device).expand(len(sequences), -1).split(step, dim=1):
         out = model(input_ids=block, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    return out.logits[0, -1]
+    return out.logits[:, -1]

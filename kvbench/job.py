@@ -5,9 +5,10 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kvbench.errors import UserError, on_disk
 from kvbench.locks import take
 from kvbench.signals import Stopped
 
@@ -57,16 +58,19 @@ def starting(cfg: dict) -> Iterator[None]:
     from kvbench.results.manifest import now, write_manifest  # torch; those who only read do without
 
     path = _note(cfg)
-    path.parent.mkdir(parents=True, exist_ok=True)
     note = {"status": "running", "started": now(), "config": cfg, **place()}
-    write_manifest(path, note)
-    with lock_of(path).open("w") as lock:
+    with on_disk(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_manifest(path, note)
+        lock = lock_of(path).open("w")
+    with lock:
         take(lock)
         try:
             yield
         except BaseException as error:
             if path.exists():
-                write_manifest(path, note | ended_by(error) | {"ended": now()})
+                with suppress(UserError):  # this error is the one to tell
+                    write_manifest(path, note | ended_by(error) | {"ended": now()})
             raise
     begun(cfg)
 

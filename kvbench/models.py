@@ -1,5 +1,6 @@
 """Loading a Hugging Face causal language model so that caches answer its attention."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +38,7 @@ class ModelSpec:
     device: str = "auto"
     device_map: str | None = None  # "auto" spreads a model over several GPUs
     lazy_threshold: float | None = None  # SimLayerKV's delta; read by its YAML, never here
+    longbench_max_length: Mapping[str, int] | None = None  # by prompt_protocol; read by LongBench's YAML, never here
 
     def __post_init__(self):
         choice("model.chat_template", self.chat_template, ("auto", "none"))

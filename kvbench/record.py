@@ -4,11 +4,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import torch
+
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
-from kvbench.decode import generate, read
+from kvbench.decode import Generation, generate_batch, read
 from kvbench.models import LoadedModel
-from kvbench.passes import Compressed, device_peak, num_layers, wait_for
+from kvbench.passes import Compressed, device_peak, wait_for
 from kvbench.prompts import Prompt
 from kvbench.ratio import ReserveRatio
 from kvbench.settings import Setting, digest
@@ -25,24 +27,51 @@ class Run:
     settings: Sequence[Setting]
     memory: str = "shared"  # stream: see kvbench.passes
     question: str = "visible"  # hidden: see kvbench.prompts
+    batch: str = "auto"  # settings of a sample decode together where that cannot change them; 1: one by one
 
     def key(self, sample: Sample, setting: Setting) -> str:
         return digest(self.identity, sample.id, setting.key)
 
 
-def measure(run: Run, prompt: Prompt, setting: Setting, compressed: Compressed, caches: Sequence[LayerCache]) -> dict:
-    """Read the question where it was hidden, decode from `caches`, and score: a record.
+@dataclass
+class Row:
+    """One setting about to decode: what its compression left, and caches that are this decoding's own."""
 
-    `caches` hold `compressed`'s prompt, and are this decoding's own.
-    """
-    model, sample, n = run.loaded.model, prompt.sample, len(prompt.context)
-    prompt_bytes = [cache.nbytes for cache in caches]
+    setting: Setting
+    compressed: Compressed
+    caches: list[LayerCache]
+
+
+def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
+    """Read the question where it was hidden, decode the rows as one batch, and score: their records."""
+    model, sample = run.loaded.model, prompt.sample
+    early = [[cache.nbytes for cache in row.caches] for row in rows]
+    sequences = [row.caches for row in rows]
     started = time.perf_counter()
-    logits = read(model, caches, prompt.question) if len(prompt.question) else compressed.logits
+    if len(prompt.question):
+        logits = read(model, sequences, prompt.question)
+    else:
+        logits = torch.stack([row.compressed.logits for row in rows])
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop = run.loaded.stop_tokens | ({run.loaded.newline} if sample.stop_at_newline else set())
-    output = generate(model, caches, logits, sample.max_new_tokens, stop, at_least_one=sample.stop_at_newline)
+    some = sample.stop_at_newline and not sample.may_be_empty
+    outputs = generate_batch(model, sequences, logits, sample.max_new_tokens, stop, at_least_one=some)
+    shared = {"question_seconds": question_seconds, "decode_batch": len(rows)}
+    # the allocator cannot tell the rows of a batch apart
+    peak = device_peak(model) if len(rows) == 1 else None
+    return [
+        record(run, prompt, row, nbytes, output, peak) | shared
+        for row, nbytes, output in zip(rows, early, outputs, strict=True)
+    ]
+
+
+def record(
+    run: Run, prompt: Prompt, row: Row, prompt_bytes: list[int], output: Generation, device_peak: int | None
+) -> dict:
+    """What became of one row; `prompt_bytes` were its layers' bytes before decoding."""
+    sample, n = prompt.sample, len(prompt.context)
+    setting, compressed, caches = row.setting, row.compressed, row.caches
     # after decoding, for caches that compress the prompt only then
     layers = [cache.kept for cache in caches]
     stored = sum(
@@ -50,7 +79,7 @@ def measure(run: Run, prompt: Prompt, setting: Setting, compressed: Compressed, 
         for cache, early in zip(caches, prompt_bytes, strict=True)
     )
     ratio = ReserveRatio.of(layers, stored, compressed.full_bytes)
-    device_peaks = [peak for peak in (compressed.device_peak, device_peak(model)) if peak is not None]
+    device_peaks = [compressed.device_peak, device_peak] if device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
     return {
         "key": run.key(sample, setting),
@@ -63,7 +92,7 @@ def measure(run: Run, prompt: Prompt, setting: Setting, compressed: Compressed, 
         "parameters": setting.parameters,
         "ratio": setting.ratio,
         "budget": setting.budget,
-        "floored": setting.tokens(n, num_layers(model)) > setting.asked(n),
+        "floored": setting.tokens(n, len(layers)) > setting.asked(n),
         **sample.meta,
         "question": run.question,
         "compress_at": setting.method.compress_at,
@@ -80,12 +109,13 @@ def measure(run: Run, prompt: Prompt, setting: Setting, compressed: Compressed, 
         "full_bytes": compressed.full_bytes,
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
+        "kept_positions": [layer.where for layer in layers],  # see kvbench.where
         "memory": run.memory,
         "peak_cache_bytes": compressed.count(caches),
-        "peak_device_bytes": max(device_peaks, default=None),
+        "peak_device_bytes": max(filter(None, device_peaks), default=None),
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,
-        "question_seconds": question_seconds,
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
+        "close_call": output.close_call,
     }

@@ -1,18 +1,21 @@
 """Samples × settings → records: what is shared, what is missing, in which order."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
 from kvbench.benchmarks import Sample
-from kvbench.passes import SharedPass, StreamedPass, num_layers
+from kvbench.guests.pressing import Pressing
+from kvbench.passes import Compressed, SharedPass, StreamedPass, num_layers
 from kvbench.prompts import Prompt, together, tokenise
 from kvbench.pruning import Pruning
-from kvbench.record import Run, measure
+from kvbench.record import Row, Run, measure
 from kvbench.results.store import Store
 from kvbench.settings import Setting
 from kvbench.signals import unbroken
 
+BATCH = ("auto", "1")
 # The prompts of one context that a setting has no record of yet.
 Todo = list[tuple[Setting, list[Prompt]]]
 
@@ -51,7 +54,8 @@ def contexts(run: Run, samples: Sequence[Sample]) -> list[list[Prompt]]:
 def records(run: Run, todo: Todo) -> Iterator[dict]:
     """The records of one context, one pass over it for all settings that can share it.
 
-    A setting compresses once; each of its questions starts from there.
+    A setting compresses once; each of its questions starts from there. Settings whose decoding rounding
+    errors cannot turn decode together.
     """
     model, ids = run.loaded.model, todo[0][1][0].context
     for pruning, sharers in by_pass(todo, len(ids), num_layers(model)).items():
@@ -59,16 +63,46 @@ def records(run: Run, todo: Todo) -> Iterator[dict]:
             source = StreamedPass(model, ids, pruning)
         else:
             source = SharedPass(model, ids, pruning, reduce(or_, (setting.method.needs for setting, _ in sharers)))
+        together: list[Ready] = []
         for setting, prompts in sharers:
             compressed = source.compress(setting.method, setting.tokens(len(ids), num_layers(model)))
-            for prompt, caches in zip(prompts, compressed.copies(len(prompts)), strict=True):
-                yield measure(run, prompt, setting, compressed, caches)
-        del source, compressed, caches  # before the next pass is made
+            ready = Ready(setting, prompts, compressed)
+            if run.batch == "auto" and all(cache.batches for cache in compressed.caches):
+                together.append(ready)
+            else:
+                yield from decode(run, [ready])
+            del compressed, ready  # its caches, before the next setting's are made
+        yield from decode(run, together)
+        del source, together  # before the next pass is made
 
 
-def by_pass(todo: Todo, n: int, num_layers: int) -> dict[Pruning | None, Todo]:
+@dataclass
+class Ready:
+    """A setting with its compressed context, and the prompts to go on with from there."""
+
+    setting: Setting
+    prompts: list[Prompt]
+    compressed: Compressed
+
+    def __post_init__(self):
+        self.copies = self.compressed.copies(len(self.prompts))
+
+
+def decode(run: Run, batch: list[Ready]) -> Iterator[dict]:
+    """The records of settings that decode together, question after question."""
+    asked = {prompt.sample.id: prompt for ready in batch for prompt in ready.prompts}
+    for sample, prompt in asked.items():
+        rows = [
+            Row(ready.setting, ready.compressed, next(ready.copies))
+            for ready in batch
+            if any(other.sample.id == sample for other in ready.prompts)
+        ]
+        yield from measure(run, prompt, rows)
+
+
+def by_pass(todo: Todo, n: int, num_layers: int) -> dict[Pruning | Pressing | None, Todo]:
     """The settings grouped by the pass over a prompt of n tokens that they can share."""
-    groups: dict[Pruning | None, Todo] = {}
+    groups: dict[Pruning | Pressing | None, Todo] = {}
     for setting, prompts in todo:
         pruning = setting.method.pruning(n, num_layers, setting.tokens(n, num_layers))
         groups.setdefault(pruning, []).append((setting, prompts))

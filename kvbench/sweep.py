@@ -79,7 +79,7 @@ class Outcome(JobReturn):
 
 def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
-    from kvbench.main import asked
+    from kvbench.asked import asked
 
     sys.path.append(os.getcwd())
     launcher = str(config.hydra.launcher._target_).rpartition(".")[2]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvbench.benchmarks import NeedleInAHaystack, haystack
 from kvbench.benchmarks.base import data_hash
-from kvbench.benchmarks.niah import insert
+from kvbench.benchmarks.niah.placement import at_sentence_ends
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
 
@@ -46,7 +46,7 @@ def test_nothing_of_the_haystack_is_lost_or_doubled_by_the_needle(embedded, dept
     source = haystack.generated(seed)
     text = "".join(next(source) for _ in range(12))
     ids = embedded.tokenizer(text)["input_ids"]
-    context = insert("NEEDLE.", ids, depth, 10**6, embedded.tokenizer)
+    context = at_sentence_ends(ids, [(depth, "NEEDLE.")], embedded.tokenizer)
     assert context.replace("NEEDLE.", "").split() == text.split()
 
 

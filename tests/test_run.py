@@ -17,7 +17,7 @@ from kvbench.results.store import RECORDS, read_records
 from tests.tiny import tiny_config
 
 ROOT = Path(__file__).parents[1]
-TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run"]
+TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from kvbench.methods import Dense, FullKV, SimLayerKV
 from kvbench.passes import SharedPass
 from kvbench.prefill import Needs, prefill
 from kvbench.prompts import Prompt
-from kvbench.record import Run, measure
+from kvbench.record import Row, Run, measure
 from kvbench.settings import build_settings
 from tests.tiny import LAYOUTS, prompt, random_state, tiny_model
 
@@ -133,7 +133,7 @@ def test_records_tell_what_the_decode_variant_stored_of_the_prompt(steps, kept):
     sample = Sample("s", "", (), steps)
     compressed = SharedPass(model, prompt(40), None, setting.method.needs).compress(setting.method, 0)
     asked = Prompt(sample, prompt(40), prompt(0))
-    record = measure(fake_run(model), asked, setting, compressed, compressed.caches)
+    (record,) = measure(fake_run(model), asked, [Row(setting, compressed, compressed.caches)])
     assert record["r"] == pytest.approx(kept / 40) and record["r_bytes"] == kept / 40
     assert record["stored_bytes"] == record["full_bytes"] * kept / 40
     assert record["kept_per_layer"] == [kept] * 3

@@ -23,6 +23,7 @@ class Sample:
     prefix: str = ""  # how the answer is begun for the model, after the chat template's assistant header
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
+    may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
     meta: dict = field(default_factory=dict)  # columns of the record: task, length, depth, …
 
     def __post_init__(self):
@@ -52,6 +53,10 @@ class Benchmark(ABC):
     def draw(self, records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
         """Make the benchmark's figures from its records; the files written."""
         return []
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
+        """A table by task beside the run's main one (see kvbench.report.breakdown), where there are tasks."""
+        return None
 
 
 def data_hash(samples: Sequence[Sample]) -> str:

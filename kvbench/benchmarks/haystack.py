@@ -63,7 +63,7 @@ def generated(seed: int) -> Iterator[str]:
         yield sentence[0].upper() + sentence[1:] + " "
 
 
-def from_folder(folder: str, seed: int) -> Iterator[str]:
+def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
     """The texts of a folder in order of their names, over and over, from the seed-th text on."""
     files = sorted(Path(folder).glob("*.txt")) if Path(folder).is_dir() else []
     if not files:
@@ -75,4 +75,4 @@ def from_folder(folder: str, seed: int) -> Iterator[str]:
         raise UserError(f"a haystack text in {folder} is not UTF-8: {error}") from error
     if not any(text.strip() for text in texts):
         raise UserError(f"benchmark.haystack_dir={folder!r} holds only empty texts")
-    return cycle(text + "\n" for text in texts)
+    return cycle(text + separator for text in texts)

@@ -50,6 +50,8 @@ class AttendingLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
+    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: layers are built around their tensors."""
 
@@ -61,10 +63,13 @@ class LayerCache(AttendingLayer):
     `late_bytes` is for a cache that compresses the prompt only while decoding: the bytes of the prompt right
     after that, when `kept` changes too. None: `nbytes` tells them as soon as the cache is made.
     `takes_blocks`: whether several tokens may come at once, each seeing those before it.
+    `batches`: whether it may decode beside others in a batch, where sums are rounded differently: nothing
+    that it does with decoded tokens (evicting, coding, quantising) turns on a rounding error.
     """
 
     late_bytes: int | None = None
     takes_blocks: bool = False
+    batches: bool = False
 
     def __init__(self, seen: int, kept: Kept):
         super().__init__()

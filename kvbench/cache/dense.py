@@ -15,6 +15,7 @@ class DenseLayer(LayerCache):
     """
 
     takes_blocks = True
+    batches = True
 
     def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept):
         super().__init__(seen, kept)

@@ -17,6 +17,8 @@ class SlidingLayer(LayerCache):
     tokens to sit right before the recent ones: the same attention, and untouched bits while all fits.
     """
 
+    batches = True
+
     def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept, budget: int, sinks: int, rope: Rope | None):
         """keys, values [num_key_value_heads, len, head_dim] in order of position, len <= budget."""
         super().__init__(seen, kept)

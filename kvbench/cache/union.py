@@ -29,6 +29,8 @@ class UnionLayer(LayerCache):
     Attention is that of the unfolded cache; the bytes are those of the tokens that anyone kept.
     """
 
+    batches = True
+
     def __init__(self, keys: Tensor, values: Tensor, indices: Tensor, seen: int, kept: Kept):
         """keys, values [num_key_value_heads, n, head_dim]; indices [num_attention_heads, k] kept tokens."""
         super().__init__(seen, kept)

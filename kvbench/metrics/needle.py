@@ -8,12 +8,23 @@ from rouge_score.rouge_scorer import RougeScorer
 
 @cache
 def _scorer() -> RougeScorer:
-    return RougeScorer(["rouge1"], use_stemmer=False)
+    return RougeScorer(["rouge1"], use_stemmer=True)
 
 
 def rouge1_f(reference: str, prediction: str) -> float:
-    """ROUGE-1 F-measure of `rouge-score` without stemming; PyramidKV's needle score is ten times this."""
+    """ROUGE-1 F-measure of `rouge-score` with stemming; the needle score of PyramidKV and kvpress is ten times this."""
     return _scorer().score(reference, prediction)["rouge1"].fmeasure
+
+
+def rouge1_recall(reference: str, prediction: str) -> float:
+    """Share of the reference's words, stemmed, that the prediction has; its other words cost nothing."""
+    return _scorer().score(reference, prediction)["rouge1"].recall
+
+
+def first_number(number: str, prediction: str) -> float:
+    """1 if the first number in the prediction is `number`, else 0: the pass key score of Mohtashami and Jaggi."""
+    found = re.search(r"\d+", prediction)
+    return float(found is not None and int(found[0]) == int(number))
 
 
 def leading_digits(number: str, prediction: str) -> float:

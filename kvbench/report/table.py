@@ -7,16 +7,25 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-from kvbench.report.bootstrap import interval
+from kvbench.report.bootstrap import interval, stratified
 
 
 def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """One row per setting in order of first appearance: means over samples, and the score's 95 % interval."""
+    """One row per setting in order of first appearance: means over samples, and the score's 95 % interval.
+
+    Where records tell their task, a score is the mean over the tasks of the tasks' means; a score that only some
+    tasks have is that of those.
+    """
     rows = []
     for setting, group in records.groupby("setting", sort=False):
         first = group.iloc[0]
-        scores = pd.DataFrame(list(group["scores"]))
-        low, high = interval(scores[metrics[0]])
+        scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
+        if "task" in group:
+            by_task = scores.groupby(group["task"])
+            low, high = stratified([values for _, values in by_task[metrics[0]]])
+            scores = by_task.mean()
+        else:
+            low, high = interval(scores[metrics[0]])
         rows.append(
             {
                 "setting": setting,
@@ -53,14 +62,18 @@ def cells(summary: pd.DataFrame, metrics: Sequence[str]) -> tuple[list[str], lis
             "–" if pd.isna(row["asked"]) else f"{row['asked']:g}" + ("*" if row["floored"] else ""),
             f"{row['r']:.3f}",
             f"{row['r_bytes']:.3f}",
-            f"{row[metrics[0]]:.3f}",
-            f"{row['low']:.2f} – {row['high']:.2f}",
-            *(f"{row[metric]:.3f}" for metric in metrics[1:]),
+            _number(row[metrics[0]]),
+            "–" if pd.isna(row["low"]) else f"{row['low']:.2f} – {row['high']:.2f}",
+            *(_number(row[metric]) for metric in metrics[1:]),
             f"{row['decode_tokens_per_s']:.1f}",
         ]
         for _, row in summary.iterrows()
     ]
     return header, rows
+
+
+def _number(value: float) -> str:
+    return "–" if pd.isna(value) else f"{value:.3f}"
 
 
 FLOORED = "* less was asked for than the method can go down to; r is what it came to"
@@ -79,7 +92,8 @@ def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Tab
         padding=(0, 1, 0, 0),
     )
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+        width = max((len(row[i]) for row in rows), default=0)  # on a narrow terminal only headers are folded
+        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
@@ -87,10 +101,14 @@ def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Tab
 
 def write_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, caption: str) -> list[Path]:
     """table.csv with every digit, table.md to read."""
-    header, rows = cells(summary, metrics)
-    lines = ["| " + " | ".join(row) + " |" for row in [header, [":--"] + ["--:"] * (len(header) - 1), *rows]]
+    lines = markdown_rows(*cells(summary, metrics))
     notes = ["", FLOORED] if summary["floored"].any() else []
     csv, markdown = folder / "table.csv", folder / "table.md"
     summary.to_csv(csv, index=False)
     markdown.write_text("\n".join([caption, "", *lines, *notes]) + "\n", encoding="utf-8")
     return [csv, markdown]
+
+
+def markdown_rows(header: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a Markdown table: text in the first column, numbers in the others."""
+    return ["| " + " | ".join(row) + " |" for row in [header, [":--"] + ["--:"] * (len(header) - 1), *rows]]

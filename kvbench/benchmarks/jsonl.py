@@ -1,0 +1,139 @@
+"""Rows of JSON-lines files, checked before anything is run: a fault is one line that names file and row."""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from types import GenericAlias, NoneType
+
+from kvbench.errors import UserError
+
+# What a field may be: str, int, float, bool, list, dict, list[str] and the like, None, or a tuple of these.
+FieldType = type | GenericAlias | None
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_WORDS |= {dict: "an object", NoneType: "null"}
+_BOM = b"\xef\xbb\xbf"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_rows(
+    path: str | Path,
+    fields: Mapping[str, FieldType | tuple[FieldType, ...]],
+    *,
+    filled: Collection[str] = (),
+    unique: str | None = None,
+    check: Callable[[dict], None] | None = None,
+) -> list[dict]:
+    """The rows of a UTF-8 file with one JSON object a line; blank lines are passed over.
+
+    Every row has `fields` with values of these types, other fields may stand beside them. Texts and lists in
+    `filled` are not empty, values of `unique` (one of the fields) other than null occur once, and `check` raises
+    ValueError for a row that will not do. Raises UserError that names the file and, counting lines from 1, the
+    row; it never repeats the row.
+    """
+    path = Path(path)
+    rows, seen = [], {}
+    for number, line in _lines(path):
+        try:
+            row = _parse(line)
+            _check(row, fields, filled)
+            if check is not None:
+                check(row)
+        except ValueError as error:
+            raise UserError(f"{path}, row {number}: {error}") from None
+        if unique is not None and row[unique] is not None:
+            first = seen.setdefault(str(row[unique]), number)
+            if first != number:
+                raise UserError(f"{path}, row {number}: {unique} {_short(row[unique])} is that of row {first} too")
+        rows.append(row)
+    if not rows:
+        raise UserError(f"{path} holds no rows")
+    return rows
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank with their numbers, without the file's byte order mark."""
+    try:
+        with path.open("rb") as file:  # bytes: only \n ends a line, and a wrong encoding is found row by row
+            for number, line in enumerate(file, 1):
+                line = line.removeprefix(_BOM) if number == 1 else line
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parse(line: bytes) -> dict:
+    """One row; ValueError says what is wrong with it without repeating it."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 (byte {error.start + 1} of the row)") from None
+    try:
+        row = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"broken JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("broken JSON: nested too deeply") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"not a JSON object but {_kind(row)}")
+    if _SURROGATE.search(line):  # half of a surrogate pair is no character and could not be written to a record
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("broken JSON: half of a surrogate pair (\\ud800 to \\udfff) stands alone") from None
+    return row
+
+
+def _check(row: dict, fields: Mapping, filled: Collection[str]) -> None:
+    for name, allowed in fields.items():
+        if name not in row:
+            raise ValueError(f"field {name!r} is missing")
+        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+        if not any(_is(row[name], one) for one in allowed):
+            wanted = " or ".join(_told(one) for one in allowed)
+            raise ValueError(f"field {name!r} is {_kind(row[name])}, not {wanted}")
+    for name in filled:
+        value = row[name]
+        if not (value.strip() if isinstance(value, str) else value):
+            raise ValueError(f"field {name!r} is empty")
+
+
+def _is(value: object, wanted: FieldType) -> bool:
+    """Whether a JSON value is of a type; true is no number, and a whole number will do for any number."""
+    if isinstance(wanted, GenericAlias):
+        (item,) = wanted.__args__
+        return isinstance(value, list) and all(_is(part, item) for part in value)
+    if wanted is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is (NoneType if wanted is None else wanted)
+
+
+def _told(wanted: FieldType) -> str:
+    if isinstance(wanted, GenericAlias):
+        return f"a list in which each item is {_told(wanted.__args__[0])}"
+    return _WORDS[NoneType if wanted is None else wanted]
+
+
+def _kind(value: object) -> str:
+    """A value by its type; a list tells what its items are."""
+    if not isinstance(value, list) or not value:
+        return "an empty list" if value == [] else _WORDS[type(value)]
+    return "a list with " + " and ".join(sorted({_WORDS[type(part)] for part in value}))
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"broken JSON: {name} is no number in JSON")
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"field {_short(next(name for name in row if names.count(name) > 1))} occurs twice")
+    return row
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:60] + "…"

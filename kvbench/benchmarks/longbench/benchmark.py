@@ -1,0 +1,140 @@
+"""LongBench v1 and LongBench-E as benchmarks."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.longbench import data, templates
+from kvbench.benchmarks.longbench.prompt import build
+from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
+from kvbench.errors import UserError
+from kvbench.methods.base import at_least, choice
+from kvbench.metrics.longbench import METRICS, check_backend, companions
+from kvbench.metrics.longbench import score as official_score
+from kvbench.report.breakdown import breakdown
+
+PROTOCOLS = ("longbench_chat", "legacy_pyramidkv")
+TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
+BUCKETS = ("0-4k", "4-8k", "8k+")  # LongBench-E's ranges of length in words
+
+
+def bucket(length: int) -> str:
+    """The range that a length lies in."""
+    return BUCKETS[(length >= 4000) + (length >= 8000)]
+
+
+@dataclass
+class LongBench(Benchmark):
+    """LongBench v1 (Bai et al. 2024) with the official prompts, truncation, lengths and metrics.
+
+    prompt_protocol="longbench_chat"    the official one: chat template but for few-shot and code tasks.
+    prompt_protocol="legacy_pyramidkv"  PyramidKV's tables: raw text, and no stop at a line end in samsum.
+
+    Rows come from `data_dir`, or from `repository` on the hub; they and the templates are read and checked when
+    this is made, so that a fault in them is told before a model is loaded.
+    """
+
+    tasks: str | list[str]
+    max_length: int | None  # tokens of a prompt before the chat template; longer ones lose their middle
+    prompt_protocol: str = "longbench_chat"
+    data_dir: str | None = None
+    repository: str = "zai-org/LongBench"
+    revision: str = "main"
+    prompts_file: str | None = None
+    seed: int | None = None  # shuffles the rows within each task; None: the official order
+    name: str = "longbench"
+    chosen: list[Task] = field(init=False)
+    prompts: dict[str, str] = field(init=False, repr=False)
+    rows: dict[str, list[dict]] = field(init=False, repr=False)
+
+    offered = tuple(TASKS)
+    extended = False  # LongBench-E's files
+
+    def __post_init__(self):
+        choice("benchmark.prompt_protocol", self.prompt_protocol, PROTOCOLS)
+        self.chosen = select(self.tasks, self.offered)
+        if self.max_length is None:
+            raise UserError(
+                f"no prompt length of LongBench is published for this model with {self.prompt_protocol}: give "
+                "benchmark.max_length=TOKENS, for example 7500 where the model reads 8192"
+            )
+        at_least("benchmark.max_length", self.max_length, 2)
+        if self.seed is not None:
+            at_least("benchmark.seed", self.seed, 0)
+        scored = {METRICS[task.name] for task in self.chosen}
+        self.backend = check_backend() if "code_sim" in scored else None
+        self.metrics = ("score", "rouge_score_l") if scored & {"rouge", "rouge_zh"} else ("score",)
+        names = [task.name for task in self.chosen]
+        self.prompts = templates.load(names, self.prompts_file)
+        folder = Path(self.data_dir) if self.data_dir is not None else data.from_hub(self.repository, self.revision)
+        self.rows = data.read(folder, names, self.extended)
+
+    @property
+    def longest(self) -> int:
+        return self.max_length + TEMPLATE_ROOM + max(task.max_new_tokens for task in self.chosen)
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        """The official score, and for summaries Google's ROUGE-L beside it."""
+        task, answers = sample.meta["task"], sample.answers
+        value = official_score(task, prediction, answers, sample.meta.get("all_classes"))
+        return {"score": value, **companions(task, prediction, answers)}
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
+        return breakdown(records, GROUPS, AVERAGES)
+
+    def _samples(self, task: Task, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
+        official = self.prompt_protocol == "longbench_chat"
+        for number, row in self._in_order(task.name):
+            prompt, question = build(self.prompts[task.name], row, self.max_length, tokenizer)
+            yield Sample(
+                id=f"{task.name}:{number if row['_id'] is None else row['_id']}",
+                prompt=prompt,
+                answers=tuple(row["answers"]),
+                max_new_tokens=task.max_new_tokens,
+                question=question,
+                chat=task.chat and official,
+                stop_at_newline=task.stop_at_newline and official,
+                meta=self._meta(task, row),
+            )
+
+    def _in_order(self, task: str) -> Sequence[tuple[int, dict]]:
+        """The rows with their numbers from 1, shuffled by the seed where there is one."""
+        rows = list(enumerate(self.rows[task], 1))
+        if self.seed is not None:
+            random.Random(f"{self.seed} {task}").shuffle(rows)
+        return rows
+
+    def _meta(self, task: Task, row: dict) -> dict:
+        """Columns of the record: with its answers and classes a prediction can be scored again from there."""
+        meta = {"task": task.name, "group": task.group, "language": task.language, "length": row["length"]}
+        if METRICS[task.name] == "classification":
+            meta["all_classes"] = row["all_classes"]
+        if METRICS[task.name] == "code_sim":
+            meta["metric_backend"] = self.backend
+        return meta
+
+
+@dataclass
+class LongBenchE(LongBench):
+    """LongBench-E: 13 English tasks, each scored within three ranges of length."""
+
+    name: str = "longbench_e"
+
+    offered = LONGBENCH_E
+    extended = True
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
+        """One row per task and range of lengths; each range has a mean of its own."""
+        rows = records.assign(task=records["task"] + " " + records["bucket"])
+        return breakdown(rows, {name: [f"{task} {name}" for task in LONGBENCH_E] for name in BUCKETS}, None)
+
+    def _meta(self, task: Task, row: dict) -> dict:
+        return super()._meta(task, row) | {"bucket": bucket(row["length"])}

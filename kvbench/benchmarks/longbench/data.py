@@ -1,0 +1,115 @@
+"""LongBench's rows: from a folder of JSON-lines files, or from the official archive on the hub."""
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from kvbench.benchmarks.jsonl import read_rows
+from kvbench.benchmarks.longbench.tasks import TASKS
+from kvbench.embedded import cache_root
+from kvbench.errors import UserError
+from kvbench.metrics.longbench import METRICS, score
+from kvbench.results.manifest import file_hash
+
+# SHA-256 of data.zip in the data set's repository, by revision.
+SHA256 = {
+    "5e628be450b7e67fb7ae6e201bd6d8f7056f7672": "cb45b11a4133c6bc1d6a44b0f8e701335ff1e543195db1103472e575857f7f64",
+}
+FIELDS = {
+    "input": str,
+    "context": str,
+    "answers": list[str],
+    "length": (int, None),
+    "all_classes": (list[str], None),
+    "_id": (str, int, None),
+}
+
+
+def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str, list[dict]]:
+    """The rows of every task's file TASK.jsonl (TASK_e.jsonl when `extended`), all of them checked.
+
+    Raises UserError that names the file and the row, or the tasks that the folder does have.
+    """
+    if not folder.is_dir():
+        raise UserError(f"benchmark.data_dir={str(folder)!r} is not a folder")
+    ending = "_e.jsonl" if extended else ".jsonl"
+    there = [task for task in TASKS if (folder / (task + ending)).is_file()]
+    if missing := [task for task in tasks if task not in there]:
+        raise UserError(
+            f"{folder} has no file TASK{ending} of {', '.join(missing)}; "
+            f"LongBench's tasks found there: {', '.join(there) or 'none'}"
+        )
+    return {task: _rows(folder / (task + ending), task, extended) for task in tasks}
+
+
+def _rows(path: Path, task: str, extended: bool) -> list[dict]:
+    """The rows of a task; LongBench-E needs every length for its ranges, a classification its classes."""
+    fields = FIELDS | ({"length": int} if extended else {})
+    fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
+
+    def check(row: dict) -> None:
+        if METRICS[task].startswith("retrieval"):  # an answer must name its paragraph
+            score(task, "", row["answers"], None)
+
+    return read_rows(path, fields, filled=("context", "answers"), unique="_id", check=check)
+
+
+def from_hub(repository: str, revision: str) -> Path:
+    """The folder with the files of the official data.zip: fetched, unzipped and hashed once, offline from then on."""
+    target = cache_root() / "longbench" / f"{repository}@{revision}".replace("/", "--")
+    if not target.is_dir():
+        archive = _download(repository, revision)
+        sha256 = file_hash(archive)
+        if sha256 != SHA256.get(revision, sha256):
+            raise UserError(
+                f"{archive} of {repository} has SHA-256 {sha256}, not {SHA256[revision]}: "
+                "remove it, and it is fetched again"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".unzipping-"))
+        try:
+            _unzip(archive, work)
+            (work / "data.zip.sha256").write_text(f"{sha256}  data.zip\n")
+            work.chmod(0o755)
+            work.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster, with the same result
+                raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _download(repository: str, revision: str) -> Path:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HTTPError
+
+    where = {"repo_id": repository, "filename": "data.zip", "repo_type": "dataset", "revision": revision}
+    try:
+        cached = try_to_load_from_cache(**where)
+        if isinstance(cached, str):
+            return Path(cached)
+        get_hf_file_metadata(hf_hub_url(**where), timeout=10)  # one attempt: the download would go on trying
+        return Path(hf_hub_download(**where))
+    except (OSError, HTTPError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"LongBench's data.zip could not be fetched from the data set {repository} at {revision}: {reason} "
+            "(where there is no network, unzip a copy of it and give benchmark.data_dir=FOLDER, "
+            "the folder with narrativeqa.jsonl and the others)"
+        ) from error
+
+
+def _unzip(archive: Path, folder: Path) -> None:
+    """The archive's JSON-lines files, whatever folder they lie in there."""
+    try:
+        with zipfile.ZipFile(archive) as file:
+            for member in file.infolist():
+                path = PurePosixPath(member.filename)
+                if path.suffix == ".jsonl" and not path.name.startswith("."):
+                    with file.open(member) as source, (folder / path.name).open("wb") as copy:
+                        shutil.copyfileobj(source, copy)
+    except zipfile.BadZipFile as error:
+        raise UserError(f"{archive} is no whole zip file ({error}): remove it, and it is fetched again") from error

@@ -1,0 +1,89 @@
+"""LongBench v1's tasks as data (Bai et al. 2024; github.com/THUDM/LongBench, commit 2e00731)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvbench.errors import UserError, unknown
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a task is asked; how it is scored stands in kvbench.metrics.longbench."""
+
+    name: str
+    group: str
+    max_new_tokens: int
+    language: str  # en, zh or code
+    chat: bool = True  # inside the model's chat template
+    stop_at_newline: bool = False
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("narrativeqa", "single_doc_qa", 128, "en"),
+        Task("qasper", "single_doc_qa", 128, "en"),
+        Task("multifieldqa_en", "single_doc_qa", 64, "en"),
+        Task("multifieldqa_zh", "single_doc_qa", 64, "zh"),
+        Task("hotpotqa", "multi_doc_qa", 32, "en"),
+        Task("2wikimqa", "multi_doc_qa", 32, "en"),
+        Task("musique", "multi_doc_qa", 32, "en"),
+        Task("dureader", "multi_doc_qa", 128, "zh"),
+        Task("gov_report", "summarization", 512, "en"),
+        Task("qmsum", "summarization", 512, "en"),
+        Task("multi_news", "summarization", 512, "en"),
+        Task("vcsum", "summarization", 512, "zh"),
+        Task("trec", "few_shot", 64, "en", chat=False),
+        Task("triviaqa", "few_shot", 32, "en", chat=False),
+        Task("samsum", "few_shot", 128, "en", chat=False, stop_at_newline=True),
+        Task("lsht", "few_shot", 64, "zh", chat=False),
+        Task("passage_count", "synthetic", 32, "en"),
+        Task("passage_retrieval_en", "synthetic", 32, "en"),
+        Task("passage_retrieval_zh", "synthetic", 32, "zh"),
+        Task("lcc", "code", 64, "code", chat=False),
+        Task("repobench-p", "code", 64, "code", chat=False),
+    )
+}
+
+GROUPS = {
+    group: tuple(task.name for task in TASKS.values() if task.group == group)
+    for group in dict.fromkeys(task.group for task in TASKS.values())
+}
+
+ENGLISH = tuple(task.name for task in TASKS.values() if task.language != "zh")
+# SimLayerKV's main tables have dureader in place of 2wikimqa, and the other five in an appendix.
+SIMLAYERKV_REST = ("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh")
+LONGBENCH_E = (
+    *("qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "gov_report", "multi_news", "trec"),
+    *("triviaqa", "samsum", "passage_count", "passage_retrieval_en", "lcc", "repobench-p"),
+)
+
+SETS = {
+    "english16": ENGLISH,
+    "all21": tuple(TASKS),
+    "simlayerkv16": tuple(name for name in TASKS if name not in SIMLAYERKV_REST),
+    "simlayerkv5": SIMLAYERKV_REST,
+    "longbench_e13": LONGBENCH_E,
+}
+
+# Averages under these names stand in a table only when every one of their tasks does.
+AVERAGES = {
+    "average 16 English": SETS["english16"],
+    "average 16 SimLayerKV": SETS["simlayerkv16"],
+    "average 21": SETS["all21"],
+}
+
+
+def select(names: str | Iterable[str], offered: Sequence[str] = tuple(TASKS)) -> list[Task]:
+    """The tasks, each once, that names of tasks, groups and sets stand for; only `offered` ones can be chosen."""
+    chosen = [names] if isinstance(names, str) else list(names)
+    if not chosen:
+        raise UserError("benchmark.tasks is empty: name tasks, groups or sets of LongBench")
+    allowed = {name: members for name, members in SETS.items() if set(members) <= set(offered)}
+    for group, members in GROUPS.items():
+        allowed[group] = tuple(name for name in members if name in offered)
+    allowed |= {name: (name,) for name in offered}
+    for name in chosen:
+        if str(name) not in allowed:
+            raise unknown("task in benchmark.tasks", str(name), allowed)
+    return [TASKS[name] for name in dict.fromkeys(member for name in chosen for member in allowed[str(name)])]

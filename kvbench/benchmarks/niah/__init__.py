@@ -1,0 +1,16 @@
+"""Needle in a Haystack: our own needles, several needles, pass keys, and the published testers."""
+
+from kvbench.benchmarks.niah.multi import NeedlesAtOnce, NeedlesOneByOne
+from kvbench.benchmarks.niah.own import NeedleInAHaystack
+from kvbench.benchmarks.niah.passkey import PassKey
+from kvbench.benchmarks.niah.testers import KamradtNeedle, KVPressNeedle, PyramidKVNeedle
+
+__all__ = [
+    "KVPressNeedle",
+    "KamradtNeedle",
+    "NeedleInAHaystack",
+    "NeedlesAtOnce",
+    "NeedlesOneByOne",
+    "PassKey",
+    "PyramidKVNeedle",
+]

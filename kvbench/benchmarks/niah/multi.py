@@ -1,0 +1,119 @@
+"""Several needles in one context: one number at every depth, asked for one by one or all at once."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Sample
+from kvbench.benchmarks.niah.grid import NeedleGrid
+from kvbench.benchmarks.niah.needles import MOST_NEEDLES, NumberNeedle, number_needles
+from kvbench.benchmarks.niah.own import remember
+from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
+from kvbench.errors import UserError
+from kvbench.methods.base import at_least
+from kvbench.metrics.needle import exact_number, leading_digits
+from kvbench.report.heatmap import draw_heatmaps
+
+
+@dataclass
+class MultiNeedle(NeedleGrid):
+    """A context per length and seed with a numbered needle at each of `depths`, between two sentences."""
+
+    seeds: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        at_least("benchmark.seeds", self.seeds, 1)
+        if not 2 <= len(self.depths) <= MOST_NEEDLES:
+            raise UserError(
+                f"benchmark.depths has {len(self.depths)} places for needles: 2 to {MOST_NEEDLES} are wanted"
+            )
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        """Samples over one context stand side by side."""
+        found = []
+        for seed in range(self.seeds):
+            needles = dict(zip(self.depths, number_needles(seed, len(self.depths)), strict=True))
+            size = sum(len(encode(" " + needle.text, tokenizer)) for needle in needles.values())
+            text = take(self.haystack(seed), tokenizer, max(self.lengths))
+            placed = [(depth, needle.text) for depth, needle in needles.items()]
+            for length in self.lengths:
+                room = cut(text, length - self.buffer, size)
+                context = at_sentence_ends(room, placed, tokenizer)
+                meta = {"task": self.name, "length": length, "seed": seed, "context": f"{length}-{seed}"}
+                found += self.ask(context, needles, meta)
+        return found
+
+    @abstractmethod
+    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict) -> Iterator[Sample]:
+        """The samples over one context, whose needles are given by their depths."""
+
+
+@dataclass
+class NeedlesOneByOne(MultiNeedle):
+    """A sample per needle over the same context, so that with question=hidden one compressed cache serves all.
+
+    Scores: share of leading digits, exact match. No two numbers of a context begin alike, so the number of
+    another needle scores 0.
+    """
+
+    name: str = "niah_multi"
+    metrics = ("digits", "exact")
+
+    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict) -> Iterator[Sample]:
+        for depth, needle in needles.items():
+            yield Sample(
+                id=f"multi-{meta['context']}-{depth:g}",
+                prompt=remember(context, needle.question),
+                answers=(needle.number,),
+                max_new_tokens=self.max_new_tokens,
+                question=needle.question,
+                meta=meta | {"depth": depth, "needles": len(needles)},
+            )
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        (number,) = sample.answers
+        return {"digits": leading_digits(number, prediction), "exact": exact_number(number, prediction)}
+
+
+@dataclass
+class NeedlesAtOnce(MultiNeedle):
+    """One question for all needles of a context, in the order of their depths.
+
+    Scores: share of the numbers found whole, mean share of leading digits, 1 if all are found.
+    """
+
+    max_new_tokens: int = 128
+    name: str = "niah_multi_at_once"
+    metrics = ("found", "digits", "exact")
+
+    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict) -> Iterator[Sample]:
+        *cities, last = [needle.city for needle in needles.values()]
+        named = f"{', '.join(cities)} and {last}"
+        question = f"What are the secret numbers of {named}? Answer with the numbers only, in this order."
+        yield Sample(
+            id=f"multi-{meta['context']}",
+            prompt=remember(context, question),
+            answers=tuple(needle.number for needle in needles.values()),
+            max_new_tokens=self.max_new_tokens,
+            question=question,
+            meta=meta | {"depths": list(needles), "needles": len(needles)},
+        )
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        exact = [exact_number(number, prediction) for number in sample.answers]
+        digits = [leading_digits(number, prediction) for number in sample.answers]
+        return {"found": sum(exact) / len(exact), "digits": sum(digits) / len(digits), "exact": float(all(exact))}
+
+    def draw(self, records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
+        """A cell per length and needle: whether the number at that depth was found."""
+        needles = [
+            record | {"depth": depth, "scores": {"found": exact_number(number, record["prediction"])}}
+            for record in records.to_dict("records")
+            for depth, number in zip(record["depths"], record["answers"], strict=True)
+        ]
+        return draw_heatmaps(pd.DataFrame(needles), "found", folder / "heatmap", caption)

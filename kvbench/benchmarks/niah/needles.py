@@ -1,0 +1,41 @@
+"""What is hidden: sentences that each tell a number, so that an answer is right or wrong digit by digit."""
+
+import random
+from dataclasses import dataclass
+
+_CITIES = "Lisbon Oslo Nairobi Kyoto Quito Riga Hanoi Tunis Porto Bergen Lima Dakar Zagreb Cork Turin Perth".split()
+MOST_NEEDLES = 9  # in one context, told apart by their first digit
+
+
+@dataclass(frozen=True)
+class NumberNeedle:
+    """A city's secret number of seven digits."""
+
+    city: str
+    number: str
+
+    @property
+    def text(self) -> str:
+        return f"The secret number of {self.city} is {self.number}."
+
+    @property
+    def question(self) -> str:
+        return f"What is the secret number of {self.city}? Answer with the number only."
+
+
+def number_needle(seed: int) -> NumberNeedle:
+    """One needle, the same one for the same seed."""
+    rng = random.Random(seed)
+    return NumberNeedle(rng.choice(_CITIES), str(rng.randrange(10**6, 10**7)))
+
+
+def number_needles(seed: int, count: int) -> list[NumberNeedle]:
+    """Up to nine needles of different cities and first digits.
+
+    So another needle's number shares no leading digit with the one asked for, and earns nothing.
+    """
+    rng = random.Random(seed)
+    cities, firsts = rng.sample(_CITIES, count), rng.sample("123456789", count)
+    return [
+        NumberNeedle(city, first + f"{rng.randrange(10**6):06}") for city, first in zip(cities, firsts, strict=True)
+    ]

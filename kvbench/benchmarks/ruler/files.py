@@ -1,0 +1,101 @@
+"""Rows of RULER's samples on the disk: kvbench's cache, and the official layout for import and export."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from kvbench.benchmarks.jsonl import read_rows
+from kvbench.benchmarks.ruler.tasks import TASKS
+from kvbench.errors import UserError
+from kvbench.results.atomic import write_atomically
+
+_FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
+
+
+def cached(path: Path, count: int, make: Callable[[], Iterable[dict]]) -> list[dict]:
+    """The first `count` rows of the cache's file, whose first line is a hash of the rest; made where need be."""
+    text = _intact(path)
+    rows = [] if text is None else [json.loads(line) for line in text.splitlines()[:count]]
+    if len(rows) < count:
+        rows = list(make())
+        text = lines(rows)
+        write_atomically(path, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+    return rows
+
+
+def _intact(path: Path) -> str | None:
+    """What follows the first line, if that line is its hash."""
+    try:
+        sha256, _, text = path.read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if hashlib.sha256(text.encode()).hexdigest() == sha256 else None
+
+
+def lines(rows: Iterable[dict]) -> str:
+    """The text of a validation.jsonl, as the official generator writes it."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def export(folder: Path, length: int, name: str, rows: Iterable[dict]) -> Path:
+    """Write LENGTH/TASK/validation.jsonl."""
+    path = folder / str(length) / name / "validation.jsonl"
+    write_atomically(path, lines(rows))
+    return path
+
+
+def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_asked: bool) -> dict[tuple[int, str], Path]:
+    """The file of every task at every length in a folder of the official layout.
+
+    That is LENGTH/TASK/validation.jsonl, LENGTH/data/TASK/validation.jsonl or LENGTH/TASK.jsonl; with one length
+    also without the folder LENGTH. With `all_asked` every task must be there, else at least one.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise UserError(f"benchmark.data_dir={folder!r} is not a folder")
+    found = {}
+    for length in lengths:
+        places = [root / str(length), root / str(length) / "data", *([root] if len(lengths) == 1 else [])]
+        for name in TASKS:
+            files = [place / file for place in places for file in (f"{name}/validation.jsonl", f"{name}.jsonl")]
+            if path := next((file for file in files if file.is_file()), None):
+                found[length, name] = path
+    missing = [(length, name) for length in lengths for name in names if (length, name) not in found]
+    if missing and (all_asked or len(missing) == len(lengths) * len(names)):
+        length, name = missing[0]
+        there = ", ".join(f"{length}/{name}" for length, name in found) or "none"
+        raise UserError(
+            f"benchmark.data_dir={folder!r} has neither {length}/{name}/validation.jsonl nor {length}/{name}.jsonl; "
+            f"RULER's tasks found there at benchmark.lengths={list(lengths)}: {there}"
+        )
+    return {key: path for key, path in found.items() if key[1] in names}
+
+
+def read(path: Path, name: str, length: int, count: int) -> list[dict]:
+    """The first `count` rows of a validation.jsonl, each with an answer_prefix of its own.
+
+    The generator's first versions left the prefix at the end of the input: it is cut off there.
+    """
+    task = TASKS[name]
+
+    def check(row: dict) -> None:
+        if not isinstance(row.get("answer_prefix", ""), str):
+            raise ValueError("field 'answer_prefix' is not a text")
+        if row["length"] > length:
+            raise ValueError(f"its length is {row['length']}, over the {length} of benchmark.lengths")
+
+    rows = read_rows(path, _FIELDS, filled=("input", "outputs"), check=check)[:count]
+    for row in rows:
+        if "answer_prefix" not in row:
+            tail = question(name, row["input"])
+            cut = tail.rfind(task.prefix)
+            row["answer_prefix"] = tail[cut:] if cut >= 0 else ""
+            row["input"] = row["input"].removesuffix(row["answer_prefix"])
+    return rows
+
+
+def question(name: str, text: str) -> str:
+    """The end of an input that asks: its last lines, by the task."""
+    separator, pieces = TASKS[name].tail
+    return separator.join(text.rsplit(separator, pieces)[-pieces:])

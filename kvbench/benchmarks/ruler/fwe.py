@@ -1,0 +1,67 @@
+"""RULER's frequent words: coded words whose counts follow a zeta distribution; the three commonest are asked."""
+
+import math
+import string
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+
+from kvbench.benchmarks.ruler.fitting import Count, DoesNotFit
+from kvbench.benchmarks.ruler.maker import Draft
+
+_LETTERS = 6
+_ALPHA = 2.0
+_ZETA = math.pi**2 / 6  # zeta(_ALPHA)
+
+
+def coded(
+    texts: dict[str, str], count: int, length: int, tokens: Count, new_tokens: int, seed: int
+) -> Iterator[tuple[Draft, int]]:
+    """`count` samples with their tokens as `fitting.fitted` gives them; this task has a search of its own.
+
+    The number of words grows until the text of the first vocabulary is too long, and shrinks for every sample
+    whose text is. Raises DoesNotFit.
+    """
+    room = length - new_tokens
+    step = room // 32
+    stream = Random(seed)
+    if step < 1 or room // 50 < 4:  # the dots and the three words that are asked
+        raise DoesNotFit
+
+    vocabulary = _vocabulary(stream, room // 50, seed)
+    most = room // _LETTERS
+    while tokens(_draft(texts, vocabulary, most, seed).text) < room:
+        most += step
+    most -= step
+    for _ in range(count):
+        vocabulary = _vocabulary(stream, room // 50, seed)
+        words = most
+        while (total := tokens((draft := _draft(texts, vocabulary, words, seed)).text)) > room:
+            words -= step
+            if words <= 0:
+                raise DoesNotFit
+        yield draft, total + new_tokens
+
+
+def _vocabulary(stream: Random, size: int, seed: int) -> list[str]:
+    """Different random words by rank; the first is noise."""
+    words = [_word(stream) for _ in range(size)]
+    while len(set(words)) < size:
+        words.append(_word(stream))
+    words = sorted(set(words))
+    Random(seed).shuffle(words)
+    words[0] = "..."
+    return words
+
+
+def _word(stream: Random) -> str:
+    return "".join(stream.choices(string.ascii_lowercase, k=_LETTERS))
+
+
+def _draft(texts: dict[str, str], vocabulary: list[str], words: int, seed: int) -> Draft:
+    ranks = np.arange(1, len(vocabulary) + 1)
+    counts = (words * ranks**-_ALPHA / _ZETA).astype(int)
+    text = [word for word, times in zip(vocabulary, counts, strict=True) for _ in range(times)]
+    Random(seed).shuffle(text)
+    return Draft(texts["fwe"].format(context=" ".join(text), query=""), texts["fwe_prefix"], vocabulary[1:4])

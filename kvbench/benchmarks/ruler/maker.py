@@ -1,0 +1,45 @@
+"""What RULER's generators have in common: drafts of a sample whose haystack has a size."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A sample before it is known to fit."""
+
+    input: str
+    prefix: str  # how the answer is begun for the model
+    outputs: list[str]
+
+    @property
+    def text(self) -> str:
+        return self.input + self.prefix
+
+
+class Maker(ABC):
+    """Draws samples of one task from one random stream, in the order of the official generator."""
+
+    increment: int  # by how much a haystack that does not fit shrinks; the search starts at it
+    probe: int  # size of the haystack by which the tokens of a unit are estimated
+    example_tokens: int = 0  # what `draft` adds to `trial`
+
+    @abstractmethod
+    def draft(self, size: int, index: int) -> Draft:
+        """Sample `index` with a haystack of `size` units."""
+
+    def trial(self, size: int) -> Draft:
+        """What the search for the largest haystack measures."""
+        return self.draft(size, 0)
+
+    def upper(self, length: int, estimate: float) -> int:
+        """Where the search ends, for an estimated number of tokens per unit."""
+        return int(length / estimate * 3)
+
+    def least(self, index: int) -> int:
+        """Units of the smallest haystack that the official generator can make for sample `index`."""
+        return 1
+
+    def smallest(self, index: int) -> int:
+        """Units of the smallest haystack that makes sense, for lengths too short for the official generator."""
+        return self.least(index)

@@ -1,0 +1,64 @@
+"""RULER's question answering: SQuAD's or HotpotQA's paragraphs among others of the same collection."""
+
+from dataclasses import dataclass
+from random import Random
+
+from kvbench.benchmarks.ruler.maker import Draft, Maker
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question; its documents are numbers in Questions.documents."""
+
+    text: str
+    answers: tuple[str, ...]
+    own: tuple[int, ...]  # the documents that belong to it, in their order
+    gold: tuple[int, ...]  # those of its own that hold the answer
+    near: tuple[int, ...] = ()  # distractors that come before all other documents
+
+
+@dataclass(frozen=True)
+class Questions:
+    documents: list[str]  # sorted, each once
+    questions: list[Question]
+
+
+class AnswerMaker(Maker):
+    """The haystack's units are documents."""
+
+    increment = probe = 10
+
+    def __init__(self, texts: dict[str, str], questions: Questions, seed: int):
+        self.template, self.prefix, self.document = texts["qa"], texts["qa_prefix"], texts["document"]
+        self.documents, self.questions = questions.documents, questions.questions
+        self.seed, self.random = seed, Random(seed)
+
+    def draft(self, size: int, index: int) -> Draft:
+        question = self.questions[index]
+        documents = self._documents(question, size)
+        Random(self.seed).shuffle(documents)
+        numbered = (self.document.format(i=i, document=document) for i, document in enumerate(documents, 1))
+        text = self.template.format(context="\n\n".join(numbered), query=question.text)
+        return Draft(text, self.prefix, list(question.answers))
+
+    def least(self, index: int) -> int:
+        return len(self.questions[index].own)
+
+    def smallest(self, index: int) -> int:
+        return len(self.questions[index].gold)
+
+    def _documents(self, question: Question, size: int) -> list[str]:
+        """The question's own documents and distractors, the near ones first."""
+        if size >= len(self.documents):
+            repeats = -(-size // len(self.documents))
+            return (self.documents * repeats)[:size]
+        own, near, more = question.own, question.near, size - len(question.own)
+        if more < 0:  # smaller than any official sample: what holds the answer comes first
+            chosen = [*question.gold, *(i for i in own if i not in question.gold)][:size]
+        elif more > len(near):
+            known = {*own, *near}
+            others = [i for i in range(len(self.documents)) if i not in known]
+            chosen = [*own, *near, *self.random.sample(others, more - len(near))]
+        else:
+            chosen = [*own, *self.random.sample(near, more)]
+        return [self.documents[i] for i in chosen]

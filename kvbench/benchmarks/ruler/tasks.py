@@ -1,0 +1,68 @@
+"""RULER's 13 tasks as data (Hsieh et al. 2024, https://github.com/NVIDIA/RULER, scripts/synthetic.yaml)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvbench.errors import UserError, unknown
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: its generator, what is asked of the model, how it is scored."""
+
+    kind: str  # niah, vt, cwe, fwe, qa: the official generator
+    max_new_tokens: int
+    match: str = "all"  # share of the answers found in the prediction; part: whether any is found
+    tail: tuple[str, int] = ("\n", 1)  # the question: so many last pieces between these separators
+    prefix: str = " Answer:"  # how the answer's prefix begins
+    source: str = ""  # niah: noise, essay or needle; qa: squad or hotpotqa
+    keys: str = "words"  # niah: what keys and values are made of: words, numbers, uuids
+    values: str = "numbers"
+    num_keys: int = 1
+    num_values: int = 1
+    num_queries: int = 1
+
+
+def _niah(source: str, **needles) -> Task:
+    return Task("niah", 128, prefix=" The special", source=source, **needles)
+
+
+def _qa(source: str) -> Task:
+    return Task("qa", 32, match="part", tail=("\n\n", 2), source=source)
+
+
+TASKS = {
+    "niah_single_1": _niah("noise"),
+    "niah_single_2": _niah("essay"),
+    "niah_single_3": _niah("essay", values="uuids"),
+    "niah_multikey_1": _niah("essay", num_keys=4),
+    "niah_multikey_2": _niah("needle"),
+    "niah_multikey_3": _niah("needle", keys="uuids", values="uuids"),
+    "niah_multivalue": _niah("essay", num_values=4),
+    "niah_multiquery": _niah("essay", num_keys=4, num_queries=4),
+    "vt": Task("vt", 30),
+    "cwe": Task("cwe", 120),
+    "fwe": Task("fwe", 50),
+    "qa_1": _qa("squad"),
+    "qa_2": _qa("hotpotqa"),
+}
+
+# RULER's categories
+GROUPS = {
+    "retrieval": tuple(name for name, task in TASKS.items() if task.kind == "niah"),
+    "tracing": ("vt",),
+    "aggregation": ("cwe", "fwe"),
+    "qa": ("qa_1", "qa_2"),
+}
+
+
+def select(names: str | Iterable[str]) -> list[str]:
+    """The tasks, each once, that names of tasks and groups and `all` stand for. UserError names an unknown one."""
+    allowed = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
+    chosen = [names] if isinstance(names, str) else list(names)
+    if not chosen:
+        raise UserError(f"benchmark.tasks is empty: name tasks of {', '.join(allowed)}")
+    for name in chosen:
+        if str(name) not in allowed:
+            raise unknown("task in benchmark.tasks", str(name), allowed)
+    return list(dict.fromkeys(member for name in chosen for member in allowed[str(name)]))

@@ -1,0 +1,91 @@
+"""The words of RULER: the lists of wonderwords, read from the installed package, and pairs of them."""
+
+import hashlib
+import importlib.util
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from kvbench.errors import UserError
+
+
+@dataclass(frozen=True)
+class WordLists:
+    """wonderwords' lists in the order of their files."""
+
+    nouns: tuple[str, ...]
+    adjectives: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+    @cached_property
+    def all(self) -> list[str]:
+        """Every word once, sorted."""
+        return sorted({*self.nouns, *self.adjectives, *self.verbs})
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(
+            "\n\n".join(map("\n".join, (self.nouns, self.adjectives, self.verbs))).encode()
+        ).hexdigest()
+
+
+@cache
+def word_lists() -> WordLists:
+    """The lists of the installed wonderwords, which is not imported. UserError where it is not installed."""
+    spec = importlib.util.find_spec("wonderwords")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("the word lists of RULER come from the package wonderwords: pip install wonderwords==3.0.1")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "assets"
+    return WordLists(*(_lines(folder / f"{name}list.txt") for name in ("noun", "adjective", "verb")))
+
+
+def _lines(file: Path) -> tuple[str, ...]:
+    with file.open(encoding="utf-8") as lines:
+        return tuple(line.rstrip() for line in lines)
+
+
+class Pairs(Sequence[str]):
+    """Every `adjective-noun` once, sorted, as a sequence that is never held: there are six million.
+
+    Adjectives stand in sorted order with a block of pairs each. Only where one adjective with its hyphen begins
+    another one (`well-` and `well-off-`) do blocks interleave; those are merged and held.
+    """
+
+    def __init__(self, adjectives: Iterable[str], nouns: Iterable[str]):
+        self._nouns = sorted(set(nouns))
+        self._blocks: list[str | list[str]] = []
+        self._starts = [0]
+        for family in _families(sorted({f"{adjective}-" for adjective in adjectives})):
+            block = family[0] if len(family) == 1 else sorted({head + noun for head in family for noun in self._nouns})
+            size = len(self._nouns) if isinstance(block, str) else len(block)
+            self._blocks.append(block)
+            self._starts.append(self._starts[-1] + size)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: int) -> str:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = bisect_right(self._starts, index) - 1
+        block, index = self._blocks[number], index - self._starts[number]
+        return block + self._nouns[index] if isinstance(block, str) else block[index]
+
+
+def _families(heads: list[str]) -> list[list[str]]:
+    """Sorted heads in groups of which the first begins all others."""
+    families: list[list[str]] = []
+    for head in heads:
+        if families and head.startswith(families[-1][0]):
+            families[-1].append(head)
+        else:
+            families.append([head])
+    return families
+
+
+@cache
+def pairs() -> Pairs:
+    lists = word_lists()
+    return Pairs(lists.adjectives, lists.nouns)

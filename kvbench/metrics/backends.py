@@ -1,0 +1,102 @@
+"""The packages behind the official metrics, loaded when first used and kept quiet.
+
+jieba tells on stderr that it loads its dictionary, fuzzywuzzy warns of the matcher that we want, both compile with
+warnings on new Pythons: nothing of that is a user's business.
+"""
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import packages_distributions
+from types import ModuleType
+
+from kvbench.errors import UserError
+
+# Where rouge 1.0.1 meets this limit it raises, and the official score is then 0.
+OFFICIAL_RECURSION_LIMIT = 1000  # Python's own, which LongBench's eval.py leaves as it is
+
+
+def words(text: str) -> list[str]:
+    """jieba's segmentation in default mode; blanks and punctuation are words too."""
+    return list(_jieba().cut(text, cut_all=False))
+
+
+def similarity(a: str, b: str) -> int:
+    """fuzzywuzzy's ratio by difflib, 0 to 100."""
+    check_backend()
+    return _fuzz().ratio(a, b)
+
+
+@cache
+def check_backend() -> str:
+    """The matcher of fuzzywuzzy: "difflib", as in the published numbers.
+
+    Raises:
+        UserError: python-Levenshtein would be used instead, which gives other numbers.
+    """
+    matcher = _fuzz().SequenceMatcher.__module__
+    if matcher == "difflib":
+        return matcher
+    packages = " ".join(sorted(set(packages_distributions().get("Levenshtein", ["python-Levenshtein"]))))
+    raise UserError(
+        f"fuzzywuzzy uses python-Levenshtein here, which changes the scores of lcc and repobench-p: "
+        f"the published ones are made with difflib; pip uninstall {packages}"
+    )
+
+
+def rouge_l(prediction: str, answer: str, frames: int) -> float:
+    """`f` of rouge-l in the package `rouge`, or 0 where that raises, as in LongBench's eval.py.
+
+    The package raises on an empty text, and where its recursion along a pair of sentences (what full stops part) runs
+    into Python's limit, at about a thousand words. To score the same wherever it is called from, it gets the
+    room that it has when `frames` functions of eval.py stand above it.
+    """
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + OFFICIAL_RECURSION_LIMIT - frames - _room())
+    try:
+        return _rouge().get_scores(prediction, answer)[0]["rouge-l"]["f"]
+    except Exception:
+        return 0.0
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _room() -> int:
+    """How many calls deep the caller can still go, tried out: what counts as a call differs between Pythons."""
+    try:
+        return 1 + _room()
+    except RecursionError:
+        return 1
+
+
+@cache
+def _rouge():
+    from rouge import Rouge
+
+    return Rouge(metrics=["rouge-l"])
+
+
+@cache
+def _jieba() -> ModuleType:
+    with _quiet():
+        import jieba
+
+        jieba.setLogLevel(logging.WARNING)
+    return jieba
+
+
+@cache
+def _fuzz() -> ModuleType:
+    with _quiet():
+        from fuzzywuzzy import fuzz
+    return fuzz
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
