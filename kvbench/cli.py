@@ -71,6 +71,11 @@ def mistakes_in_one_line() -> Iterator[None]:
         fail(one_line(error), 2)
     except JobFailed as error:
         fail(str(error), 1)
+    except Exception as error:
+        if TRACEBACKS or not type(error).__module__.startswith("submitit."):
+            raise
+        # Slurm took no job, or a job died; what it wrote follows the first lines
+        fail(" ".join(str(error).splitlines()[:2]) + " (python -m kvbench.status tells about every job)", 1)
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
         fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
@@ -85,6 +90,8 @@ def one_line(error: BaseException) -> str:
     """An error of ours or of Hydra's as one sentence."""
     if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if name.startswith("submitit"):
+            return "hydra/launcher=slurm needs hydra-submitit-launcher: pip install 'kvbench[slurm]'"
         return str(unknown(group, name, error.options or choices(group)))
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
@@ -111,7 +118,9 @@ def help_text() -> str:
     lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
     lines += [
         "",
-        "--cfg job prints the whole configuration; --multirun sweeps; --hydra-help tells about Hydra;",
+        "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
+        r"shards=8 'shard=range(0,8)' as a Slurm array. python -m kvbench.status \[FOLDER] tells how far the runs are.",
+        "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
     ]
     return "\n".join(lines)
