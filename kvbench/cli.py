@@ -1,9 +1,12 @@
 """`python -m kvbench`: Hydra composes the configuration; a user's mistake is one line and exit code 2."""
 
 import os
+import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -14,10 +17,19 @@ from rich.console import Console
 from rich.markup import escape
 
 from kvbench.errors import UserError, unknown
+from kvbench.job import starting
+from kvbench.signals import Stopped, stoppable
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
-GROUPS = ("method", "model", "benchmark")
+# groups of choices: what to type, and a remark
+GROUPS = {
+    "method": ("method=", "one or a list"),
+    "model": ("model=", ""),
+    "benchmark": ("benchmark=", ""),
+    "probe": ("probe=", "one or a list; layers are looked at during prefill, in place of methods"),
+    "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
+}
 
 
 # Asked for before Hydra is told to raise instead of printing (below).
@@ -38,21 +50,30 @@ def _task(cfg: DictConfig) -> None:
     from kvbench.main import run  # torch and transformers load only once the configuration stands
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
-    with mistakes_in_one_line():  # here, before Hydra adds a line of its own
-        run(OmegaConf.to_container(cfg, resolve=True))
+    resolved = OmegaConf.to_container(cfg, resolve=True)
+    with stoppable(), starting(resolved):
+        run(resolved)
+
+
+class JobFailed(Exception):
+    """A job of a sweep failed, told in one line."""
 
 
 @contextmanager
 def mistakes_in_one_line() -> Iterator[None]:
-    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 lets the traceback through."""
+    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 shows the traceback instead."""
     try:
         yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACKS:
-            raise
+            traceback.print_exc()
+            raise SystemExit(1) from error
         fail(one_line(error), 2)
-    except KeyboardInterrupt:
-        fail("stopped; every finished record is on the disk, and the same command goes on from here", 130)
+    except JobFailed as error:
+        fail(str(error), 1)
+    except (Stopped, KeyboardInterrupt) as stop:
+        name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
+        fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
 
 
 def fail(message: str, code: int) -> None:
@@ -64,7 +85,7 @@ def one_line(error: BaseException) -> str:
     """An error of ours or of Hydra's as one sentence."""
     if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return str(unknown(group, name, error.options or options(group)))
+        return str(unknown(group, name, error.options or choices(group)))
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
         return str(unknown("key", str(cause.key), map(str, cause.parent_node.keys())))
@@ -73,16 +94,18 @@ def one_line(error: BaseException) -> str:
 
 def help_text() -> str:
     """What can be chosen and set, one line each, read from the YAML files."""
-    width = max(len(name) for group in GROUPS for name in options(group))
+    width = max(len(name) for group in GROUPS for name in choices(group))
     lines = [
         "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
         "",
         "  python -m kvbench                   needle in a haystack, embedded model, the methods of the README",
         "  python -m kvbench method=snapkv model=llama3-8b ratio=0.2",
         r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
+        "  python -m kvbench -m +experiment=pyramidkv_table1",
+        "  python -m kvbench +experiment=pyramidkv_table1 model=smollm2-135m limit=2     the same, scaled down",
     ]
-    for group in GROUPS:
-        lines += ["", f"[bold]{group}=[/]" + ("  one or a list" if group == "method" else "")]
+    for group, (key, remark) in GROUPS.items():
+        lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
         lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
     lines += ["", "[bold]Settings[/]"]
     lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
@@ -105,6 +128,7 @@ def settings() -> list[tuple[str, str]]:
     return [
         *commented,
         ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
+        ("wandb.mode=disabled", "offline or online: Weights & Biases hears of the run, and can never stop it"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),
@@ -114,10 +138,19 @@ def settings() -> list[tuple[str, str]]:
 
 
 def _names(group: str) -> str:
-    return ", ".join(sorted(file.stem for file in (CONF / group).glob("*.yaml")))
+    return ", ".join(choices(group))
 
 
+def choices(group: str) -> list[str]:
+    """The names of a config group in natural order: table2 before table10."""
+    stems = [file.stem for file in (CONF / group).glob("*.yaml")]
+    return sorted(stems, key=lambda stem: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", stem)])
+
+
+@cache
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
-    files = sorted((CONF / group).glob("*.yaml"))
-    return {file.stem: OmegaConf.load(file).get("about", "") for file in files}
+    read = {name: OmegaConf.load(CONF / group / f"{name}.yaml") for name in choices(group)}
+    return {
+        name: file.get("about") or OmegaConf.select(file, f"{group}.about", default="") for name, file in read.items()
+    }

@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, on_disk
 
 
 def cache_root() -> Path:
@@ -26,18 +27,23 @@ def embedded_folder(package: str) -> Path:
     gguf = _find_gguf(package)
     target = cache_root() / "models" / f"{gguf.stem}-{gguf.stat().st_size}"
     if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".converting-"))
-        try:
-            _convert(gguf, work)
-            work.chmod(0o755)
-            work.rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster, with the same result
-                raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        with on_disk(f"write the embedded model to {target}", " (KVBENCH_CACHE=FOLDER moves it)"):
+            _place(gguf, target)
     return target
+
+
+def _place(gguf: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".converting-"))
+    try:
+        _convert(gguf, work)
+        work.chmod(0o755)
+        work.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another process was faster, with the same result
+            raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _find_gguf(package: str) -> Path:
@@ -60,4 +66,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     del model.config.quantization_config
     model.hf_quantizer = None
     model.is_quantized = False
-    model.save_pretrained(folder)
+    try:
+        model.save_pretrained(folder)
+    except SafetensorError as error:  # a full disk, for one
+        raise OSError(str(error)) from error

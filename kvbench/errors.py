@@ -1,7 +1,8 @@
 """The one exception that means "the user can mend this": shown as a single line, exit code 2."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(ValueError):
@@ -14,3 +15,23 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")
+
+
+@contextmanager
+def on_disk(doing: str, then: str = "") -> Iterator[None]:
+    """A disk that is full, read-only, forbidden or gone as a UserError: "cannot `doing`: why`then`"."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if (fault := disk_fault(error)) is None:
+            raise
+        raise UserError(f"cannot {doing}: {fault.strerror or fault}{then}") from error
+
+
+def disk_fault(error: BaseException | None) -> OSError | None:
+    """`error`, or the one it came of: matplotlib's PDF writer stumbles while it clears up after a full disk."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error

@@ -19,6 +19,7 @@ from kvbench import attention
 from kvbench.embedded import embedded_folder
 from kvbench.errors import UserError
 from kvbench.methods.base import choice
+from kvbench.random_weights import random_model, random_source
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -33,6 +34,7 @@ class ModelSpec:
     revision: str = "main"
     path: str | None = None  # a local folder in the hub's layout; wins over hub_id
     embedded: str | None = None  # a Python package that ships the model as GGUF
+    random: Mapping | None = None  # a configuration to draw weights for; the other three then name a tokenizer
     chat_template: str = "auto"  # auto: the tokenizer's own where there is one; none: raw text
     dtype: str = "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
     device: str = "auto"
@@ -104,6 +106,8 @@ class LoadedModel:
 def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
+    if spec.random is not None:
+        return _drawn(spec, source)
     revision = {} if spec.path or spec.embedded else {"revision": spec.revision}
     device = spec.resolve_device()
     try:
@@ -124,3 +128,18 @@ def load(spec: ModelSpec) -> LoadedModel:
             "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
         ) from error
     return LoadedModel(spec, model.eval(), tokenizer, source)
+
+
+def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
+    """A model of random weights, with the tokenizer of another one."""
+    if spec.device_map is not None:
+        raise UserError(f"model.device_map={spec.device_map}: random weights lie on one device, model.device=")
+    device = spec.resolve_device()
+    dtype = _DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
+    model = random_model(spec.random, dtype, device)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    if len(tokenizer) > model.config.vocab_size:
+        raise UserError(
+            f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"
+        )
+    return LoadedModel(spec, model.eval(), tokenizer, random_source(spec.random))

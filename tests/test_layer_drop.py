@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from kvbench.decode import generate
 from kvbench.errors import UserError
-from kvbench.methods import FullKV, RandomLayers, SimLayerKV, StreamingLLM
+from kvbench.methods import FullKV, OnlyLazyLayers, RandomLayers, SimLayerKV, StreamingLLM
 from kvbench.methods.trimming import layers_to_trim
 from kvbench.prefill import Needs, prefill
 from kvbench.settings import build_settings
@@ -142,3 +142,34 @@ def test_yaml_files_name_the_three_controls_of_figure_6():
     settings = build_settings(OmegaConf.to_container(config, resolve=True)["method"], 0.5, None)
     ranges = [(setting.method.start, setting.method.stop) for setting in settings]
     assert ranges == [(0, 1), (0, 0.5), (0.5, 1)]
+
+
+@given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=40), delta=st.floats(0, 1))
+def test_a_threshold_parts_the_layers_between_simlayerkv_and_its_opposite(scores, delta):
+    lazy, other = (method(delta=delta).trims(scores) for method in (SimLayerKV, OnlyLazyLayers))
+    assert lazy == [score > delta for score in scores]
+    assert other == [not one for one in lazy]
+
+
+@given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=40), budget=st.integers(1, 400))
+def test_at_one_budget_the_opposite_trims_as_many_layers_and_the_least_lazy_ones(scores, budget):
+    lazy, other = (
+        method(delta=None, sinks=1, window=9).trims(scores, 400, budget) for method in (SimLayerKV, OnlyLazyLayers)
+    )
+    assert sum(lazy) == sum(other)
+    trimmed = [score for score, trim in zip(scores, other, strict=True) if trim]
+    kept = [score for score, trim in zip(scores, other, strict=True) if not trim]
+    assert max(trimmed, default=0) <= min(kept, default=1)
+
+
+@pytest.mark.parametrize("variant", ["prefill", "decode"])
+def test_what_simlayerkv_keeps_whole_its_opposite_trims(variant):
+    model, ids = tiny_model(num_layers=6), prompt(80)
+    state = prefill(model, ids, Needs(window=32))
+    trimmed = {}
+    for method in (SimLayerKV, OnlyLazyLayers):
+        caches = method(variant, delta=0.08, sinks=2, window=16).compress(state, 80)
+        generate(model, caches, state.logits, 3, frozenset())
+        trimmed[method] = [cache.kept.r1 < 1 for cache in caches]
+    assert len(set(trimmed[SimLayerKV])) == 2, "a threshold that parts no layers shows nothing"
+    assert trimmed[OnlyLazyLayers] == [not one for one in trimmed[SimLayerKV]]

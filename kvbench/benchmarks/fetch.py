@@ -8,7 +8,8 @@ from urllib.error import URLError
 
 from kvbench.embedded import cache_root
 from kvbench.errors import UserError
-from kvbench.results.manifest import file_hash, write_atomically
+from kvbench.results.atomic import write_atomically
+from kvbench.results.manifest import file_hash
 
 
 def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:

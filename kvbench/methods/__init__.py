@@ -7,7 +7,7 @@ from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
 from kvbench.methods.kivi import Kivi
-from kvbench.methods.layer_drop import RandomLayers
+from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.minicache import MiniCache
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
@@ -29,6 +29,7 @@ __all__ = [
     "LinearPyramid",
     "Method",
     "MiniCache",
+    "OnlyLazyLayers",
     "PoolingMerge",
     "Pyramid",
     "PyramidInfer",

@@ -1,4 +1,4 @@
-"""Dropping the cache of randomly chosen layers: the controls of SimLayerKV's figure 6."""
+"""Dropping the cache of other layers than the lazy ones: the controls of SimLayerKV's figures 3 and 6."""
 
 import math
 import random
@@ -8,6 +8,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.base import Method, at_least, is_number
 from kvbench.methods.selection import Selection
+from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
 from kvbench.methods.trimming import layers_to_trim, trimmed
 from kvbench.prefill import LayerState
@@ -78,3 +79,19 @@ class RandomLayers(Method):
         """The layers to draw from."""
         # 1e-9: a third of 3 layers is one layer, whatever floating point makes of it
         return range(*(int(share * num_layers + 1e-9) for share in (self.start, self.stop)))
+
+
+@dataclass
+class OnlyLazyLayers(SimLayerKV):
+    """SimLayerKV (arXiv 2410.13846), figure 3: lazy layers keep everything, all others are trimmed.
+
+    Parameters and the lazy score are SimLayerKV's. With delta=null the least lazy layers are trimmed (ties: the
+    upper layer first), as many as SimLayerKV trims at the same ratio or budget.
+    """
+
+    def trims(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
+        lazy = self.lazy(scores, n, budget)
+        if self.delta is not None:
+            return [not one for one in lazy]
+        least = sorted(range(len(scores)), key=lambda layer: (scores[layer], -layer))[: sum(lazy)]
+        return [layer in least for layer in range(len(scores))]

@@ -123,7 +123,7 @@ class SimLayerKV(Method):
             raise UserError("delta=null compares all layers with each other: one layer alone needs a number")
         if self.variant == "decode":
             return FirstDecodeLayer(layer, Verdict(1, self.decoding_score, self._stores))
-        if self.score(layer).item() > self.delta:
+        if self.trims([self.score(layer).item()])[0]:
             return self._trim(layer)
         return self.others.compress_layer(layer, index, num_layers, budget)
 
@@ -148,9 +148,13 @@ class SimLayerKV(Method):
         laziest = sorted(range(len(scores)), key=lambda layer: (-scores[layer], layer))[:count]
         return [layer in laziest for layer in range(len(scores))]
 
+    def trims(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
+        """Which layers are trimmed: the lazy ones."""
+        return self.lazy(scores, n, budget)
+
     def _stores(self, scores: list[float], n: int = 0, budget: int = 0) -> list:
         full = partial(self.others.compress_layer, index=0, num_layers=1, budget=0)  # FullKV reads none of them
-        return [self._trim if lazy else full for lazy in self.lazy(scores, n, budget)]
+        return [self._trim if trim else full for trim in self.trims(scores, n, budget)]
 
     def _trim(self, layer: LayerState) -> LayerCache:
         return self.storage.store(layer, trimmed(layer, self.sinks, self.recent))

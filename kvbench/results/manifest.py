@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +17,8 @@ import torch
 
 from kvbench import __version__
 from kvbench.embedded import cache_root
+from kvbench.errors import UserError, on_disk
+from kvbench.results.atomic import replacing
 
 PACKAGES = (
     "torch transformers tokenizers datasets accelerate hydra-core omegaconf gguf rouge-score fuzzywuzzy "
@@ -57,7 +61,7 @@ def git_commit() -> str | None:
     if not (here / ".git").exists():
         return None
     try:
-        git = ["git", "-C", str(here)]
+        git = ["git", "--no-optional-locks", "-C", str(here)]  # a kill then leaves no lock behind
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
         status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -78,27 +82,35 @@ def file_hash(path: Path) -> str:
     stat = path.stat()
     mark = f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
     memory = cache_root() / "hashes" / hashlib.sha256(mark.encode()).hexdigest()
-    if memory.is_file():
-        return memory.read_text()
+    if memory.is_file() and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
+        return known
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):
             sha256.update(block)
     value = sha256.hexdigest()
-    write_atomically(memory, value)
+    with suppress(OSError):  # it only saves time
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(memory) as work:
+            work.write_text(value)
     return value
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The whole text or the file as it was, whatever happens in between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    work.write_text(text, encoding="utf-8")
-    work.replace(path)
-
-
 def write_manifest(path: Path, manifest: dict) -> None:
-    write_atomically(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    """Write a manifest, in the place of an earlier one. Raises UserError where the disk does not take it."""
+    with on_disk(f"write {path}"):
+        path.parent.mkdir(exist_ok=True)  # a run's folder that was removed does not come back for this
+        with replacing(path) as work:
+            work.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def end_manifest(path: Path, manifest: dict) -> None:
+    """`write_manifest` once a run has ended, which does not hide the error that ended it."""
+    try:
+        write_manifest(path, manifest)
+    except UserError:
+        if manifest["status"] == "finished":
+            raise
 
 
 def _version(package: str) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench.benchmarks import Sample
+from kvbench.results.atomic import replacing
 
 SAMPLES = "samples.jsonl"
 END = 1000  # characters of a prompt's end that are kept
@@ -20,9 +21,8 @@ def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
         if new:
             # ASCII: a lone surrogate is text to JSON, but not to UTF-8
             lines = [json.dumps(row) + "\n" for row in (known | new).values()]
-            work = folder / f".{SAMPLES}"
-            work.write_text("".join(lines), encoding="ascii")
-            work.replace(folder / SAMPLES)
+            with replacing(folder / SAMPLES) as work:
+                work.write_text("".join(lines), encoding="ascii")
 
 
 def told(sample: Sample) -> dict:

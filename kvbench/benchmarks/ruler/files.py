@@ -8,7 +8,7 @@ from pathlib import Path
 from kvbench.benchmarks.jsonl import read_rows
 from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.errors import UserError
-from kvbench.results.manifest import write_atomically
+from kvbench.results.atomic import write_atomically
 
 _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
 

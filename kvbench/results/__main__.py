@@ -1,0 +1,99 @@
+"""`python -m kvbench.results FOLDER…`: what is in folders of records, and whether it can be trusted."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kvbench.errors import UserError
+from kvbench.results.export import write_csv, write_parquet
+from kvbench.results.findings import CELL, TABLE, Finding, check, count
+from kvbench.results.load import files, gather, refuse
+from kvbench.results.runs import read_manifests
+
+out = Console()
+err = Console(stderr=True)
+
+KINDS = """\
+what is told, one line each; ! marks what is wrong:
+  torn       lines that are no record (a kill, a full disk); wrong unless their records were made again
+  manifest   a manifest is damaged or missing, so that it is unknown where records came from
+  duplicate  records that are there twice with the same outcome; one is kept
+  outcome    records that are there twice and contradict each other; nothing is exported
+  conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
+  mixed      one table's settings come from other code, machines or weights
+
+exit code: 0, or 1 where something is wrong, or 2 where the command is
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kvbench.results",
+        description="Tell what is in folders of records (of runs, or above such) and what is wrong with it; export it.",
+        epilog=KINDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", nargs="*", default=["runs"], help="default: runs")
+    parser.add_argument("--csv", metavar="FILE", type=Path, help="write all records as one table")
+    parser.add_argument("--parquet", metavar="FILE", type=Path, help="the same, with lists and mappings as such")
+    asked = parser.parse_args(arguments)
+    try:
+        records, findings = gather(*asked.folder)
+        findings += check(records)
+        summarise(records, files(asked.folder), findings)
+        if asked.csv or asked.parquet:
+            refuse(findings)
+        for path, write in ((asked.csv, write_csv), (asked.parquet, write_parquet)):
+            if path:
+                write(records, path)
+                tell(f"{'written':<10} {path}")
+    except UserError as error:
+        err.print(f"[bold red]kvbench:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return 2
+    return int(any(finding.wrong for finding in findings))
+
+
+def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:
+    folders = {path.parent for path in paths}
+    manifests = [manifest for folder in sorted(folders) for manifest in read_manifests(folder)[0].values()]
+    statuses = Counter(str(manifest.get("status")) for manifest in manifests)
+    went = f": {', '.join(f'{n} {status}' for status, n in statuses.items())}" if statuses else ""
+    tell(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
+    tell(f"{'runs':<10} {len(manifests)}{went}")
+    if {*CELL} <= {*records}:
+        out.print(tables(records))
+    for finding in findings:
+        tell(f"{finding.kind:<9}{'!' if finding.wrong else ' '} {finding.message}")
+    wrong = sum(finding.wrong for finding in findings)
+    tell(f"{count(wrong, 'thing')} wrong" if wrong else "nothing is wrong")
+
+
+def tables(records: pd.DataFrame) -> Table:
+    """A row per table that could be made: how many samples, settings and records it has, and how many it lacks."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in TABLE:
+        table.add_column(name)
+    for name in ("samples", "settings", "records", "missing"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for values, rows in records.groupby(TABLE, dropna=False, sort=False):
+        samples, settings = rows["sample"].nunique(), rows["setting"].nunique()
+        missing = samples * settings - len(rows.drop_duplicates(["sample", "setting"]))
+        table.add_row(*map(str, values), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))
+    return table
+
+
+def tell(line: str) -> None:
+    out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Files that are whole or as they were, whatever happens while they are written."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place beside `path` to write to. Synced, it takes `path`'s place at the end; where that fails it is gone."""
+    work = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield work
+        with work.open("rb") as file:
+            os.fsync(file.fileno())  # else a power cut may leave an empty file under the new name
+        work.replace(path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole text or the file as it was; its folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as work:
+        work.write_text(text, encoding="utf-8")

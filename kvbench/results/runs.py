@@ -1,0 +1,79 @@
+"""The manifests of runs read back, and what of them tells one run's records from another's."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.errors import UserError
+
+# The columns beside every record. Records that are to be compared should agree in all of them.
+PROVENANCE = (
+    "weights",  # the hub's revision, or a hash over the hashes of a folder's files
+    "chat_template",
+    "dtype",
+    "device",
+    "processor",  # the GPUs that the run had, or the CPU where it ran on one
+    "kvbench",
+    "git",
+    "torch",
+    "transformers",
+    "data_sha256",
+)
+
+
+def provenance(manifest: dict) -> dict[str, str | None]:
+    """A manifest's PROVENANCE and when its run started; None for what it does not say."""
+    packages = manifest.get("packages") or {}
+    known = {
+        "weights": weights(manifest.get("model") or {}),
+        "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
+        "torch": packages.get("torch"),
+        "transformers": packages.get("transformers"),
+    }
+    return {"started": manifest.get("started")} | {name: known.get(name, manifest.get(name)) for name in PROVENANCE}
+
+
+def weights(model: dict) -> str | None:
+    if "files" in model:
+        return hashlib.sha256(json.dumps(model["files"], sort_keys=True).encode()).hexdigest()[:16]
+    return model.get("revision")
+
+
+def processor(device: str | None, hardware: dict) -> str | None:
+    gpus = hardware.get("gpus") or []
+    if device == "cpu" or not gpus:
+        return hardware.get("cpu")
+    counts = {name: gpus.count(name) for name in gpus}
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
+    """The manifests of one folder of records by their run, and the files that hold none (half-written, damaged)."""
+    manifests, damaged = {}, []
+    for path in sorted((folder / "manifests").glob("*.json")):
+        try:
+            manifest = json.loads(path.read_bytes())
+            manifests[manifest["run"]] = manifest
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            damaged.append(path)
+    return manifests, damaged
+
+
+def manifests(*folders: str | Path) -> pd.DataFrame:
+    """One row per run below the folders: PROVENANCE, how the run went, and its whole manifest as a dict."""
+    found = {path.parent for folder in folders for path in Path(folder).rglob("manifests")}
+    if not found:
+        raise UserError(f"{', '.join(map(str, folders)) or 'no folder'} holds no manifests")
+    went = ("status", "ended", "wall_seconds", "records")
+    return pd.DataFrame(
+        [
+            {"folder": str(folder), "run": run}
+            | provenance(manifest)
+            | {name: manifest.get(name) for name in went}
+            | {"manifest": manifest}
+            for folder in sorted(found)
+            for run, manifest in read_manifests(folder)[0].items()
+        ]
+    )

@@ -1,0 +1,29 @@
+"""What a speed run leaves: its table, its bars, and a paper's figures beside them."""
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Group
+
+from kvbench.experiment import Experiment
+from kvbench.speed import published
+from kvbench.speed.figure import draw_speeds
+from kvbench.speed.table import cells, notes, rich_rows, speeds, write_speeds
+
+
+def present(
+    records: pd.DataFrame, folder: Path, caption: str, experiment: Experiment | None
+) -> tuple[Group, list[Path]]:
+    """What the terminal shows, and the files written to `folder`, from a run's records alone."""
+    frame = speeds(records)
+    below = notes(records, frame)
+    written = write_speeds(frame, folder, caption, below)
+    written += draw_speeds(frame, folder / "speed", caption)
+    shown = [rich_rows(*cells(frame), caption, below)]
+    if experiment is not None and experiment.published is not None:
+        told, used = published.beside(frame, experiment, records["model"].iloc[0])
+        if len(told):
+            heading = published.heading(used, experiment)
+            written += published.write_beside(told, used, experiment, folder)
+            shown.append(rich_rows(*published.cells(told), heading, []))
+    return Group(*shown), written

@@ -1,0 +1,137 @@
+"""The table of a speed run: a row per setting at each length and batch."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from kvbench.benchmarks.speed import LARGEST
+from kvbench.report.table import markdown_rows
+
+PLACE = ["length", "new_tokens", "batch"]
+YARDSTICK = "full"
+MIB = 2**20
+_FROM_RECORDS = (
+    "setting method length new_tokens batch sequences fits r r_bytes prefill_seconds compress_seconds "
+    "allocation_seconds first_token_seconds decode_seconds latency_seconds decode_tokens_per_s decode_steps full_bytes "
+    "stored_bytes prefilled_bytes decoded_bytes peak_cache_bytes peak_device_bytes largest_batch largest_how memory "
+    "stacked_layers machine threads torch"
+).split()
+
+
+def speeds(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per record, place by place of the grid, settings in order of appearance.
+
+    low and high are tokens/s of the slowest and the fastest repeat; over_full is tokens/s over FullKV's at the same
+    place (nan without it), each at its own batch where that is the largest.
+    """
+    frame = records.reindex(columns=_FROM_RECORDS)
+    frame.insert(2, "asked", records["ratio"].astype(float).fillna(records["budget"].astype(float)))
+    decoded = frame["sequences"] * frame["decode_steps"]
+    spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
+    frame["low"] = decoded / pd.Series([spread.get("max") for spread in spreads], frame.index, dtype=float)
+    frame["high"] = decoded / pd.Series([spread.get("min") for spread in spreads], frame.index, dtype=float)
+    full = frame[frame["method"] == YARDSTICK].drop_duplicates(PLACE).set_index(PLACE)["decode_tokens_per_s"]
+    places = pd.MultiIndex.from_frame(frame[PLACE])
+    frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(places).to_numpy()
+    order = {place: i for i, place in enumerate(dict.fromkeys(places))}
+    settings = {setting: i for i, setting in enumerate(dict.fromkeys(frame["setting"]))}
+    rank = [(order[place], settings[setting]) for place, setting in zip(places, frame["setting"], strict=True)]
+    return frame.iloc[sorted(range(len(frame)), key=rank.__getitem__)].reset_index(drop=True)
+
+
+def _number(digits: int, unit: float = 1) -> Callable[[float], str]:
+    return lambda value: "–" if pd.isna(value) else f"{value / unit:.{digits}f}"
+
+
+def _batch(row: pd.Series) -> str:
+    if row["batch"] != LARGEST:
+        return str(row["batch"])
+    return f"{LARGEST}, {row['sequences']:.0f}" if row["fits"] else LARGEST
+
+
+def _asked(value: float) -> str:
+    return "–" if pd.isna(value) else f"{value:g}"
+
+
+# header -> text of a row's cell
+_CELLS: dict[str, Callable[[pd.Series], str]] = {
+    "method": lambda row: row["method"],
+    "asked": lambda row: _asked(row["asked"]),
+    "prompt": lambda row: str(row["length"]),
+    "new": lambda row: str(row["new_tokens"]),
+    "batch": _batch,
+    "prefill s": lambda row: _number(3)(row["prefill_seconds"]),
+    "compress s": lambda row: _number(3)(row["compress_seconds"]),
+    "latency s": lambda row: _number(2)(row["latency_seconds"]),
+    "tokens/s": lambda row: _number(1)(row["decode_tokens_per_s"]),
+    "slowest – fastest": lambda row: f"{_number(1)(row['low'])} – {_number(1)(row['high'])}" if row["fits"] else "–",
+    "× full": lambda row: _number(2)(row["over_full"]),
+    "cache MiB": lambda row: _number(1, MIB)(row["prefilled_bytes"]),
+    "peak MiB": lambda row: _number(1, MIB)(row["peak_cache_bytes"]),
+    "GPU MiB": lambda row: _number(0, MIB)(row["peak_device_bytes"]),
+    "r_bytes": lambda row: _number(3)(row["r_bytes"]),
+    "largest": lambda row: _number(0)(row["largest_batch"]),
+}
+
+
+def cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Header and rows as text; without the columns that say nothing here."""
+    dull = {
+        "GPU MiB": frame["peak_device_bytes"].isna().all(),
+        "largest": frame["largest_batch"].isna().all(),
+        "× full": frame["over_full"].isna().all(),
+    }
+    header = [name for name in _CELLS if not dull.get(name)]
+    return header, [[_CELLS[name](row) for name in header] for _, row in frame.iterrows()]
+
+
+def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
+    """What the columns mean and what the times rest on, in sentences."""
+    first = records.iloc[0]
+    repeats = max((len(each.get("decode", [])) for each in records["repeats_seconds"]), default=0)
+    loads = [moment["load"] for each in records["conditions"] for moment in (each["before"], each["after"])]
+    told = [
+        f"Medians of {repeats} repeats on {first['machine']}, {first['threads']} threads, torch {first['torch']}; "
+        f"load average {min(loads):.1f} to {max(loads):.1f}. Settings took turns, each with nothing of another alive.",
+        "Prefill, with what the method observes in it, and compression are of one sequence; tokens/s and bytes of the "
+        "whole batch, which is copies of that sequence. Latency adds one prefill and compression for each sequence.",
+        "Cache: keys and values as stored after prefill. Peak: counted at the largest moment, prompts prefilled one "
+        "after the other; a layer is compressed before the next where layers do not need each other.",
+    ]
+    if frame["largest_batch"].notna().any():
+        how = "tried" if (frame["largest_how"] == "tried").any() else "counted: weights and caches, not activations"
+        told.append(f"Largest: the largest batch that fits into memory, {how}.")
+    if not frame["fits"].all():
+        told.append("Without a time: the batch does not fit.")
+    return told
+
+
+def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, below: Sequence[str]) -> Table:
+    """A table for the terminal with lines below it."""
+    table = Table(
+        title=title,
+        caption="\n".join(below),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for i, name in enumerate(header):
+        width = max((len(row[i]) for row in rows), default=0)  # on a narrow terminal only headers are folded
+        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def write_speeds(frame: pd.DataFrame, folder: Path, caption: str, below: Sequence[str]) -> list[Path]:
+    """table.csv with every digit, table.md to read."""
+    csv, markdown = folder / "table.csv", folder / "table.md"
+    frame.to_csv(csv, index=False)
+    lines = [caption, "", *markdown_rows(*cells(frame)), *(f"\n{note}" for note in below)]
+    markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [csv, markdown]
