@@ -14,7 +14,7 @@ _RUN = re.compile(r"([a-zA-Z])(\d*)")
 
 
 def where(indices: Tensor | None, n: int) -> str:
-    """Kept positions [heads, k] of a prompt of n tokens, averaged over the heads; None is every token.
+    """Kept positions [heads, k], ascending, of a prompt of n tokens, averaged over the heads; None is every token.
 
     One letter for each of min(n, BINS) stretches, and a count behind a letter that is repeated: `Z2a60Z2` kept the
     first and the last two stretches whole and nothing between. Only a stretch that no head keeps a token of is `a`,
@@ -23,8 +23,9 @@ def where(indices: Tensor | None, n: int) -> str:
     bins = min(n, BINS)
     if indices is None:
         return encode([1.0] * bins)
-    counts = torch.bincount((indices * bins // n).flatten(), minlength=bins).tolist()
     starts = [-(-stretch * n // bins) for stretch in range(bins + 1)]
+    edges = torch.tensor(starts, device=indices.device).repeat(len(indices), 1)
+    counts = torch.searchsorted(indices.contiguous(), edges).sum(dim=0).diff().tolist()
     sizes = [len(indices) * (end - start) for start, end in pairwise(starts)]
     return encode([count / size for count, size in zip(counts, sizes, strict=True)])
 
