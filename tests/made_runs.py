@@ -1,6 +1,7 @@
-"""Folders of runs with known scores, written by the real store: what a run of an experiment leaves, without a model."""
+"""Folders of runs with known scores, written by the real store as runs of an experiment are; and their tables."""
 
 import hashlib
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from kvbench.settings import Setting, build_settings, digest
 from kvbench.tables.blocks import is_full
 from kvbench.tables.columns import asked_tasks
 from kvbench.tables.compose import configurations
+from kvbench.tables.make import make
 
 LAYERS = 4
 
@@ -98,3 +100,37 @@ def make_runs(top: Path, *overrides: str, **options) -> list[Path]:
     """A folder below `top` for each model of an experiment."""
     cfgs = configurations(overrides)
     return [write_run(top / cfg["model"]["name"], cfg, records_of(cfg, **options)) for cfg in cfgs]
+
+
+# Tables of such runs
+
+SMALL = "+experiment=simlayerkv_table11"  # three tasks and their average, FullKV and SimLayerKV
+SCORES = {
+    "full": {"narrativeqa": [1, 0, 0], "vcsum": [0.5, 0.5, 0.5], "lcc": [0.2, 0.4, 0.9]},
+    "simlayerkv_paper": {"narrativeqa": [1, 1, 0], "vcsum": [0.5, 0.5, 0.5], "lcc": [0.1, 0.3, 0.8]},
+}
+
+
+def known(setting, task, i) -> float:
+    return SCORES[setting.name][task][i]
+
+
+def drawn(setting, task, i) -> float:
+    """Scores that depend on setting, task and sample, the same on every machine."""
+    easy = random.Random(f"{task} {i}").random()
+    return min(1, max(0, easy + random.Random(f"{setting.label} {task} {i}").uniform(-0.2, 0.15)))
+
+
+def table(top: Path, *overrides: str, ending: str = "md", out: Path | None = None) -> str:
+    """What the command writes for the runs in a folder."""
+    out = out or top.parent / f"{top.name}-tables"
+    paths = make(overrides, [str(top)], str(out))
+    return next(path for path in paths if path.suffix == f".{ending}").read_text()
+
+
+def rows(markdown: str, title: str) -> dict[str, list[str]]:
+    """The rows of one table of a Markdown text by their first cell, or by the first two where a ratio is asked."""
+    part = markdown.split(f"## {title}")[1].split("##")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line.startswith("|")]
+    labels = 2 if "asked" in lines[0] else 1
+    return {" ".join(line[:labels]): line[labels:] for line in lines if any(line)}

@@ -37,7 +37,7 @@ def latex(report: Report) -> str:
         if i == 0:
             caption += " " + " ".join(map(escape, report.above))
         lines += _float(sheet, caption)
-    lines += ["{\\footnotesize\\noindent"]
+    lines += ["{\\footnotesize\\parindent0pt"]
     lines += [f"{escape(line)}\\par" for line in report.legend]
     lines += [f"{_marks((str(i),))} {escape(text)}\\par" for i, text in enumerate(report.footnotes, 1)]
     if report.chosen:
@@ -63,7 +63,7 @@ def _float(sheet: Sheet, caption: str) -> list[str]:
         "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
         f"\\begin{{tabular}}{{{alignment}}}",
         "\\toprule",
-        _row(sheet.header),
+        *_rows(sheet.header),
         *rows,
         "\\bottomrule",
         "\\end{tabular}}",
@@ -78,18 +78,22 @@ def _group(group: Group, width: int) -> list[str]:
         f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escape(group.heading.text)}}}{_marks(group.heading.marks)}}} \\\\",
     ]
     for section in group.sections:
-        lines += ["\\midrule", *map(_row, section)]
+        lines += ["\\midrule", *(line for row in section for line in _rows(row))]
     return lines
 
 
-def _row(cells: list[Cell]) -> str:
-    return " & ".join(map(_cell, cells)) + r" \\"
+def _rows(cells: list[Cell]) -> list[str]:
+    """A line of cells, and a smaller one below it where there is more to tell."""
+    lines = [list(map(_cell, cells))]
+    if any(cell.more for cell in cells):
+        lines.append([f"{{\\scriptsize {escape(cell.more)}}}" if cell.more else "" for cell in cells])
+    return [" & ".join(line) + r" \\" for line in lines]
 
 
 def _cell(cell: Cell) -> str:
     text = escape(cell.text)
     text = f"\\textbf{{{text}}}" if cell.best else f"\\underline{{{text}}}" if cell.second else text
-    return text + _marks(cell.marks) + (f" {{\\scriptsize ({escape(cell.more)})}}" if cell.more else "")
+    return text + _marks(cell.marks)
 
 
 def _marks(marks: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ NOT_SIGNIFICANT, FLOORED = "†", "‡"
 
 @dataclass(frozen=True)
 class Cell:
-    """A text with marks behind it; `more` stands in brackets beside or below it."""
+    """A text with marks behind it; `more` stands below it, or beside it in brackets."""
 
     text: str = NOTHING
     marks: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ def scores(cells: pd.DataFrame, columns: Sequence[Column]) -> Sheet:
 
 
 def published(cells: pd.DataFrame, columns: Sequence[Column], marks: Marks) -> Sheet:
-    """The printed figures, and ours minus each in brackets."""
+    """The printed figures, and ours minus each."""
     columns = [c for c in columns if cells.loc[cells["column"] == c.name, "figure"].notna().any()]
     cells = cells[cells.groupby(["model", "row"], sort=False)["figure"].transform(lambda f: f.notna().any())]
     labels, names = _labels(cells), [column.name for column in columns]
@@ -134,7 +134,7 @@ def published(cells: pd.DataFrame, columns: Sequence[Column], marks: Marks) -> S
         figures = [_printed(one, marks.cells.get(one["figure"], ()), True) for _, one in by_column.iterrows()]
         return [first, *others, *figures]
 
-    title = Cell("Published, with ours minus published in brackets", marks.everywhere)
+    title = Cell("Published, and ours minus published", marks.everywhere)
     return Sheet(title, header, _groups(cells, row, marks.models), len(labels))
 
 
