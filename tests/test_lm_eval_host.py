@@ -31,7 +31,7 @@ except UserError as error:
 guest = pytest.mark.skipif(bool(WHY), reason=f"{WHY}; make test-guests runs this")
 
 CAPITALS = ["France Paris", "Italy Rome", "Egypt Cairo", "Japan Tokyo", "Peru Lima", "Kenya Nairobi", "Chad Ndjamena"]
-NOISE = "The ferry left at nine, the harbour was quiet, and the gulls circled over the nets. " * 6
+NOISE = "The ferry left at nine, the harbour was quiet, and the gulls circled over the nets. " * 2
 TASKS = {
     "capitals_generated": """
         output_type: generate_until
