@@ -3,8 +3,10 @@
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -15,6 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from kvbench.errors import UserError, unknown
+from kvbench.job import starting
+from kvbench.signals import Stopped, stoppable
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
@@ -23,6 +27,7 @@ GROUPS = {
     "method": ("method=", "one or a list"),
     "model": ("model=", ""),
     "benchmark": ("benchmark=", ""),
+    "probe": ("probe=", "one or a list; layers are looked at during prefill, in place of methods"),
     "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
 }
 
@@ -45,21 +50,35 @@ def _task(cfg: DictConfig) -> None:
     from kvbench.main import run  # torch and transformers load only once the configuration stands
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
-    with mistakes_in_one_line():  # here, before Hydra adds a line of its own
-        run(OmegaConf.to_container(cfg, resolve=True))
+    resolved = OmegaConf.to_container(cfg, resolve=True)
+    with stoppable(), starting(resolved):
+        run(resolved)
+
+
+class JobFailed(Exception):
+    """A job of a sweep failed, told in one line."""
 
 
 @contextmanager
 def mistakes_in_one_line() -> Iterator[None]:
-    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 lets the traceback through."""
+    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 shows the traceback instead."""
     try:
         yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACKS:
-            raise
+            traceback.print_exc()
+            raise SystemExit(1) from error
         fail(one_line(error), 2)
-    except KeyboardInterrupt:
-        fail("stopped; every finished record is on the disk, and the same command goes on from here", 130)
+    except JobFailed as error:
+        fail(str(error), 1)
+    except Exception as error:
+        if TRACEBACKS or not type(error).__module__.startswith("submitit."):
+            raise
+        # Slurm took no job, or a job died; what it wrote follows the first lines
+        fail(" ".join(str(error).splitlines()[:2]) + " (python -m kvbench.status tells about every job)", 1)
+    except (Stopped, KeyboardInterrupt) as stop:
+        name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
+        fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
 
 
 def fail(message: str, code: int) -> None:
@@ -71,6 +90,8 @@ def one_line(error: BaseException) -> str:
     """An error of ours or of Hydra's as one sentence."""
     if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if name.startswith("submitit"):
+            return "hydra/launcher=slurm needs hydra-submitit-launcher: pip install 'kvbench[slurm]'"
         return str(unknown(group, name, error.options or choices(group)))
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
@@ -97,7 +118,9 @@ def help_text() -> str:
     lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
     lines += [
         "",
-        "--cfg job prints the whole configuration; --multirun sweeps; --hydra-help tells about Hydra;",
+        "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
+        r"shards=8 'shard=range(0,8)' as a Slurm array. python -m kvbench.status \[FOLDER] tells how far the runs are.",
+        "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
     ]
     return "\n".join(lines)
@@ -114,6 +137,7 @@ def settings() -> list[tuple[str, str]]:
     return [
         *commented,
         ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
+        ("wandb.mode=disabled", "offline or online: Weights & Biases hears of the run, and can never stop it"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),
@@ -132,6 +156,7 @@ def choices(group: str) -> list[str]:
     return sorted(stems, key=lambda stem: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", stem)])
 
 
+@cache
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
     read = {name: OmegaConf.load(CONF / group / f"{name}.yaml") for name in choices(group)}

@@ -1,7 +1,7 @@
 """Greedy generation from compressed layer caches, of one sequence or of several as a batch."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,9 +37,10 @@ def generate(
     max_new_tokens: int,
     stop_tokens: frozenset[int],
     at_least_one: bool = False,
+    until: Callable[[list[int]], bool] | None = None,
 ) -> Generation:
     """`generate_batch` of one sequence, whose last logits are [vocab_size]."""
-    (sequence,) = generate_batch(model, [caches], logits[None], max_new_tokens, stop_tokens, at_least_one)
+    (sequence,) = generate_batch(model, [caches], logits[None], max_new_tokens, stop_tokens, at_least_one, until)
     return sequence
 
 
@@ -50,9 +51,10 @@ def generate_batch(
     max_new_tokens: int,
     stop_tokens: frozenset[int],
     at_least_one: bool = False,
+    until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
     """Greedy tokens after prompts that `sequences` hold as layer caches, see `go_on`."""
-    return go_on(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one)
+    return go_on(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one, until)
 
 
 @torch.inference_mode()
@@ -63,12 +65,14 @@ def go_on(
     max_new_tokens: int,
     stop_tokens: frozenset[int],
     at_least_one: bool = False,
+    until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
     """Greedy tokens of all sequences of a cache; logits [sequences, vocab_size] are those of the last token
     read, and choose the first token.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the
-    first token is the likeliest that does not stop. A sequence that ends leaves the batch.
+    first token is the likeliest that does not stop. A sequence of whose tokens `until` holds is at its end, too.
+    A sequence that ends leaves the batch.
     """
     done = [Generation() for _ in logits]
     going = list(done)
@@ -84,7 +88,7 @@ def go_on(
                 sequence.close_call = len(sequence.tokens)
             if token not in stop_tokens:
                 sequence.tokens.append(token)
-                if len(sequence.tokens) < max_new_tokens:
+                if len(sequence.tokens) < max_new_tokens and not (until and until(sequence.tokens)):
                     rows.append(row)
                     continue
             sequence.seconds = time.perf_counter() - started
@@ -114,8 +118,21 @@ def read(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids:
 
     In one pass where every cache takes a block of tokens; else one by one, as decoded tokens come.
     """
+    for logits in _blocks(model, sequences, ids, logits_to_keep=1):
+        last = logits
+    return last[:, -1]
+
+
+@torch.inference_mode()
+def read_all(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor) -> Tensor:
+    """As `read`, but the logits after every one of ids [q]: [sequences, q, vocab_size]."""
+    return torch.cat(list(_blocks(model, sequences, ids)), dim=1)
+
+
+def _blocks(
+    model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor, **options
+) -> Iterator[Tensor]:
     cache = batched(sequences)
     step = len(ids) if all(layer.takes_blocks for layer in cache.layers) else 1
     for block in ids.to(model.device).expand(len(sequences), -1).split(step, dim=1):
-        out = model(input_ids=block, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    return out.logits[:, -1]
+        yield model(input_ids=block, past_key_values=cache, use_cache=True, **options).logits

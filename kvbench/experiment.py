@@ -14,7 +14,7 @@ from kvbench.cli import CONF, choices
 from kvbench.errors import UserError, unknown
 from kvbench.methods.base import choice
 
-SHOW = ("table", "heatmap", "curve", "layers", "lazy_map", "speed")
+SHOW = ("table", "heatmap", "curve", "layers", "attention_map", "token_map", "lazy_map", "memory", "speed")
 
 
 @dataclass(frozen=True)

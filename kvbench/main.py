@@ -17,27 +17,21 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kvbench import speed
-from kvbench.benchmarks import Benchmark, Sample, Speed
+from kvbench.asked import Asked, asked
+from kvbench.benchmarks import Sample
 from kvbench.benchmarks.base import data_hash
-from kvbench.errors import UserError, on_disk
-from kvbench.experiment import Experiment, chosen_methods
-from kvbench.methods.base import at_least, choice
-from kvbench.models import LoadedModel, ModelSpec, load
-from kvbench.passes import MEMORY
-from kvbench.prompts import QUESTION, together
-from kvbench.report.breakdown import rich_breakdown, write_breakdown
-from kvbench.report.caption import title
-from kvbench.report.table import rich_table, summarise, write_table
-from kvbench.results import check as check_records
-from kvbench.results import gather
-from kvbench.results.load import refuse
+from kvbench.errors import on_disk
+from kvbench.job import begun, ended_by, place
+from kvbench.models import LoadedModel, load
+from kvbench.prompts import together
+from kvbench.record import Run
 from kvbench.results.manifest import end_manifest, environment, model_identity, now, write_manifest
-from kvbench.results.store import Store, keys
-from kvbench.runner import BATCH, Run, evaluate
-from kvbench.settings import Setting, build, build_settings, digest
+from kvbench.results.samples import write_samples
+from kvbench.results.store import Store, keys_in
+from kvbench.settings import digest
+from kvbench.signals import unbroken
+from kvbench.tracking import Tracker
 
-out = Console()
 err = Console(stderr=True)
 
 
@@ -47,43 +41,38 @@ def run(cfg: dict) -> Path:
     Raises UserError before any model is loaded where the configuration is at fault.
     """
     started = time.perf_counter()
-    experiment = title(cfg)  # first: it complains where the experiment is at fault
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
-    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
-    spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
-    check(settings, benchmark, spec, cfg["limit"])
-    if isinstance(benchmark, Speed):
-        speed.check(cfg["question"], cfg["memory"])
-    check_memory(cfg["memory"], settings)
-    choice("question", cfg["question"], QUESTION)
-    choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
-    check_shard(cfg["shard"], cfg["shards"])
-
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    with err.status(f"loading {spec.name}"):
-        loaded = load(spec)
-        samples = benchmark.samples(loaded.tokenizer)
+    what = asked(cfg)
+    loaded, samples = prepare(what)
     identity = provenance(cfg, loaded, samples)
-    folder = Path(cfg["output_dir"]) / f"{benchmark.name}-{spec.name}-{digest(identity)[:8]}"
+    name = f"{what.kind.folder}{what.benchmark.name}-{what.spec.name}-{digest(identity)[:8]}"
+    folder = Path(cfg["output_dir"]) / name
     samples = first(samples, cfg["limit"])
     mine = part(samples, cfg)
 
     with Store(folder, shard_name(cfg)) as store:
-        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
         how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
-        run = Run(run_id, digest(identity), loaded, benchmark, settings, **how)
+        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
+        run = Run(run_id, digest(identity), loaded, what.benchmark, what.settings, **how)
         if store.set_aside:
-            err.print(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
+            tell(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
+        wanted = keys(run, mine)
         manifest = {"run": run.id, "started": now(), "status": "running", "config": cfg, **identity}
-        manifest |= {"settings": [setting.label for setting in settings], **environment()}
+        manifest |= {"settings": [setting.label for setting in run.settings], **place(), **environment()}
+        # kvbench.status tells from these how far a run is, and a killed one has come
+        manifest |= {"asked": [digest(setting.key) for setting in run.settings]}
+        manifest |= {"wanted": len(wanted), "there": len(wanted & store.done)}
         path = folder / "manifests" / f"{run.id.replace(':', '')}.json"
+        with on_disk(f"write to {folder}"):
+            write_samples(folder, samples)
         write_manifest(path, manifest)
+        begun(cfg)
+        tracker = Tracker(cfg["wandb"], f"{name} {shard_name(cfg)}".strip(), manifest, folder, tell)
         try:
-            work(run, mine, store)
+            work(what, run, mine, store, tracker)
+            report_when_whole(what, run, samples, folder, tracker)
             manifest["status"] = "finished"
         except BaseException as error:
-            manifest["status"] = f"stopped by {type(error).__name__}"
+            manifest |= ended_by(error)
             raise
         finally:
             manifest |= {
@@ -91,27 +80,25 @@ def run(cfg: dict) -> Path:
                 "wall_seconds": round(time.perf_counter() - started, 1),
                 "records": store.made,
             }
-            end_manifest(path, manifest)
-        wanted = {run.key(sample, setting) for sample in samples for setting in run.settings}
-        if left := len(wanted - keys(folder)):
-            err.print(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
-        else:
-            with on_disk(f"write the report to {folder}", "; the records are complete"):
-                report(run, samples, folder, experiment, Experiment.of(cfg))
+            with unbroken():
+                end_manifest(path, manifest)
+                tracker.close(failed=manifest["status"] != "finished")
     return folder
 
 
-def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:
-    """What can be known to be wrong before a model is loaded."""
-    if not settings:
-        raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
-    if limit is not None:
-        at_least("limit", limit, 1)
-    if benchmark.longest > spec.max_length:
-        raise UserError(
-            f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
-            f"{spec.name} reads at most {spec.max_length}"
-        )
+def prepare(what: Asked) -> tuple[LoadedModel, list[Sample]]:
+    """Load the model and make the samples."""
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with err.status(f"loading {what.spec.name}") as status:
+        loaded = load(what.spec)
+        status.update(f"preparing the samples of {what.benchmark.name}")
+        return loaded, what.benchmark.samples(loaded.tokenizer)
+
+
+def keys(run: Run, samples: Sequence[Sample]) -> set[str]:
+    """The keys of all records that samples and settings make."""
+    return {run.key(sample, setting) for sample in samples for setting in run.settings}
 
 
 def first(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
@@ -125,12 +112,6 @@ def first(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
     return chosen
 
 
-def check_shard(shard: object, shards: object) -> None:
-    at_least("shards", shards, 1)
-    if isinstance(shard, bool) or not isinstance(shard, int) or not 0 <= shard < shards:
-        raise UserError(f"shard={shard} is none of the {shards}: 0 to {shards - 1}")
-
-
 def shard_name(cfg: dict) -> str:
     """Empty for a run in one piece."""
     return "" if cfg["shards"] == 1 else f"{cfg['shard']}-of-{cfg['shards']}"
@@ -142,20 +123,6 @@ def part(samples: Sequence[Sample], cfg: dict) -> list[Sample]:
     return [sample for group in groups for sample in group]
 
 
-def check_memory(memory: str, settings: Sequence[Setting]) -> None:
-    """`stream` frees what other settings would need, so it runs one; and only layers that need no other layer."""
-    choice("memory", memory, MEMORY)
-    if memory == "shared":
-        return
-    if len(settings) != 1:
-        raise UserError(
-            f"memory=stream measures one setting at a time, not {len(settings)}: name one method with one ratio "
-            "or budget, for example method=snapkv ratio=0.2"
-        )
-    if not settings[0].method.layerwise:
-        raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
-
-
 def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
     """What records must share to lie in one folder. Method and ratio are not in it: each record has its own."""
     commit = getattr(loaded.model.config, "_commit_hash", None)
@@ -164,20 +131,26 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "chat_template": loaded.spec.chat_template,
         "dtype": str(loaded.model.dtype),
         "device": loaded.model.device.type,
-        "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
+        "benchmark": {key: value for key, value in cfg["benchmark"].items() if not local(key)},
         "data_sha256": data_hash(samples),
         "question": cfg["question"],
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
+        **({"records": "probes"} if cfg["probe"] else {}),
     }
 
 
-def work(run: Run, samples: Sequence[Sample], store: Store) -> None:
+def local(key: str) -> bool:
+    """Whether a benchmark's key says where this machine has its data; what the data are, their hash tells."""
+    return key == "about" or key.endswith(("_dir", "_file"))
+
+
+def work(what: Asked, run: Run, samples: Sequence[Sample], store: Store, tracker: Tracker) -> None:
     """Make what is missing under a progress bar."""
-    wanted = [run.key(sample, setting) for sample in samples for setting in run.settings]
-    done = sum(key in store.done for key in wanted)
+    wanted = keys(run, samples)
+    done = len(wanted & store.done)
     if done:
-        err.print(f"{done} of {len(wanted)} records are there already and are not made again")
+        tell(f"{done} of {len(wanted)} records are there already and are not made again")
     columns = [
         TextColumn("{task.description}"),
         BarColumn(),
@@ -189,48 +162,22 @@ def work(run: Run, samples: Sequence[Sample], store: Store) -> None:
     ]
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
-        for record in (speed.evaluate if isinstance(run.benchmark, Speed) else evaluate)(run, samples, store):
+        for record in what.kind.evaluate(run, samples, store):
             progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
+            tracker.record(record)
         progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path, experiment: str, paper: Experiment | None = None) -> None:
-    """Table and figures over exactly this run's samples and settings, from the records on the disk.
-
-    `experiment` leads the caption; empty for a run of none. `paper` is that experiment.
-    """
-    records, findings = gather(folder)
-    refuse(findings)
-    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
-    records = records[records["key"].isin(order)]
-    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
-    for finding in [*findings, *check_records(records)]:
-        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
-    caption = f"{experiment} · " if experiment else ""
-    caption += f"{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')})"
-    if isinstance(run.benchmark, Speed):
-        shown, written = speed.present(records, folder, caption, paper)
-        out.print(shown)
-        return tell(written, folder)
-    caption += f" · question {run.question} when compressing · {len(samples)} samples"
-    metrics = run.benchmark.metrics
-    summary = summarise(records, metrics)
-    out.print(rich_table(summary, metrics, caption))
-    written = write_table(summary, metrics, folder, caption)
-    tasks = run.benchmark.breakdown(records)
-    if tasks is not None:
-        out.print(rich_breakdown(tasks))
-        written += write_breakdown(tasks, folder, caption)
-    written += run.benchmark.draw(records, folder, caption)
-    tell(written, folder)
+def report_when_whole(what: Asked, run: Run, samples: Sequence[Sample], folder: Path, tracker: Tracker) -> None:
+    """Report once no other shard has records left to make."""
+    wanted = keys(run, samples)
+    if left := len(wanted - keys_in(folder)):
+        tell(f"{left} of {len(wanted)} records are left to other shards; the last one to end reports")
+        return
+    with on_disk(f"write the report to {folder}", "; the records are complete"):
+        tracker.finish(*what.kind.report(run, samples, folder, what.title))
 
 
-def tell(written: Sequence[Path], folder: Path) -> None:
-    """Where everything is."""
-    for path in written:
-        out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
-    out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)
-
-
-def _kind(path: Path) -> str:
-    return "figure" if path.suffix in {".png", ".pdf"} else "table"
+def tell(message: str) -> None:
+    """A line for the user, beside what the command prints."""
+    err.print(message, markup=False, highlight=False, soft_wrap=True)

@@ -10,6 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache, storage_bytes
+from kvbench.guests.pressed_prefill import pressed_prefill
+from kvbench.guests.pressing import Pressing
 from kvbench.methods.base import Method
 from kvbench.prefill import LayerState, Needs, PrefillState, Release, prefill
 from kvbench.pruned_prefill import pruned_prefill
@@ -50,7 +52,7 @@ class Compressed:
 class SharedPass:
     """One prefill, any number of settings: all layers' K and V stay for the next one (`memory=shared`)."""
 
-    def __init__(self, model: PreTrainedModel, ids: Tensor, pruning: Pruning | None, needs: Needs):
+    def __init__(self, model: PreTrainedModel, ids: Tensor, pruning: Pruning | Pressing | None, needs: Needs):
         reset_device_peak(model)
         self.model = model
         started = time.perf_counter()
@@ -67,7 +69,7 @@ class SharedPass:
         wait_for(self.model)
         seconds = time.perf_counter() - started
         live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
-        counted = storage_bytes(live + stored(caches))
+        counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)))
         full, logits = self.state.nbytes, self.state.logits
         return Compressed(caches, logits, full, self.seconds, seconds, live, counted, self.prefill_peak)
 
@@ -79,7 +81,7 @@ class StreamedPass:
     compressed each on its own.
     """
 
-    def __init__(self, model: PreTrainedModel, ids: Tensor, pruning: Pruning | None):
+    def __init__(self, model: PreTrainedModel, ids: Tensor, pruning: Pruning | Pressing | None):
         self.model, self.ids, self.pruning = model, ids, pruning
 
     def compress(self, method: Method, budget: int) -> Compressed:
@@ -125,11 +127,17 @@ def num_layers(model: PreTrainedModel) -> int:
 
 
 def run(
-    model: PreTrainedModel, ids: Tensor, pruning: Pruning | None, needs: Needs, release: Release | None = None
+    model: PreTrainedModel,
+    ids: Tensor,
+    pruning: Pruning | Pressing | None,
+    needs: Needs,
+    release: Release | None = None,
 ) -> PrefillState:
-    """The pass that `pruning` asks for: the full one, or one that drops tokens between layers."""
+    """The pass that `pruning` asks for: the full one, one that drops tokens between layers, or a press's."""
     if pruning is None:
         return prefill(model, ids, needs, release)
+    if isinstance(pruning, Pressing):
+        return pressed_prefill(model, ids, pruning)
     return pruned_prefill(model, ids, pruning, release)
 
 

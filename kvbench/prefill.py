@@ -84,6 +84,7 @@ class PrefillState:
 
     layers: list[LayerState]  # empty where each was released as soon as it was done
     logits: Tensor  # [vocab_size], of the last prompt position: the first new token comes from here
+    peak_bytes: int = 0  # most that the pass held at once, where it compressed by itself
 
     @property
     def n(self) -> int:

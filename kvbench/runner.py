@@ -6,12 +6,14 @@ from functools import reduce
 from operator import or_
 
 from kvbench.benchmarks import Sample
+from kvbench.guests.pressing import Pressing
 from kvbench.passes import Compressed, SharedPass, StreamedPass, num_layers
 from kvbench.prompts import Prompt, together, tokenise
 from kvbench.pruning import Pruning
 from kvbench.record import Row, Run, measure
 from kvbench.results.store import Store
 from kvbench.settings import Setting
+from kvbench.signals import unbroken
 
 BATCH = ("auto", "1")
 # The prompts of one context that a setting has no record of yet.
@@ -31,7 +33,8 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 if (asked := [p for p in prompts if run.key(p.sample, setting) not in store.done])
             ]
             for record in records(run, todo):
-                store.append(record)
+                with unbroken():
+                    store.append(record)
                 yield record
 
 
@@ -97,9 +100,9 @@ def decode(run: Run, batch: list[Ready]) -> Iterator[dict]:
         yield from measure(run, prompt, rows)
 
 
-def by_pass(todo: Todo, n: int, num_layers: int) -> dict[Pruning | None, Todo]:
+def by_pass(todo: Todo, n: int, num_layers: int) -> dict[Pruning | Pressing | None, Todo]:
     """The settings grouped by the pass over a prompt of n tokens that they can share."""
-    groups: dict[Pruning | None, Todo] = {}
+    groups: dict[Pruning | Pressing | None, Todo] = {}
     for setting, prompts in todo:
         pruning = setting.method.pruning(n, num_layers, setting.tokens(n, num_layers))
         groups.setdefault(pruning, []).append((setting, prompts))

@@ -67,7 +67,7 @@ def settings_of(name: str, config: dict, asked: tuple[list[float], list[int]]) -
     method = build(config, f"method {name!r}")
     if not isinstance(method, Method):
         raise UserError(f"method {name!r}: {config['_target_']} is not a subclass of kvbench.methods.Method")
-    parameters = json.dumps(config, sort_keys=True)
+    name, parameters = method.title(name), json.dumps(config, sort_keys=True)
     if not method.takes_budget:
         if own != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")

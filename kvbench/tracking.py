@@ -46,15 +46,18 @@ class Tracker:
     def active(self) -> bool:
         return self.run is not None
 
-    def record(self, record: dict, metric: str) -> None:
-        """Count a record in, and log the mean score of its setting so far."""
+    def record(self, record: dict) -> None:
+        """Count a record in, and log the mean scores of its setting so far."""
         if not self.active:
             return
-        total = self.sums[record["setting"]]
-        total[0] += record["scores"][metric]
-        total[1] += 1
+        means = {}
+        for metric, score in record.get("scores", {}).items():
+            total = self.sums[f"{metric}/{record['setting']}"]
+            total[0] += score
+            total[1] += 1
+            means[f"{metric}/{record['setting']}"] = total[0] / total[1]
         with self._unharmed():
-            self.run.log({f"{metric}/{record['setting']}": total[0] / total[1]})
+            self.run.log(means)
 
     def finish(self, tables: dict[str, pd.DataFrame], figures: Sequence[Path]) -> None:
         """Log tables by name and pictures, and close the run."""

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from kvbench.asked import check_memory
 from kvbench.decode import generate
 from kvbench.errors import UserError
-from kvbench.main import check_memory
 from kvbench.methods import (
     H2O,
     ColumnSums,

@@ -3,18 +3,19 @@
 import copy
 import json
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from kvbench.asked import check
 from kvbench.benchmarks.longbench.tasks import TASKS, select
 from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.cli import CONF, options
 from kvbench.errors import UserError
 from kvbench.experiment import SHOW, Experiment, chosen_methods, load, names
-from kvbench.main import check
 from kvbench.models import ModelSpec
 from kvbench.report.caption import title
 from kvbench.results.published import COLUMNS, items, published
@@ -50,6 +51,18 @@ def settings_of(cfg: dict) -> list:
 
 def spec_of(cfg: dict) -> ModelSpec:
     return ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
+
+
+# benchmarks whose data are elsewhere, with what is here
+RULER_DATA = Path(__file__).parent / "data" / "ruler"
+OFFLINE = {
+    "PyramidKVNeedle": {"needle_file": None},
+    "Ruler": {
+        "squad": str(RULER_DATA / "squad_normans.json"),
+        "hotpotqa": str(RULER_DATA / "hotpotqa.json"),
+        "num_samples": 1,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +107,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
         cfg = config(name, model)
         settings = settings_of(cfg)
         assert len({setting.label for setting in settings}) == len(settings) >= 2
-        offline = {"data_dir": str(rows), "needle_file": None}
-        here = cfg["benchmark"] | {key: value for key, value in offline.items() if key in cfg["benchmark"]}
+        here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
         check(settings, build(here, "benchmark"), spec_of(cfg), cfg["limit"])  # the longest prompt fits
 
 
@@ -200,7 +212,10 @@ def test_ratios_and_budgets_are_the_published_ones(name):
                 continue
             if "_table" in name:
                 assert values == printed, method
-            assert values <= printed, method
+            if experiment.show == "curve":  # of which the paper may print some points only
+                assert values & printed, method
+            else:
+                assert values <= printed, method
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,6 +12,7 @@ from kvbench.errors import UserError
 from kvbench.results import check, gather, load, manifests
 from kvbench.results.__main__ import main
 from kvbench.results.runs import PROVENANCE, processor
+from kvbench.results.store import RECORDS, Store, read_records
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,10 +56,15 @@ def manifest(run: str = "r1", **changes) -> dict:
     } | changes
 
 
-def write(folder: Path, records: list[dict], *made_by: dict, shard: str = "") -> Path:
-    (folder / "manifests").mkdir(parents=True, exist_ok=True)
+def write_manifests(folder: Path, *made_by: dict) -> None:
+    (folder / "manifests").mkdir(exist_ok=True)
     for each in made_by:
         (folder / "manifests" / f"{each['run']}.json").write_text(json.dumps(each))
+
+
+def write(folder: Path, records: list[dict], *made_by: dict, shard: str = "") -> Path:
+    folder.mkdir(exist_ok=True, parents=True)
+    write_manifests(folder, *made_by)
     path = folder / f"records{shard}.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in records))
     return path
@@ -280,6 +286,24 @@ def test_an_exported_frame_reads_back(suffix, tmp_path, capsys):
         assert back["scores"][1] == {"digits": None, "rouge": 0.5}
         assert back["tokens"][0].tolist() == [1, 2, 3]
     assert sorted(tmp_path.iterdir()) == sorted([path, tmp_path / "runs"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_be(suffix, tmp_path):
+    """Half of a pair of surrogates, as in answers of broken data files."""
+    odd = record(0, prediction="a\ud83db é", answers=["\ud83d", "é"])
+    with Store(tmp_path / "run") as store:
+        store.append(odd)
+        store.append(record(1, prediction="é"))
+    assert read_records(tmp_path / "run" / RECORDS)[0] == [odd, record(1, prediction="é")]
+    write_manifests(tmp_path / "run", manifest())
+    frame = load(tmp_path / "run")
+    assert frame["prediction"].tolist() == ["a\ufffdb é", "é"]
+    assert frame["answers"][0] == odd["answers"]
+    path = tmp_path / f"all.{suffix}"
+    assert main([str(tmp_path / "run"), f"--{suffix}", str(path)]) == 0
+    back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
+    assert json.loads(back["answers"][0]) == odd["answers"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -457,7 +457,7 @@ def test_a_variant_runs_from_its_yaml_to_a_figure(name, tiny_folder, tmp_path): 
 def test_a_figure_stays_as_wide_as_a_page_shows(tmp_path, lengths, across):
     frame = pd.DataFrame(
         [
-            {"setting": f"m{i}", "length": length, "depth": depth, "r_bytes": 1.0, "scores": {"rouge1": 0.5}}
+            {"setting": f"m{i}", "length": length, "depth": depth, "r": 1.0, "r_bytes": 1.0, "scores": {"rouge1": 0.5}}
             for i in range(5)
             for length in range(1000, 1000 + lengths)
             for depth in numbers("x", "0 to 100 in 10")

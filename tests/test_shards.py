@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvbench import main
+from kvbench.asked import check_shard
 from kvbench.errors import UserError
 from kvbench.results import load
 from kvbench.results.store import Store, records_name
@@ -42,7 +42,7 @@ def test_two_shards_write_side_by_side_but_no_shard_twice(tmp_path):
 @pytest.mark.parametrize("shard, shards", [(2, 2), (-1, 2), (0, 0), ("x", 2), (0, True)])
 def test_a_shard_that_does_not_exist_is_refused(shard, shards):
     with pytest.raises(UserError, match="shard"):
-        main.check_shard(shard, shards)
+        check_shard(shard, shards)
 
 
 def test_a_method_may_bring_its_own_ratios_or_budgets():

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from kvbench.asked import check_memory
 from kvbench.benchmarks.base import Sample
 from kvbench.decode import generate
 from kvbench.errors import UserError
-from kvbench.main import check_memory
 from kvbench.methods import (
     H2O,
     ColumnSums,

@@ -23,7 +23,7 @@ def tracker(folder, told, options=OFFLINE, name="niah-tiny-1234"):
 def test_disabled_does_nothing_and_needs_nothing(tmp_path, told, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)  # as if not installed
     idle = tracker(tmp_path, told, {"mode": "disabled", "project": "p", "entity": None})
-    idle.record(RECORD, "exact")
+    idle.record(RECORD)
     idle.finish({"table": TABLE}, [])
     assert not told and not list(tmp_path.iterdir())
 
@@ -33,7 +33,7 @@ def test_offline_writes_a_run_that_resumes_under_the_same_id(tmp_path, told):
     for _ in range(2):
         live = tracker(tmp_path, told)
         ids.append(live.run.id)
-        live.record(RECORD, "exact")
+        live.record(RECORD)
         live.finish({"table": TABLE}, [])
         assert not live.active
     assert not told
@@ -54,8 +54,8 @@ def test_a_failure_is_told_once_and_the_run_goes_on(tmp_path, told):
             raise ConnectionError("the server is gone\nwith a second line")
 
     live.run = Broken()
-    live.record(RECORD, "exact")
-    live.record(RECORD, "exact")
+    live.record(RECORD)
+    live.record(RECORD)
     live.finish({"table": TABLE}, [])
     assert told == ["Weights & Biases is left out from here on: the server is gone"]
     real.finish()

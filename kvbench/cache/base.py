@@ -50,6 +50,8 @@ class AttendingLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
+    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: layers are built around their tensors."""
 

@@ -9,6 +9,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.prefill import LayerState
 from kvbench.ratio import Kept
+from kvbench.where import where
 
 Store = Callable[[LayerState], LayerCache]
 
@@ -47,7 +48,8 @@ class FirstDecodeLayer(LayerCache):
     """
 
     def __init__(self, layer: LayerState, verdict: Verdict):
-        super().__init__(layer.n, Kept.tokens(layer.n, layer.n, layer.n, layer.num_key_value_heads))
+        everything = Kept.tokens(layer.n, layer.n, layer.n, layer.num_key_value_heads, where=where(None, layer.n))
+        super().__init__(layer.n, everything)
         self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
         self.prompt = layer.n
         self.form = (layer.scaling, layer.num_attention_heads, layer.rope)

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError, unknown
+from kvbench.guests.pressing import Pressing
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.pruning import Pruning
 
@@ -35,11 +36,15 @@ class Method(ABC):
         """Whether another method may give each layer a budget of its own: a layer called with b holds about b."""
         return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
 
+    def title(self, name: str) -> str:
+        """What tables call it where its configuration is called `name`."""
+        return name
+
     def floor(self, n: int, num_layers: int) -> int:
         """The smallest budget that a prompt of n tokens can be brought to; smaller ones are raised to it."""
         return self.minimum_budget
 
-    def pruning(self, n: int, num_layers: int, budget: int) -> Pruning | None:
+    def pruning(self, n: int, num_layers: int, budget: int) -> Pruning | Pressing | None:
         """The pass of its own that a prompt of n tokens needs; None is the full pass that settings share.
 
         Settings that ask for equal prunings share one pass too, with what its layer states carry.

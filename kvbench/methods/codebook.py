@@ -115,6 +115,7 @@ class Codebook(Storage):
             r2=(sum(books.values()) + raw) / retained,
             r3=1 + 8 * width / (8 * size + 1) / d,
             overhead=per_coded * 2 * coded / retained,
+            where=selection.where(layer),
         )
 
 

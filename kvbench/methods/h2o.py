@@ -58,7 +58,7 @@ class H2O(Eviction):
             scores.gather(1, indices),
             indices,
             layer.n,
-            Kept.tokens(selection.nominal, indices.shape[1], layer.n, len(indices)),
+            Kept.tokens(selection.nominal, indices.shape[1], layer.n, len(indices), where=selection.where(layer)),
             limit,
             self.scoring.protected(budget),
         )

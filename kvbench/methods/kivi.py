@@ -52,7 +52,7 @@ class Kivi(Storage):
         values = self.value_sequence(selection.of(layer.values))
         heads, count = selection.heads(layer), selection.count(layer)
         share = (keys.share + values.share) / 2
-        kept = Kept.tokens(selection.nominal, count, layer.n, heads, r3=share)
+        kept = Kept.tokens(selection.nominal, count, layer.n, heads, r3=share, where=selection.where(layer))
         return SequenceLayer(keys, values, heads, layer.n, kept)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:

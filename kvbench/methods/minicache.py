@@ -97,8 +97,9 @@ class MiniCache(Storage):
         keys, k_size = self.merge_rows([selection.of(layer.keys) for layer in pair], self.storage.key_sequence)
         values, v_size = self.merge_rows([selection.of(layer.values) for layer in pair], self.storage.value_sequence)
         heads, count, n = selection.heads(pair[0]), selection.count(pair[0]), pair[0].n
+        where = selection.where(pair[0])
         # one direction for two vectors, and its size with all that goes with it
-        kept = Kept.tokens(selection.nominal, count, n, heads, r2=0.5, r3=(k_size + v_size) / 2)
+        kept = Kept.tokens(selection.nominal, count, n, heads, r2=0.5, r3=(k_size + v_size) / 2, where=where)
         return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys, values, strict=True)]
 
     def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> tuple[list[Sequence], float]:

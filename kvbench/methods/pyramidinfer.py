@@ -11,6 +11,7 @@ from kvbench.methods.base import Method, at_least, choice, is_number
 from kvbench.prefill import LayerState
 from kvbench.pruning import Pruning
 from kvbench.ratio import Kept
+from kvbench.where import where
 
 # Decays tried when the smallest reachable length is looked for.
 GRID = 1000
@@ -89,7 +90,8 @@ class PyramidInfer(Method):
         return self._pruning(self._bisect(n, num_layers, budget), n, num_layers)
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        kept = Kept.tokens(layer.n, layer.n, layer.seen, layer.num_key_value_heads)
+        reached = None if layer.positions is None else layer.positions[None]
+        kept = Kept.tokens(layer.n, layer.n, layer.seen, layer.num_key_value_heads, where=where(reached, layer.seen))
         whole = self.takes_budget and budget >= layer.seen  # nothing is to be saved: FullKV
         if self.decode == "none" or whole:
             return DenseLayer(layer.keys, layer.values, layer.seen, kept)

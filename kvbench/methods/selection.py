@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.errors import UserError
 from kvbench.prefill import LayerState
+from kvbench.where import where
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Selection:
     def heads(self, layer: LayerState) -> int:
         """Heads that are stored when each keeps its own tokens."""
         return layer.num_key_value_heads if self.indices is None else max(layer.num_key_value_heads, len(self.indices))
+
+    def where(self, layer: LayerState) -> str:
+        """Where in the prompt the kept tokens lie."""
+        return where(self.indices, layer.n)
 
     def of(self, x: Tensor) -> Tensor:
         """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself for every token."""

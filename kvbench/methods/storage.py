@@ -49,7 +49,8 @@ class Dense(Storage):
         choice("layout", self.layout, ("unfolded", "union"))
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        kept = Kept.tokens(selection.nominal, selection.count(layer), layer.n, selection.heads(layer))
+        count, heads = selection.count(layer), selection.heads(layer)
+        kept = Kept.tokens(selection.nominal, count, layer.n, heads, where=selection.where(layer))
         if self.layout == "union" and selection.heads(layer) > layer.num_key_value_heads:
             return UnionLayer(layer.keys, layer.values, selection.indices, layer.n, kept)
         keys, values = selection.of(layer.keys), selection.of(layer.values)

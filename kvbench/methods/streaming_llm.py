@@ -82,7 +82,9 @@ class StreamingLLM(Method):
             selection.of(layer.keys),
             selection.of(layer.values),
             layer.n,
-            Kept.tokens(budget, selection.count(layer), layer.n, layer.num_key_value_heads),
+            Kept.tokens(
+                budget, selection.count(layer), layer.n, layer.num_key_value_heads, where=selection.where(layer)
+            ),
             budget,
             self._sinks(budget),
             layer.rope if self.rope == "rolling" else None,

@@ -1,6 +1,6 @@
 """Bootstrap intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,28 @@ def stratified(strata: Sequence[Sequence[float]], confidence: float = 0.95, seed
     if not len(strata) or min(map(len, strata)) < 2:
         return float("nan"), float("nan")
     return _interval(strata, confidence, seed)
+
+
+def paired_interval(
+    a: Sequence[float],
+    b: Sequence[float],
+    strata: Sequence[Hashable] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean of a - b; a[i] and b[i] are of one sample, drawn together.
+
+    With `strata`, a label for each sample (its task), it is that of the mean over strata of their means, each
+    resampled within itself. (nan, nan) where a stratum has fewer than two samples.
+    """
+    if len(a) != len(b) or (strata is not None and len(strata) != len(a)):
+        raise ValueError(f"{len(a)} and {len(b)} values are not pairs" if len(a) != len(b) else "a label for each pair")
+    differences = np.subtract(a, b, dtype=float)
+    labels = [None] * len(differences) if strata is None else strata
+    members: dict[Hashable, list[int]] = {}
+    for i, label in enumerate(labels):
+        members.setdefault(label, []).append(i)
+    return stratified([differences[these] for these in members.values()], confidence, seed)
 
 
 def _interval(strata: Sequence[Sequence[float]], confidence: float, seed: int) -> tuple[float, float]:

@@ -30,7 +30,7 @@ def breakdown(
     """
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
     by_task = frame.groupby(["task", "setting"], sort=False)["score"].agg(list)
-    scores = by_task.map(lambda values: round(100 * sum(values) / len(values), 2)).unstack()
+    scores = by_task.map(task_score).unstack()
     settings = list(frame["setting"].unique())
     scores = scores.reindex([task for members in groups.values() for task in members if task in scores.index])
     samples = frame.groupby("task")["sample"].nunique()
@@ -52,6 +52,11 @@ def breakdown(
         if len(there) > 1 and all(len(tasks) < len(there) for tasks in whole.values()):
             rows.append(row("average", f"average of {len(there)} tasks", there))
     return pd.DataFrame(rows)
+
+
+def task_score(values: Sequence[float]) -> float:
+    """A task's official score: 100 × the mean over its samples' scores, rounded to 2 digits."""
+    return round(100 * sum(values) / len(values), 2)
 
 
 def _cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

@@ -28,7 +28,7 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
     smaller, other = [], []
     if model not in experiment.models:
         smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
-    file = _as_published(experiment.name, model)
+    file = as_published(experiment.name, model)
     if cfg["limit"] != (file or {}).get("limit"):
         smaller.append("all samples" if cfg["limit"] is None else f"at most {cfg['limit']} samples of a task")
     if file is None:
@@ -43,18 +43,24 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
             f"without {key}" if ours[key] is None else f"{SOURCES.get(key, key)} {_told(ours[key])}" for key in more
         ]
     other += [f"{key} {_told(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
-    ours, theirs = (chosen_methods(part) for part in (cfg, file))
-    other += [f"without {name}" for name in theirs if name not in ours]
-    other += [f"with {name}" for name in ours if name not in theirs]
-    for name in ours:
-        if isinstance(ours[name], Mapping) and name in theirs:
-            a, b = _flat(ours[name]), _flat(theirs[name])
-            other += [f"{name}.{key} {_told(a[key])}" for key in a if a[key] != b.get(key)]
+    other += _nodes(chosen_methods(cfg), chosen_methods(file))
+    other += _nodes(cfg.get("probe") or {}, file["probe"])
     return smaller, other
 
 
+def _nodes(ours: Mapping, theirs: Mapping) -> list[str]:
+    """Methods, or probes, that only one of two configurations has, and parameters in which they differ."""
+    told = [f"without {name}" for name in theirs if name not in ours]
+    told += [f"with {name}" for name in ours if name not in theirs]
+    for name in ours:
+        if isinstance(ours[name], Mapping) and name in theirs:
+            a, b = _flat(ours[name]), _flat(theirs[name])
+            told += [f"{name}.{key} {_told(a[key])}" for key in a if a[key] != b.get(key)]
+    return told
+
+
 @cache
-def _as_published(name: str, model: str) -> dict | None:
+def as_published(name: str, model: str) -> dict | None:
     """An experiment's file as it stands, for the run's model where that has a file; None for an unknown one."""
     for overrides in ([f"model={model}"], []):
         try:

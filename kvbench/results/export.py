@@ -1,6 +1,5 @@
 """A frame of records as a CSV or Parquet file."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +7,7 @@ import pyarrow as pa
 
 from kvbench.errors import on_disk
 from kvbench.results.atomic import replacing
+from kvbench.results.store import to_json
 
 
 def write_csv(records: pd.DataFrame, path: Path) -> None:
@@ -30,7 +30,7 @@ def as_json(column: pd.Series) -> pd.Series:
     def text(value):
         if isinstance(value, str) or (not isinstance(value, (list, dict)) and pd.isna(value)):
             return value
-        return json.dumps(value, ensure_ascii=False)
+        return to_json(value)
 
     return column.map(text)
 
@@ -42,6 +42,6 @@ def _objects(records: pd.DataFrame) -> list[str]:
 def _one_type(column: pd.Series) -> bool:
     try:
         pa.array(column, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
         return False
     return True

@@ -12,7 +12,7 @@ import pandas as pd
 from kvbench.errors import UserError
 from kvbench.results.findings import Copies, Finding, check, count
 from kvbench.results.runs import provenance, read_manifests
-from kvbench.results.store import PATTERN, RECORDS, key_in, read_records
+from kvbench.results.store import PATTERN, RECORDS, SURROGATES, key_in, read_records
 
 
 def load(*folders: str | Path) -> pd.DataFrame:
@@ -49,13 +49,25 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
                 else:
                     kept[record["key"]] = (record, path)
         beside, findings = manifests_beside(kept.values())
-        frame = pd.DataFrame([record for record, _ in kept.values()])
+        frame = frame_of([record for record, _ in kept.values()])
     frame = pd.concat([frame, beside[[name for name in beside if name not in frame]]], axis=1)
     return frame, [
         *(_torn(path, lines, kept.keys()) for path, lines in torn.items()),
         *findings,
         *copies.findings(),
     ]
+
+
+def frame_of(records: Sequence[dict]) -> pd.DataFrame:
+    """Lone surrogates, which no column of text can hold, become U+FFFD."""
+    try:
+        return pd.DataFrame(records)
+    except UnicodeEncodeError:
+        return pd.DataFrame([{name: _whole_text(value) for name, value in record.items()} for record in records])
+
+
+def _whole_text(value: object) -> object:
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def refuse(findings: Sequence[Finding]) -> None:

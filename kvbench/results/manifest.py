@@ -61,7 +61,7 @@ def git_commit() -> str | None:
     if not (here / ".git").exists():
         return None
     try:
-        git = ["git", "-C", str(here)]
+        git = ["git", "--no-optional-locks", "-C", str(here)]  # a kill then leaves no lock behind
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
         status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

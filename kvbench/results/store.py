@@ -3,7 +3,6 @@
 A folder has one file of records for each shard of its samples, `records.jsonl` where there was one process.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -12,20 +11,32 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
+from kvbench.locks import take
 from kvbench.results.atomic import replacing
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
 TORN = "records.torn"
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def records_name(shard: str = "") -> str:
     return f"records.{shard}.jsonl" if shard else RECORDS
 
 
+def lock_path(folder: Path, shard: str = "") -> Path:
+    return folder / f".lock{shard}"
+
+
 def record_files(folder: Path) -> list[Path]:
     """Every file of records in a folder, in order of name."""
     return sorted(folder.glob(PATTERN))
+
+
+def to_json(value: object) -> str:
+    """JSON to be read as it is; escaped where a lone surrogate, which is text to JSON but not to UTF-8, is in it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if SURROGATES.search(text) else text
 
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
@@ -55,7 +66,7 @@ def key_in(line: bytes) -> str | None:
     return found and found[1].decode(errors="replace")
 
 
-def keys(folder: Path) -> set[str]:
+def keys_in(folder: Path) -> set[str]:
     """The keys of all whole records in a folder, whichever shard made them."""
     return {record["key"] for path in record_files(folder) for _, record in read_lines(path) if record}
 
@@ -74,9 +85,9 @@ class Store:
         self.made = 0  # records appended since
         with on_disk(f"write records to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / f".lock{shard}").open("w")
+            self._lock = lock_path(folder, shard).open("w")
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take(self._lock)
                 self.set_aside = self._recover()
                 # Only now: until then another process may put a mended file in the place of this one.
                 self._file = self.path.open("ab", buffering=0)
@@ -110,7 +121,7 @@ class Store:
         with on_disk(
             f"write records to {self.path}", "; all earlier ones are safe, and the same command goes on from there"
         ):
-            self._write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            self._write(to_json(record).encode() + b"\n")
         if not self._in_place():  # what was written stays with the file wherever it is now
             raise UserError(f"{self.path} was moved or removed while kvbench was writing it")
         self.done.add(record["key"])

@@ -1,0 +1,1 @@
+"""Programs of others that work with kvbench. What they need is installed only by who asks for them."""

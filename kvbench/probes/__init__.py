@@ -1,0 +1,20 @@
+"""Probes: what attention and cache look like layer by layer, seen during prefill in place of compressing."""
+
+from kvbench.probes.attention import AttentionEntropy, AttentionSparsity
+from kvbench.probes.base import Observation, Probe, build_probes
+from kvbench.probes.lazy import LazyMass, LazyTokens
+from kvbench.probes.maps import AttentionMap
+from kvbench.probes.similarity import NearestVector, SimilarPairs
+
+__all__ = [
+    "AttentionEntropy",
+    "AttentionMap",
+    "AttentionSparsity",
+    "LazyMass",
+    "LazyTokens",
+    "NearestVector",
+    "Observation",
+    "Probe",
+    "SimilarPairs",
+    "build_probes",
+]

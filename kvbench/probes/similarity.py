@@ -1,0 +1,88 @@
+"""How alike the vectors of a head are, which is what a codebook lives on (SpindleKV, figures 3, 7 and 8)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.codebook import TILE, bound, directions
+from kvbench.errors import UserError
+from kvbench.methods.base import choice, is_number
+from kvbench.prefill import LayerState
+from kvbench.probes.base import Probe
+
+VECTORS = ("keys", "values")
+
+
+def vectors_of(layer: LayerState, of: str) -> Tensor:
+    """The layer's keys before RoPE, or its values: [num_key_value_heads, n, head_dim]; n is at least 2."""
+    if layer.n < 2:
+        raise UserError("similarity is that of two tokens or more: the prompt has one")
+    if of == "values":
+        return layer.values
+    if layer.rope is None:
+        raise UserError("keys are compared before RoPE: this needs a model with rotary position embeddings")
+    return layer.rope.rotate(layer.keys.float(), -torch.arange(layer.n, device=layer.keys.device))
+
+
+@dataclass
+class SimilarPairs(Probe):
+    """Share of the pairs of two tokens whose vectors have a cosine above theta, [num_key_value_heads].
+
+    of="keys" before RoPE (the papers' theta: 0.9), of="values" (0.6). SpindleKV counts the pairs; a share is the
+    same for prompts of any length. Cosines are those of its codebook, exact to 2^-25.
+    """
+
+    of: str = "keys"
+    theta: float = 0.9
+
+    def __post_init__(self):
+        choice("of", self.of, VECTORS)
+        if not is_number(self.theta) or not -1 <= self.theta <= 1:
+            raise UserError(f"theta={self.theta!r} must be a cosine: a number from -1 to 1")
+
+    @property
+    def quantity(self) -> str:
+        return f"share of pairs of {_named(self.of)} with cosine above {self.theta:g}"
+
+    def observe(self, layer: LayerState, prompt: int) -> Tensor:
+        vectors = vectors_of(layer, self.of)
+        pairs = layer.n * (layer.n - 1) // 2
+        return torch.tensor([self._above(directions(head)) / pairs for head in vectors])
+
+    def _above(self, units: Tensor) -> int:
+        """Pairs a < b of directions [n, d] whose cosine exceeds theta."""
+        above = 0
+        for start in range(0, len(units), TILE):
+            tile = units[start : start + TILE] @ units[start:].T
+            above += int((tile > bound(self.theta)).triu(1).sum())
+        return above
+
+
+@dataclass
+class NearestVector(Probe):
+    """Cosine of a token's vector with the nearest other one, mean over tokens, [num_key_value_heads]."""
+
+    of: str = "keys"
+
+    def __post_init__(self):
+        choice("of", self.of, VECTORS)
+
+    @property
+    def quantity(self) -> str:
+        return f"cosine of {_named(self.of)} with the nearest other, mean over tokens"
+
+    def observe(self, layer: LayerState, prompt: int) -> Tensor:
+        return torch.stack([self._nearest(directions(head)) for head in vectors_of(layer, self.of)])
+
+    def _nearest(self, units: Tensor) -> Tensor:
+        best = []
+        for start in range(0, len(units), TILE):
+            tile = units[start : start + TILE] @ units.T
+            tile.diagonal(start).fill_(-2)  # not with itself
+            best.append(tile.amax(dim=1))
+        return torch.cat(best).mean()
+
+
+def _named(of: str) -> str:
+    return "keys before RoPE" if of == "keys" else "values"

@@ -1,0 +1,68 @@
+"""`python -m kvbench.report RUN…`: one HTML page of runs, to open anywhere and to hand on."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from kvbench.cli import mistakes_in_one_line
+from kvbench.errors import UserError
+
+NAME = "report.html"
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells a mistake in one line, as all of kvbench does."""
+
+    def error(self, message: str):
+        raise UserError(f"{message} (python -m kvbench.report --help)")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page and say where it is."""
+    with mistakes_in_one_line():
+        options = _parser().parse_args(arguments)
+        path = write(options.runs, options.out)
+    size = path.stat().st_size / 1e6
+    Console().print(f"page     {path} ({size:.1f} MB)", markup=False, highlight=False, soft_wrap=True)
+
+
+def write(runs: Sequence[Path], out: Path | None) -> Path:
+    """The page of the runs in or right below `runs`; `out` is NAME in the run's folder, or here for several."""
+    # behind the parser: this brings torch, which --help need not wait for
+    from kvbench.report.html.page import page
+    from kvbench.report.html.run import find_runs
+
+    folders = find_runs(runs)
+    path = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder: name a file, for example {path / NAME}")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {str(path.parent)!r}")
+    text = page(folders)
+    work = path.with_name(f".{path.name}.part")
+    try:
+        work.write_text(text, encoding="utf-8")
+        work.replace(path)
+    except OSError as error:
+        work.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m kvbench.report",
+        description="Write one HTML page of runs: tables, score against bytes, needle heatmaps, every sample with "
+        "every setting's output and what each layer kept. It needs no server, no network and no other file.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one that holds such")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help=f"default: {NAME} in the run's folder, or here for several runs"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()

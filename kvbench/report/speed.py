@@ -1,0 +1,50 @@
+"""How fast: prefill, decoding and peak memory by setting, for each length and batch."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kvbench.report.style import bar_styles, grid_lines, legend_below, new_figure
+
+# column of the frame -> title and unit of the panel, and what one unit of the column is in it
+PANELS = {
+    "decode_tokens_per_s": ("decoding (more is better)", "tokens / s", 1.0),
+    "prefill_seconds": ("prefill and compression (less is better)", "seconds", 1.0),
+    "peak_bytes": ("peak memory (less is better)", "GiB", 2.0**-30),
+}
+
+
+def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
+    """A panel for each of PANELS, grouped bars: a group per length and batch, a bar per setting.
+
+    frame  columns setting, length, batch and those of PANELS that were measured; several rows of a setting at one
+           length and batch are repetitions: a bar is their median, its line their quartiles.
+    """
+    shown = [name for name in PANELS if name in frame and frame[name].notna().any()]
+    settings = list(frame["setting"].unique())
+    places = list(frame.groupby(["length", "batch"]).groups)
+    width = max(3.4, 0.14 * len(settings) * len(places) + 1.2)
+    figure, body = new_figure(width * len(shown), 3 + 0.2 * -(-len(settings) // 4), caption)
+    axes = body.subplots(1, len(shown), squeeze=False)[0]
+    for axis, name in zip(axes, shown, strict=True):
+        _bars(axis, frame, name, settings, places)
+    legend_below(body, axes[0].get_legend_handles_labels()[0], figure.get_figwidth())
+    return figure
+
+
+def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], places: list[tuple]) -> None:
+    title, unit, factor = PANELS[name]
+    width = 0.8 / len(settings)
+    for i, (setting, style) in enumerate(bar_styles(settings).items()):
+        of_setting = frame[frame["setting"] == setting].groupby(["length", "batch"])[name]
+        low, middle, high = (of_setting.quantile(q).reindex(places).to_numpy() * factor for q in (0.25, 0.5, 0.75))
+        x = np.arange(len(places)) + (i - (len(settings) - 1) / 2) * width
+        axis.bar(x, middle, width, label=setting, **style)
+        axis.vlines(x, low, high, color="black", linewidth=0.9)
+    axis.set_xticks(range(len(places)), [f"{length}\n× {batch}" for length, batch in places], fontsize=8)
+    axis.set_xlabel("prompt (tokens) × batch", fontsize=8)
+    axis.set_ylabel(unit, fontsize=8)
+    axis.set_title(title, fontsize=9)
+    grid_lines(axis)
+    axis.grid(axis="x", visible=False)

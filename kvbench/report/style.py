@@ -1,0 +1,100 @@
+"""What all figures share: marks that differ without colour, captions that are never cut off, the same bytes twice."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+# Inches: a letter and a line of the caption at its size, and the least width that still takes a caption.
+_CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
+# Light to dark in grey as well as in colour.
+SCALE = "cividis"
+PUBLISHED = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
+THRESHOLD = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
+
+# Colours that differ in lightness too (Okabe and Ito), and no two lines with marker and dashes the same.
+_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_MARKERS = "osD^vPX<>*hp"
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (8, 2)))
+_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "||||", "**")
+_GREYS = ("0.25", "0.75", "0.95", "0.55")
+
+
+def line_styles(names: Sequence[str]) -> dict[str, dict]:
+    """Colour, marker and dashes for each name; marker and dashes alone tell any two of 60 apart."""
+    styles = {}
+    for i, name in enumerate(dict.fromkeys(names)):
+        turn = i // len(_MARKERS)  # later turns meet the markers with other dashes
+        styles[name] = {
+            "color": _COLOURS[i % len(_COLOURS)],
+            "marker": _MARKERS[i % len(_MARKERS)],
+            "linestyle": _DASHES[(i + turn) % len(_DASHES)],
+        }
+    return styles
+
+
+def bar_styles(names: Sequence[str]) -> dict[str, dict]:
+    """Grey and hatch for each name; the two together tell any 40 apart."""
+    pairs = [(_GREYS[(i + j) % len(_GREYS)], hatch) for j, (i, hatch) in product(range(4), enumerate(_HATCHES))]
+    return {
+        name: {"facecolor": grey, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
+        for name, (grey, hatch) in zip(dict.fromkeys(names), pairs, strict=False)
+    }
+
+
+def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFigure]:
+    """A figure of so many inches, and its body to draw in: all of it but the caption, wrapped, at the bottom.
+
+    It is as wide as a caption needs at least, and as much higher as this one needs.
+    """
+    width = max(width, _NARROWEST)
+    lines = textwrap.wrap(caption, int((width - 0.2) / _LETTER))
+    room = (len(lines) + 1) * _LINE
+    figure = Figure(figsize=(width, height + room), layout="constrained")
+    body, foot = figure.subfigures(2, 1, height_ratios=[height, room])
+    foot.text(0.1 / width, 0.5 / (len(lines) + 1), "\n".join(lines), size=_CAPTION, va="bottom", linespacing=1.2)
+    return figure, body
+
+
+def scale(body: SubFigure, image, axes, label: str, **options) -> None:
+    """The colour scale of all axes, with its name."""
+    bar = body.colorbar(image, ax=axes, shrink=0.9, aspect=30, **options)
+    bar.ax.tick_params(labelsize=8)
+    bar.set_label("\n".join(halves(label)), fontsize=8)
+
+
+def halves(text: str) -> list[str]:
+    """A long label in two lines of about equal length."""
+    words = text.split()
+    if len(text) < 32:
+        return [text]
+    cut = min(range(1, len(words)), key=lambda i: abs(len(" ".join(words[:i])) - len(text) / 2))
+    return [" ".join(words[:cut]), " ".join(words[cut:])]
+
+
+def legend_below(body: SubFigure, handles: Sequence, width: float) -> None:
+    """A legend under all axes of a figure so many inches wide, in as many columns as its labels let fit."""
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = max(1, min(len(handles), int(width / (0.55 + _LETTER * longest))))
+    body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
+def grid_lines(axis: Axes) -> None:
+    axis.grid(color="0.85", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(labelsize=8)
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write PNG and PDF; the same figure gives the same bytes, and a PDF's text can be searched."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [path.with_name(f"{path.name}.{suffix}") for suffix in ("png", "pdf")]
+    metadata: Mapping = {"png": None, "pdf": {"CreationDate": None}}
+    with mpl.rc_context({"pdf.fonttype": 42, "hatch.linewidth": 0.6}):
+        for file in written:
+            figure.savefig(file, dpi=150, metadata=metadata[file.suffix[1:]])
+    return written

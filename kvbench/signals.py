@@ -1,0 +1,90 @@
+"""Signals that ask a run to end: it stops at once, but with whole records and a manifest that says so."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# The last two are a batch system's warning before the time limit: `sbatch --signal`, and submitit's SIGUSR2.
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Stopped(BaseException):
+    """A signal asked the run to end. Not an Exception, so that nothing on the way takes it for a failure."""
+
+    def __init__(self, signum: int):
+        self.signal = signal.Signals(signum)
+        super().__init__(self.signal.name)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports of a process that died of the signal."""
+        return 128 + self.signal
+
+
+# Signals belong to the process, and so does what has been heard of them.
+_heard: int | None = None
+_holding = False
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Within, the first of STOPS raises Stopped; later ones change nothing, but a second Ctrl-C gives up at once.
+
+    When the run has ended, the signal goes on to a handler that was there before: submitit's requeues the job.
+    """
+    previous = {signum: signal.getsignal(signum) for signum in _ours()}
+    for signum in previous:
+        signal.signal(signum, _hear)
+    try:
+        yield
+    except Stopped as stop:
+        _restore(previous)
+        handler = previous[stop.signal]
+        if callable(handler):
+            handler(stop.signal, None)
+        raise
+    finally:
+        _restore(previous)
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """What is done within is done whole: a signal that comes meanwhile is heard at its end."""
+    global _holding
+    outer, _holding = _holding, True
+    try:
+        yield
+    finally:
+        _holding = outer
+    if _heard is not None and not outer:
+        raise Stopped(_heard)
+
+
+def _ours() -> list[int]:
+    """The signals to listen to: not those ignored, and not a SIGTERM that has a handler already.
+
+    submitit sits out SIGTERM, for with preemption its own signal follows.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return []  # Python lets no other thread set handlers
+    handlers = {signum: signal.getsignal(signum) for signum in STOPS}
+    free = (signal.SIG_DFL, signal.default_int_handler)
+    return [s for s, handler in handlers.items() if handler in free or (callable(handler) and s != signal.SIGTERM)]
+
+
+def _hear(signum: int, frame: object) -> None:
+    global _heard
+    if _heard is None:
+        _heard = signum
+        if not _holding:
+            raise Stopped(signum)
+    elif signum == signal.SIGINT:
+        raise KeyboardInterrupt
+
+
+def _restore(previous: dict) -> None:
+    global _heard
+    for signum, handler in previous.items():
+        signal.signal(signum, handler)
+    _heard = None

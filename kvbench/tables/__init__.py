@@ -1,0 +1,1 @@
+"""Tables of experiments, from records and manifests alone: `python -m kvbench.tables +experiment=NAME`."""

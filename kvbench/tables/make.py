@@ -1,0 +1,110 @@
+"""From a command line to an item's table, on the screen and in files."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from kvbench.errors import UserError, on_disk
+from kvbench.experiment import Experiment
+from kvbench.report.caption import as_published
+from kvbench.results import check
+from kvbench.results.atomic import replacing
+from kvbench.results.published import COLUMNS, published
+from kvbench.tables.columns import columns
+from kvbench.tables.compare import compare
+from kvbench.tables.compose import configurations
+from kvbench.tables.errata import Marks, place
+from kvbench.tables.latex import latex
+from kvbench.tables.markdown import markdown
+from kvbench.tables.report import report
+from kvbench.tables.select import Part, nearest, select
+from kvbench.tables.sheet import sheets
+from kvbench.tables.terminal import show
+
+out = Console()
+err = Console(stderr=True)
+NO_FIGURES = pd.DataFrame(columns=[*COLUMNS, "printed"])
+
+
+def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None = None) -> list[Path]:
+    """Print the table of the experiment that `overrides` name and write it; the files written.
+
+    `runs` are the folders to look in and `folder` is where to write; the configuration's output_dir decides where
+    they are not given. Raises UserError where there are no records, or no one set of them.
+    """
+    cfgs = configurations(overrides)
+    experiment = Experiment.of(cfgs[0])
+    if cfgs[0].get("probe") or not experiment.columns:
+        raise UserError(f"{experiment.name} has no scores: it is a figure ({experiment.show}), which its run draws")
+    for top in runs:
+        if not Path(top).is_dir():
+            raise UserError(f"runs={top} is not a folder")
+    runs = runs or [cfgs[0]["output_dir"]]
+    parts, missing = [], []
+    for cfg in cfgs:
+        part = tell(*select(cfg, runs))
+        missing.append(cfg["model"]["name"]) if part is None else parts.append(part)
+    if not parts:
+        raise UserError(nothing(experiment, cfgs[0], overrides, runs))
+    file = as_published(experiment.name, parts[0].model) or parts[0].cfg
+    shown = columns(experiment.columns, parts[0].cfg["benchmark"], file["benchmark"])
+    figures = published(experiment.published) if experiment.published else NO_FIGURES
+    cells = pd.concat([compare(part, shown, experiment, figures) for part in parts], ignore_index=True)
+    marks = place(cells, figures, experiment.published)
+    made = report(experiment, parts, missing, shown, cells, sheets(cells, shown, marks), marks.texts)
+    show(made, out)
+    name = file_name(experiment, parts)
+    texts = {".md": markdown(made), ".tex": latex(made), ".csv": csv(cells, marks, experiment, parts)}
+    return write(Path(folder or Path(cfgs[0]["output_dir"]) / "tables"), name, texts)
+
+
+def tell(part: Part | None, findings: Sequence) -> Part | None:
+    """The part, once what was found in its records has been told."""
+    more = [] if part is None else check(part.records)
+    for finding in [*findings, *more]:
+        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
+    return part
+
+
+def nothing(experiment: Experiment, cfg: dict, overrides: Sequence[str], runs: Sequence[str]) -> str:
+    """That there are no records, what comes nearest, and the command that makes them."""
+    several = len(experiment.models) > 1 and not any(override.startswith("model=") for override in overrides)
+    command = shlex.join(["python", "-m", "kvbench", *["-m"] * several, *overrides])
+    near = nearest(cfg, runs)
+    return (
+        f"no records of {experiment.name} in {', '.join(map(str, runs))}"
+        f"{f' (the nearest run, {near})' if near else ''}; this command makes them: {command}"
+    )
+
+
+def file_name(experiment: Experiment, parts: Sequence[Part]) -> str:
+    """The experiment's; with the models where they are others, so that a small run overwrites no full one."""
+    models = [part.model for part in parts]
+    words = [] if set(models) <= set(experiment.models) else models
+    words += ["hidden"] * (parts[0].cfg["question"] == "hidden")
+    return "-".join([experiment.name, *words])
+
+
+def csv(cells: pd.DataFrame, marks: Marks, experiment: Experiment, parts: Sequence[Part]) -> str:
+    """A row per cell with every digit; `errata` tells what is wrong in its published figure."""
+    about = {"experiment": experiment.name, "paper": experiment.paper, "item": experiment.item}
+    about["question"] = parts[0].cfg["question"]
+    errata = [marks.told(cell) for _, cell in cells.iterrows()]
+    cells = cells.drop(columns=["row", "block", "figure", "fewest"]).assign(errata=errata)
+    frame = pd.DataFrame([about] * len(cells)).join(cells)
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def write(folder: Path, name: str, texts: dict[str, str]) -> list[Path]:
+    paths = [folder / f"{name}{ending}" for ending in texts]
+    with on_disk(f"write the table to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, texts.values(), strict=True):
+            with replacing(path) as work:
+                work.write_text(text, encoding="utf-8")
+    for path in paths:
+        out.print(f"{'table':<8} {path}", markup=False, highlight=False, soft_wrap=True)
+    return paths
