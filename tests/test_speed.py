@@ -249,7 +249,7 @@ def test_a_setting_that_runs_out_of_memory_is_told_without_times_and_the_others_
     assert not records.loc[("full", 3), "fits"] and pd.isna(records.loc[("full", 3), "decode_tokens_per_s"])
     assert records.loc[("full", 1), "fits"] and records.loc[("kivi", 3), "decode_tokens_per_s"] == 15
     text = (folder / "table.md").read_text()
-    assert "| full | – | 96 | 6 | 3 | – | – | – | – | – | – | – | – | 1.000 |" in text
+    assert "| full | 96 | 6 | 3 | – | – | – | – | – | – | – | – | 1.000 |" in text
     assert "the batch does not fit" in text
 
 
@@ -497,6 +497,9 @@ def test_speeds_are_over_fullkv_of_the_same_place():
     header, rows = cells(frame)
     assert "largest" not in header and "GPU MiB" not in header
     assert rows[0][header.index("slowest – fastest")] == "5.0 – 20.0"
+    short, rows = cells(frame, wide=False)
+    assert {"slowest – fastest", "new"} & {*header} and not {"slowest – fastest", "new"} & {*short}
+    assert {len(row) for row in rows} == {len(short)}
 
 
 def test_without_fullkv_there_is_no_ratio_to_it():

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from kvbench.speed.table import MIB, PLACE
 
 # Greys and hatches tell the bars apart, on paper too.
-_SHADES = ("0.25", "0.55", "0.8", "0.95")
+_SHADES = ("0.4", "0.6", "0.8", "0.97")
 _HATCHES = ("", "//", "..", "xx")
 # Inches of a letter of the title, and of a column of the legend.
 _LETTER = 0.08

@@ -19,7 +19,7 @@ def present(
     below = notes(records, frame)
     written = write_speeds(frame, folder, caption, below)
     written += draw_speeds(frame, folder / "speed", caption)
-    shown = [rich_rows(*cells(frame), caption, below)]
+    shown = [rich_rows(*cells(frame, wide=False), caption, below)]
     if experiment is not None and experiment.published is not None:
         told, used = published.beside(frame, experiment, records["model"].iloc[0])
         if len(told):

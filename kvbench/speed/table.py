@@ -52,14 +52,9 @@ def _batch(row: pd.Series) -> str:
     return f"{LARGEST}, {row['sequences']:.0f}" if row["fits"] else LARGEST
 
 
-def _asked(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:g}"
-
-
 # header -> text of a row's cell
 _CELLS: dict[str, Callable[[pd.Series], str]] = {
-    "method": lambda row: row["method"],
-    "asked": lambda row: _asked(row["asked"]),
+    "setting": lambda row: row["setting"],
     "prompt": lambda row: str(row["length"]),
     "new": lambda row: str(row["new_tokens"]),
     "batch": _batch,
@@ -77,14 +72,18 @@ _CELLS: dict[str, Callable[[pd.Series], str]] = {
 }
 
 
-def cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+# What a terminal of 80 columns has no room for; the files have it.
+_WIDE = ("latency s", "slowest – fastest", "GPU MiB")
+
+
+def cells(frame: pd.DataFrame, wide: bool = True) -> tuple[list[str], list[list[str]]]:
     """Header and rows as text; without the columns that say nothing here."""
-    dull = {
-        "GPU MiB": frame["peak_device_bytes"].isna().all(),
-        "largest": frame["largest_batch"].isna().all(),
-        "× full": frame["over_full"].isna().all(),
-    }
-    header = [name for name in _CELLS if not dull.get(name)]
+    dull = set() if wide else {*_WIDE}
+    if not wide and frame["new_tokens"].nunique() == 1:
+        dull.add("new")
+    columns = {"GPU MiB": "peak_device_bytes", "largest": "largest_batch", "× full": "over_full"}
+    dull |= {name for name, column in columns.items() if frame[column].isna().all()}
+    header = [name for name in _CELLS if name not in dull]
     return header, [[_CELLS[name](row) for name in header] for _, row in frame.iterrows()]
 
 
