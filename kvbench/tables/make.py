@@ -37,8 +37,8 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     """
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
-    if experiment.show in ("layers", "lazy_map"):
-        raise UserError(f"{experiment.name} shows {experiment.show}, which no table holds: it is a figure")
+    if cfgs[0]["probe"]:
+        raise UserError(f"{experiment.name} is of probes, which no table holds: python -m kvbench.figures draws it")
     for top in runs:
         if not Path(top).is_dir():
             raise UserError(f"runs={top} is not a folder")
