@@ -86,6 +86,6 @@ def _entries(ours: pd.DataFrame, printed: pd.DataFrame, styles: dict[str, dict],
         entries.append(Line2D([], [], color="black", **_ACROSS, label="FullKV"))
     if len(printed):
         entries.append(Line2D([], [], marker="o", markersize=4.5, **PUBLISHED, label=f"published: {source}"))
-    if ours["low"].notna().any():
+    if ours.loc[ours["line"] != FULL, "low"].notna().any():
         entries.append(Line2D([], [], color="black", marker="|", linestyle="", label="95 % interval"))
     return entries

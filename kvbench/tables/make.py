@@ -37,8 +37,8 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     """
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
-    if cfgs[0].get("probe") or not experiment.columns:
-        raise UserError(f"{experiment.name} has no scores: it is a figure ({experiment.show}), which its run draws")
+    if cfgs[0]["probe"] or not experiment.columns:
+        raise UserError(f"{experiment.name} has no scores ({experiment.show}): python -m kvbench.figures draws it")
     for top in runs:
         if not Path(top).is_dir():
             raise UserError(f"runs={top} is not a folder")

@@ -128,6 +128,7 @@ def identity(cfg: Mapping) -> dict[str, object]:
         "model.chat_template": cfg["model"].get("chat_template", "auto"),
         "question": cfg.get("question", "visible"),
         "memory": cfg.get("memory", "shared"),
+        "records": "probes" if cfg.get("probe") else "methods",
         **{f"benchmark.{key}": value for key, value in cfg["benchmark"].items() if key != "about"},
     }
 
