@@ -4,8 +4,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -15,11 +13,10 @@ from rich.markup import escape
 from kvbench.errors import UserError
 from kvbench.job import STARTING, lock_of
 from kvbench.locks import held
+from kvbench.results.runs import read_manifests
 from kvbench.results.store import lock_path, read_records, record_files
 
 STYLE = {"finished": "green", "running": "cyan", "not begun": "yellow", "killed": "red", "failed": "red"}
-
-
 COLUMNS = ("folder", "settings", "shard", "records", "state", "when (UTC)", "job", "error")
 
 
@@ -31,7 +28,7 @@ class Row:
     settings: str
     shard: str
     records: str  # made/wanted
-    state: str  # finished, running, not begun, killed, failed, or stopped by a signal
+    state: str  # finished, running, not begun, killed, failed, stopped by a signal, or damaged
     when: str = ""  # it ended, or began where it has not ended
     job: str = ""
     error: str = ""
@@ -42,33 +39,37 @@ def rows(folder: Path) -> list[Row]:
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder")
     found = [row for path in sorted(folder.rglob("manifests")) for row in run_rows(path.parent)]
-    for path in sorted(folder.rglob(f"{STARTING}/*.json")):
-        found += [row(str(path), note, "0/?", held(lock_of(path))) for note in read([path])]
+    found += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
     if not found:
         raise UserError(f"{folder} holds no runs: neither manifests nor jobs that are starting")
     return found
 
 
-def read(paths: Iterable[Path]) -> list[dict]:
-    """Manifests, less those that were taken away since they were listed."""
-    manifests = []
-    for path in paths:
-        with suppress(FileNotFoundError):
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            if "host" not in manifest:
-                raise UserError(f"{path} is of an older kvbench, which did not say how far it was")
-            manifests.append(manifest)
-    return manifests
-
-
 def run_rows(folder: Path) -> list[Row]:
     """The rows of one run's folder: every shard of every request that no later one has taken over."""
+    manifests, damaged = read_manifests(folder)
+    attempts = [manifest for manifest in manifests.values() if "asked" in manifest]
+    if len(attempts) < len(manifests):
+        damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
     made: Counter = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
-    return [
+    rows = [
         shard_row(folder, shard, request, made)
-        for request in requests(read((folder / "manifests").glob("*.json")))
+        for request in requests(attempts)
         for shard in range(request[0]["config"]["shards"])
     ]
+    return rows + [damaged_row(path) for path in damaged]
+
+
+def note_row(path: Path) -> Row:
+    """A job that has not come to a folder of its own."""
+    try:
+        return row(str(path), json.loads(path.read_bytes()), "0/?", held(lock_of(path)))
+    except (OSError, ValueError, KeyError):
+        return damaged_row(path)
+
+
+def damaged_row(path: Path) -> Row:
+    return Row(str(path), "", "", "", "damaged", error="this file says of no run how it went")
 
 
 def requests(attempts: list[dict]) -> list[list[dict]]:

@@ -22,8 +22,8 @@ from kvbench.job import one_line
 
 console = Console(stderr=True)
 
-# What a job may differ in from others that write to the same records.
-NOT_IN_FOLDER = ("method", "ratio", "budget", "limit")
+# What jobs may differ in that write to the same records.
+NOT_IN_FOLDER = ("method", "press", "press_args", "ratio", "budget", "limit", "decode", "wandb", "experiment")
 
 
 class Jobs(Callback):
@@ -92,7 +92,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
             del cfg["hydra"]
         resolved = OmegaConf.to_container(cfg, resolve=True)
         asked(resolved)
-        target = json.dumps({k: v for k, v in resolved.items() if k not in NOT_IN_FOLDER}, sort_keys=True)
+        target = {key: value for key, value in resolved.items() if key not in NOT_IN_FOLDER}
+        target = json.dumps(target | {"probe": bool(resolved["probe"])}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
@@ -108,7 +109,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 
 
 def jobs(config: DictConfig) -> list[Sequence[str]]:
-    """The overrides of every job of a sweep, as Hydra's sweeper makes them."""
+    """The overrides of every job of a sweep, as Hydra's basic sweeper makes them."""
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-    overrides = parser.parse_overrides(list(config.hydra.overrides.task))
-    return BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
+    params = config.hydra.sweeper.params or {}  # what an experiment sweeps over by itself
+    overrides = [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
+    return BasicSweeper.split_arguments(parser.parse_overrides(overrides), max_batch_size=None)[0]

@@ -41,6 +41,7 @@ def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
         "method=[full,snapkv]",
         "method._target_=tests.slow_method.Slow",
         "ratio=[0.2,0.3,0.4,0.5]",
+        "decode.batch=1",  # a record after the other
         f"output_dir={out}",
         *more,
     ]

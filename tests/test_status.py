@@ -131,6 +131,17 @@ def test_elsewhere_than_under_slurm_nothing_is_left_of_a_run_that_fails_at_once(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_manifest_is_a_row_and_hides_no_other(tiny_folder, tmp_path, capsys):
+    folder = run(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
+    (folder / "manifests" / "cut.json").write_text('{"run": ')
+    capsys.readouterr()
+    assert status.main([str(tmp_path)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 3
+    assert "finished" in shown[1]
+    assert "cut.json" in shown[2] and "damaged" in shown[2]
+
+
 def test_a_folder_without_runs_is_a_mistake_in_one_line(tmp_path, capsys):
     for folder, why in ((tmp_path, "holds no runs"), (tmp_path / "none", "is no folder")):
         assert status.main([str(folder)]) == 2

@@ -3,9 +3,12 @@
 import shutil
 import sys
 
+import hydra
 import pytest
+from hydra import initialize_config_dir
 
 from kvbench import cli
+from kvbench.sweep import jobs
 from tests.test_run import arguments, tiny_folder  # noqa: F401  (fixtures)
 
 # ruff: noqa: F811  (fixtures)
@@ -75,6 +78,17 @@ def test_a_mistake_in_one_job_is_one_line_before_anything_is_run(mistake, told, 
     assert len(err) == 1 and told in err[0], err
     assert out == ""
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_the_jobs_of_an_experiment_are_its_models(sweep, tmp_path):
+    asked = ["+experiment=simlayerkv_table7", "limit=2"]
+    with initialize_config_dir(str(cli.CONF), version_base="1.3"):
+        found = jobs(hydra.compose("config", asked, return_hydra_config=True))
+    assert found == [[f"model={model}", *asked] for model in ("yi-1.5-9b", "qwen2.5-3b")]
+    code, _, err = sweep("+experiment=simlayerkv_table7", "benchmark.tasks=[nonsense]", "output_dir=runs")
+    assert code == 2
+    assert len(err) == 1 and "nonsense" in err[0]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_job_that_fails_is_told_and_the_others_run(sweep, tiny_folder, tmp_path):

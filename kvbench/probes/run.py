@@ -19,6 +19,7 @@ from kvbench.prompts import Prompt, together
 from kvbench.record import Run
 from kvbench.results.store import Store
 from kvbench.runner import contexts, missing
+from kvbench.signals import unbroken
 
 Todo = list[tuple[Prompt, Observation]]
 
@@ -35,7 +36,8 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
             own = [[(p, o) for p, o in todo if o.probe.answered and p is prompt] for prompt in prompts]
             for part in filter(None, [shared, *own]):
                 for record in records(run, part):
-                    store.append(record)
+                    with unbroken():
+                        store.append(record)
                     yield record
 
 
