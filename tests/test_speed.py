@@ -4,6 +4,7 @@ import json
 import weakref
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -19,14 +20,14 @@ from kvbench.models import ModelSpec
 from kvbench.models import load as load_model
 from kvbench.passes import SharedPass
 from kvbench.ratio import Kept
+from kvbench.report.speed import speed_figure
 from kvbench.results import load as load_records
 from kvbench.settings import Setting
 from kvbench.speed import published, report
 from kvbench.speed import run as rounds
-from kvbench.speed.figure import draw_speeds
 from kvbench.speed.largest import Room, largest
 from kvbench.speed.record import spread
-from kvbench.speed.table import cells, speeds
+from kvbench.speed.table import cells, repetitions, speeds
 from kvbench.speed.turn import Footprint, Turn, measure
 from tests.composed import method
 from tests.test_run import compose
@@ -202,7 +203,7 @@ def faked(monkeypatch):
         return turn(times.pop(0) if times else 1.0)
 
     monkeypatch.setattr(rounds, "attempt", attempt)
-    monkeypatch.setattr(report, "draw_speeds", lambda *_: [])  # takes a second
+    monkeypatch.setattr(report, "save", lambda *_: [])  # takes a second
     return seen, seconds
 
 
@@ -474,7 +475,7 @@ def frame_of(*rows: dict) -> pd.DataFrame:
     base = dict(
         ratio=None, budget=128, new_tokens=512, batch=1, fits=True, sequences=1, decode_steps=10, r=0.5, r_bytes=0.5,
         prefill_seconds=1.0, compress_seconds=0.1, allocation_seconds=1e-5, latency_seconds=20.0, decode_seconds=1.0,
-        prefilled_bytes=53_000_000, peak_device_bytes=None, largest_batch=None, length=512,
+        prefilled_bytes=53_000_000, peak_cache_bytes=60_000_000, peak_device_bytes=None, largest_batch=None, length=512,
         spread_seconds={"decode": {"min": 0.5, "max": 2.0}},
     )  # fmt: skip
     return pd.DataFrame([base | {"setting": row["method"], "decode_tokens_per_s": 10.0} | row for row in rows])
@@ -507,10 +508,28 @@ def test_without_fullkv_there_is_no_ratio_to_it():
     assert "× full" not in header
 
 
-def test_bars_are_drawn_for_many_places_and_settings(tmp_path):
-    rows = [{"method": f"m{i}", "length": n, "batch": b} for n in (512, 1024) for b in (1, 4, 16) for i in range(7)]
-    written = draw_speeds(speeds(frame_of(*rows)), tmp_path / "speed", "a caption " * 20)
-    assert [path.suffix for path in written] == [".png", ".pdf"]
+def test_bars_are_medians_of_the_repeats_of_what_fits():
+    times = {"repeats_seconds": {"first_token": [3.0, 1.0, 2.0], "decode": [1.0, 2.0, 4.0]}}
+    frame = repetitions(
+        frame_of(
+            {"method": "full", "batch": 1} | times,
+            {"method": "full", "batch": "largest", "sequences": 4} | times,
+            {"method": "kivi", "batch": 1} | times,
+            {"method": "kivi", "batch": "largest", "fits": False},
+        )
+    )
+    assert len(frame) == 9
+    assert frame["decode_tokens_per_s"][:6].tolist() == [10.0, 5.0, 2.5, 40.0, 20.0, 10.0]
+    assert frame["cache_bytes"][3] == frame["cache_bytes"][0] / 4
+    figure = speed_figure(frame, "a caption")
+    decoding, first, cache, peak = (axis for part in figure.subfigs for axis in part.axes)
+    assert [bar.get_height() for bar in decoding.containers[0]] == [5.0, 20.0]
+    assert [bar.get_height() for bar in first.containers[0]] == [2.0, 2.0]
+    assert decoding.containers[1][0].get_height() == 5.0 and np.isnan(decoding.containers[1][1].get_height())
+    assert cache.get_ylabel() == peak.get_ylabel() == "MiB"
+    assert [label.get_text() for label in decoding.get_xticklabels()] == ["512\n× 1", "512\n× largest"]
+    styles = {(bars[0].get_facecolor(), bars[0].get_hatch()) for bars in decoding.containers}
+    assert len(styles) == 2 and all(r == g == b for (r, g, b, _), _ in styles)  # grey, told apart
 
 
 def experiment(name: str) -> Experiment:

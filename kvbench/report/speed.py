@@ -1,4 +1,4 @@
-"""How fast: prefill, decoding and peak memory by setting, for each length and batch."""
+"""How fast and how large: prefill, decoding, cache and peak memory by setting, for each length and batch."""
 
 import numpy as np
 import pandas as pd
@@ -10,25 +10,32 @@ from kvbench.report.style import bar_styles, grid_lines, legend_below, new_figur
 # column of the frame -> title and unit of the panel, and what one unit of the column is in it
 PANELS = {
     "decode_tokens_per_s": ("decoding (more is better)", "tokens / s", 1.0),
-    "prefill_seconds": ("prefill and compression (less is better)", "seconds", 1.0),
-    "peak_bytes": ("peak memory (less is better)", "GiB", 2.0**-30),
+    "first_token_seconds": ("prefill and compression of a sequence (less is better)", "seconds", 1.0),
+    "cache_bytes": ("cache of a sequence after prefill (less is better)", "MiB", 2.0**-20),
+    "peak_bytes": ("peak memory of the batch (less is better)", "MiB", 2.0**-20),
 }
+PLACE = ["length", "new_tokens", "batch"]
+COLUMNS = 2
 
 
 def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     """A panel for each of PANELS, grouped bars: a group per length and batch, a bar per setting.
 
-    frame  columns setting, length, batch and those of PANELS that were measured; several rows of a setting at one
-           length and batch are repetitions: a bar is their median, its line their quartiles.
+    frame  columns setting, those of PLACE, and those of PANELS that were measured; several rows of a setting at one
+           place are repetitions: a bar is their median, its line their quartiles.
     """
     shown = [name for name in PANELS if name in frame and frame[name].notna().any()]
     settings = list(frame["setting"].unique())
-    places = list(frame.groupby(["length", "batch"]).groups)
+    places = list(frame.groupby(PLACE, sort=False).groups)
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
     width = max(3.4, 0.14 * len(settings) * len(places) + 1.2)
-    figure, body = new_figure(width * len(shown), 3 + 0.2 * -(-len(settings) // 4), caption)
-    axes = body.subplots(1, len(shown), squeeze=False)[0]
-    for axis, name in zip(axes, shown, strict=True):
+    figure, body = new_figure(width * columns, 2.7 * rows + 0.2 * -(-len(settings) // 4), caption)
+    axes = body.subplots(rows, columns, squeeze=False).flat
+    for axis, name in zip(axes, shown, strict=False):
         _bars(axis, frame, name, settings, places)
+    for axis in list(axes)[len(shown) :]:
+        axis.set_visible(False)
     legend_below(body, axes[0].get_legend_handles_labels()[0], figure.get_figwidth())
     return figure
 
@@ -37,13 +44,15 @@ def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], place
     title, unit, factor = PANELS[name]
     width = 0.8 / len(settings)
     for i, (setting, style) in enumerate(bar_styles(settings).items()):
-        of_setting = frame[frame["setting"] == setting].groupby(["length", "batch"])[name]
+        of_setting = frame[frame["setting"] == setting].groupby(PLACE, sort=False)[name]
         low, middle, high = (of_setting.quantile(q).reindex(places).to_numpy() * factor for q in (0.25, 0.5, 0.75))
         x = np.arange(len(places)) + (i - (len(settings) - 1) / 2) * width
         axis.bar(x, middle, width, label=setting, **style)
         axis.vlines(x, low, high, color="black", linewidth=0.9)
-    axis.set_xticks(range(len(places)), [f"{length}\n× {batch}" for length, batch in places], fontsize=8)
-    axis.set_xlabel("prompt (tokens) × batch", fontsize=8)
+    several = frame["new_tokens"].nunique() > 1
+    labels = [f"{length}{f' + {new}' if several else ''}\n× {batch}" for length, new, batch in places]
+    axis.set_xticks(range(len(places)), labels, fontsize=8)
+    axis.set_xlabel(f"prompt{' + answer' if several else ''} (tokens) × batch", fontsize=8)
     axis.set_ylabel(unit, fontsize=8)
     axis.set_title(title, fontsize=9)
     grid_lines(axis)

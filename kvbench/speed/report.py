@@ -6,9 +6,10 @@ import pandas as pd
 from rich.console import Group
 
 from kvbench.experiment import Experiment
+from kvbench.report.speed import speed_figure
+from kvbench.report.style import save
 from kvbench.speed import published
-from kvbench.speed.figure import draw_speeds
-from kvbench.speed.table import cells, notes, rich_rows, speeds, write_speeds
+from kvbench.speed.table import cells, notes, repetitions, rich_rows, speeds, write_speeds
 
 
 def present(
@@ -18,7 +19,9 @@ def present(
     frame = speeds(records)
     below = notes(records, frame)
     written = write_speeds(frame, folder, caption, below)
-    written += draw_speeds(frame, folder / "speed", caption)
+    drawn = repetitions(records)
+    if len(drawn):
+        written += save(speed_figure(drawn, caption), folder / "speed")
     shown = [rich_rows(*cells(frame, wide=False), caption, below)]
     if experiment is not None and experiment.published is not None:
         told, used = published.beside(frame, experiment, records["model"].iloc[0])

@@ -13,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.record import Run
 from kvbench.results.store import Store
 from kvbench.settings import Setting
+from kvbench.signals import unbroken
 from kvbench.speed.largest import Room
 from kvbench.speed.machine import conditions
 from kvbench.speed.record import record
@@ -63,7 +64,8 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
         for sample in samples:
             settings = [setting for setting in run.settings if run.key(sample, setting) not in store.done]
             for made in rounds(run, room, sample, settings, looks) if settings else []:
-                store.append(made)
+                with unbroken():
+                    store.append(made)
                 yield made
 
 

@@ -8,9 +8,9 @@ from rich import box
 from rich.table import Table
 
 from kvbench.benchmarks.speed import LARGEST
+from kvbench.report.speed import PLACE
 from kvbench.report.table import markdown_rows
 
-PLACE = ["length", "new_tokens", "batch"]
 YARDSTICK = "full"
 MIB = 2**20
 _FROM_RECORDS = (
@@ -40,6 +40,22 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     settings = {setting: i for i, setting in enumerate(dict.fromkeys(frame["setting"]))}
     rank = [(order[place], settings[setting]) for place, setting in zip(places, frame["setting"], strict=True)]
     return frame.iloc[sorted(range(len(frame)), key=rank.__getitem__)].reset_index(drop=True)
+
+
+def repetitions(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per repeat of what fits, for `kvbench.report.speed`. Peaks are counted where no GPU tells them."""
+    rows = []
+    for _, record in records[records["fits"].astype(bool)].iterrows():
+        repeats = record["repeats_seconds"]
+        peak = record["peak_device_bytes"]
+        shared = record[["setting", *PLACE]].to_dict() | {
+            "cache_bytes": record["prefilled_bytes"] / record["sequences"],
+            "peak_bytes": record["peak_cache_bytes"] if pd.isna(peak) else peak,
+        }
+        for first, decode in zip(repeats["first_token"], repeats["decode"], strict=True):
+            rate = record["sequences"] * record["decode_steps"] / decode
+            rows.append(shared | {"first_token_seconds": first, "decode_tokens_per_s": rate})
+    return pd.DataFrame(rows)
 
 
 def _number(digits: int, unit: float = 1) -> Callable[[float], str]:
