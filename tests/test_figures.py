@@ -494,7 +494,7 @@ def test_a_run_of_probes_becomes_its_figure_and_no_table(tiny_folder, tmp_path):
     run("benchmark=longbench", "method=full", "limit=1", *common)  # beside it, of the same samples
     written = make(overrides)
     assert [path.name for path in written] == [f"simlayerkv_fig4-smollm2-135m-token_map.{s}" for s in ("png", "pdf")]
-    with pytest.raises(UserError, match="has no scores \(token_map\)"):
+    with pytest.raises(UserError, match=r"has no scores \(token_map\)"):
         make_table(overrides)
     with pytest.raises(UserError, match="no records of simlayerkv_fig4"):
         make([*overrides, "probe.lazy_tokens.window=7"])

@@ -18,6 +18,8 @@ from kvbench.guests import presses
 from kvbench.guests.kvpress import KVPress
 from kvbench.guests.pressed_prefill import own_attention
 from kvbench.methods import Eviction, WindowAttention
+from kvbench.models import ModelSpec
+from kvbench.models import load as load_model
 from kvbench.passes import SharedPass
 from kvbench.prefill import Needs, prefill
 from kvbench.prompts import tokenise
@@ -227,6 +229,51 @@ def test_every_press_takes_a_ratio_or_says_that_it_cannot():
         *("ComposedPress", "DMSPress", "DuoAttentionPress", "PerLayerCompressionPress", "SimLayerKVPress", "ThinKPress")
     }
     assert refused == {"CAMPress", "CompressionRatioDecodingPress", "DecodingPress", "PrefillDecodingPress"}
+
+
+# What presses need besides a ratio.
+PARTS = {
+    "DMSPress": {"press": "KnormPress", "threshold": -2.0},
+    "ComposedPress": {"presses": [{"KnormPress": {"compression_ratio": 0.5}}, "ThinKPress"]},
+    "PerLayerCompressionPress": {"press": "KnormPress", "compression_ratios": [0.5, 0.2, 0.8]},
+    "SimLayerKVPress": {"lazy_threshold": 0.1, "n_recent": 64},
+    "ThinKPress": {"key_channel_compression_ratio": 0.5},
+}
+WRAPPERS = ("AdaKV", "Block", "ChunkKV", "Chunk", "CriticalAdaKV", "CriticalKV", "EntropyGatedChunkKV", "KeyRerotation")
+PARTS |= {f"{name}Press": {"press": "KnormPress"} for name in (*WRAPPERS, "Merging")}
+# Learned heads, statistics and patterns belong to some published model, and come from the network.
+BOUND = {"DuoAttention", "ExpectedAttentionStats", "FastKVzip", "Finch", "KVzap", "LUKV", "QFilter", "RestoreKV"}
+
+
+@guest
+def test_every_press_runs_that_needs_no_model_of_its_own(tiny_folder):  # noqa: F811
+    loaded = load_model(ModelSpec(name="tiny", max_length=4096, path=str(tiny_folder)))
+    n = 160
+    ids = torch.randint(3, 900, (n,), generator=torch.Generator().manual_seed(0))
+    full = 3 * 2 * 2 * n * 8 * 4
+    stored, refused = {}, set()
+    for name in presses.names():
+        attention = "eager" if name == "ObservedAttentionPress" else "sdpa"
+        try:
+            guest = KVPress(name, PARTS.get(name), attention)
+            budget = n // 2 if guest.takes_budget else n
+            compressed = SharedPass(loaded.model, ids, guest.pruning(n, 3, budget), Needs()).compress(guest, budget)
+        except UserError:
+            refused.add(name.removesuffix("Press"))
+            continue
+        assert compressed.full_bytes == full
+        assert compressed.peak_bytes < 3 * full
+        stored[name] = sum(cache.nbytes for cache in compressed.caches) / full
+        generate(loaded.model, compressed.caches, compressed.logits, 4, frozenset())
+    assert refused >= {"CAM", "CompressionRatioDecoding", "Decoding", "PrefillDecoding"}
+    assert refused <= {"CAM", "CompressionRatioDecoding", "Decoding", "PrefillDecoding", *BOUND}
+    assert stored.pop("ThinKPress") == 1.0
+    assert stored.pop("PerLayerCompressionPress") == 0.5
+    assert stored.pop("SimLayerKVPress") == (4 + 63) / n
+    assert 0 < stored.pop("DMSPress") < 1
+    assert stored.pop("ChunkKVPress") == pytest.approx(0.5, abs=0.07)  # whole chunks
+    assert stored == pytest.approx(dict.fromkeys(stored, 0.5), abs=0.01)
+    assert len(stored) >= 27
 
 
 @guest

@@ -105,7 +105,7 @@ def test_latex_is_balanced_and_compiles_where_latex_is_installed(tmp_path):
     [
         (["+experiment=pyramidkv_tabel1"], "unknown experiment 'pyramidkv_tabel1'. Did you mean 'pyramidkv_table1'?"),
         ([], "name an experiment: +experiment=NAME. Allowed: pooling_merge_fig"),
-        (["+experiment=spindlekv_fig3"], "spindlekv_fig3 has no scores: it is a figure (layers), which its run draws"),
+        (["+experiment=spindlekv_fig3"], "spindlekv_fig3 has no scores (layers): python -m kvbench.figures draws it"),
         ([SMALL, "runs=nowhere"], "runs=nowhere is not a folder"),
         ([SMALL, "output_dir=nowhere"], "no records of simlayerkv_table11 in nowhere; this command makes them:"),
         ([SMALL, "nothing=1"], "unknown key 'nothing'"),
