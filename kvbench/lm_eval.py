@@ -13,7 +13,7 @@ INSTALL = "pip install -c constraints.txt -c constraints-lm-eval.txt 'kvbench[lm
 def register() -> None:
     """Add the model `kvbench` to lm-eval's registry. UserError where lm-eval cannot be imported."""
     try:
-        import lm_eval.evaluator  # noqa: F401  (what it lacks is missing here, not in the middle of a run)
+        import lm_eval.evaluator  # what it lacks is missing here, not in the middle of a run
         import lm_eval.models  # noqa: F401  (its own models first: they enter only an empty registry)
 
         import kvbench.guests.lm_eval_model  # noqa: F401  (registers itself)

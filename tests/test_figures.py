@@ -306,7 +306,8 @@ def test_memory_shows_bytes_and_where_r_promises_fewer():
 def test_speed_draws_the_median_and_quartiles_of_what_was_measured():
     frame = pd.DataFrame(
         [
-            {"setting": s, "length": n, "batch": b, "decode_tokens_per_s": v * n, "prefill_seconds": 1.0}
+            {"setting": s, "length": n, "new_tokens": 4, "batch": b, "decode_tokens_per_s": v * n}
+            | {"first_token_seconds": 1.0}
             for s in ("full", "snapkv 0.2")
             for n in (1, 2)
             for b in (1, 8)
@@ -314,10 +315,10 @@ def test_speed_draws_the_median_and_quartiles_of_what_was_measured():
         ]
     )
     figure = speed_figure(frame, CAPTION)
-    decoding, prefill = panels(figure)  # no peak was measured
+    decoding, first = panels(figure)  # no peak was measured
     assert [bar.get_height() for bar in decoding.patches] == [30, 30, 60, 60] * 2
     assert [y for _, y in decoding.collections[0].get_segments()[0]] == [20, 40]
-    assert (decoding.get_ylabel(), prefill.get_ylabel()) == ("tokens / s", "seconds")
+    assert (decoding.get_ylabel(), first.get_ylabel()) == ("tokens / s", "seconds")
     assert [text.get_text() for text in decoding.get_xticklabels()] == ["1\n× 1", "1\n× 8", "2\n× 1", "2\n× 8"]
     assert legend(figure) == ["full", "snapkv 0.2"]
     assert len({bar.get_hatch() for bar in decoding.patches}) == 2
@@ -483,6 +484,16 @@ def test_a_run_of_needles_becomes_its_figure(tiny_folder, tmp_path):  # noqa: F8
     assert "scaled down: smollm2-135m in place of mistral-7b-v0.2" in texts(figures["heatmap"])
     written = make(overrides)
     assert {path.parent for path in written} == {tmp_path / "figures"} and all(path.stat().st_size for path in written)
+
+
+def test_a_run_of_speed_becomes_its_figure(tiny_folder, tmp_path):  # noqa: F811
+    more = ["benchmark.lengths=[64]", "benchmark.new_tokens=[4]", "benchmark.batches=[1]", "benchmark.repeats=1"]
+    overrides = ["+experiment=simlayerkv_throughput", "model=smollm2-135m", f"model.path={tiny_folder}", *more]
+    overrides += ["method=[full,simlayerkv_paper]", f"output_dir={tmp_path}"]
+    run(*overrides)
+    assert [path.name for path in make(overrides)] == [
+        f"simlayerkv_throughput-smollm2-135m-speed.{suffix}" for suffix in ("png", "pdf")
+    ]
 
 
 def test_a_run_of_probes_becomes_its_figure_and_no_table(tiny_folder, tmp_path):  # noqa: F811

@@ -28,6 +28,7 @@ def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50
                 "scores": {"digits": 1.0 if setting == "full" else rng.random(), "exact": 1.0},
                 "decode_steps": 10,
                 "decode_seconds": 0.5,
+                "decode_batch": 1,
                 "floored": floored,
             }
             for setting in settings
@@ -48,6 +49,17 @@ def test_a_summary_has_a_row_per_setting_with_means():
     header, rows = cells(summary, ["digits", "exact"])
     assert all(len(row) == len(header) for row in rows)
     assert rows[1][:4] == ["snapkv", "0.2", "0.200", "0.600"]
+
+
+def test_speed_is_that_of_sequences_that_decoded_alone():
+    frame = records()
+    frame.loc[frame.index[0], ["decode_batch", "decode_seconds"]] = [2, 50.0]
+    summary = summarise(frame, ["digits"])
+    assert summary["decode_tokens_per_s"].tolist() == [20, 20]
+    summary = summarise(frame.assign(decode_batch=2), ["digits"])
+    assert summary["decode_tokens_per_s"].isna().all()
+    header, rows = cells(summary, ["digits"])
+    assert "tokens/s" not in header and all(len(row) == len(header) for row in rows)
 
 
 def test_tables_are_the_same_when_made_twice(tmp_path):

@@ -18,8 +18,9 @@ from kvbench.report.heatmap import heatmaps
 from kvbench.report.lazy_map import lazy_maps
 from kvbench.report.memory import memory_figure
 from kvbench.report.probes import draw_probes
-from kvbench.report.speed import PANELS, speed_figure
+from kvbench.report.speed import speed_figure
 from kvbench.report.style import save
+from kvbench.speed.table import repetitions
 from kvbench.tables.columns import columns
 from kvbench.tables.compose import configurations
 from kvbench.tables.make import nothing, tell
@@ -80,7 +81,8 @@ def drawn(part: Part) -> Iterator[tuple[str, Figure]]:
     every = [part.of(setting, None) for setting in part.settings]
     records = pd.concat([of for of in every if len(of)], ignore_index=True)
     told = "; ".join([caption(part.cfg, records, "when compressing"), *missing(part)])
-    shows = dict.fromkeys([experiment.show, *["lazy_map"] * bool(lazy(part)), "memory"])
+    others = [] if "repeats_seconds" in records else [*["lazy_map"] * bool(lazy(part)), "memory"]
+    shows = dict.fromkeys([experiment.show, *others])
     for kind in shows:
         if kind == "curve":
             yield kind, curve(part, experiment, told)
@@ -92,8 +94,8 @@ def drawn(part: Part) -> Iterator[tuple[str, Figure]]:
                 raise UserError("lazy_map shows lazy layers: no setting here is SimLayerKV's over FullKV")
             yield kind, lazy_maps(records[records["setting_key"].isin(lazy(part))], told)
         elif kind == "speed":
-            need(records, ["length", "batch", *PANELS], "benchmark=speed", kind)
-            yield kind, speed_figure(records, told)
+            need(records, ["repeats_seconds"], "benchmark=speed", kind)
+            yield kind, speed_figure(repetitions(records), told)
         elif kind == "memory":
             yield kind, memory_figure(records, told)
         elif kind != "table":

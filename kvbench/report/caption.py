@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 from kvbench.errors import UserError
 from kvbench.experiment import Experiment, chosen_methods, load
@@ -39,13 +40,16 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
     else:
         smaller += [f"{key} {_told(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
         more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
-        other += [
-            f"without {key}" if ours[key] is None else f"{SOURCES.get(key, key)} {_told(ours[key])}" for key in more
-        ]
+        other += [f"without {key}" if ours[key] is None else _source(key, ours[key]) for key in more]
     other += [f"{key} {_told(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
     other += _nodes(chosen_methods(cfg), chosen_methods(file))
     other += _nodes(cfg.get("probe") or {}, file["probe"])
     return smaller, other
+
+
+def _source(key: str, value: object) -> str:
+    """Files and folders by their names alone: where they lie on one machine says nothing."""
+    return f"{SOURCES[key]} {Path(str(value)).name}" if key in SOURCES else f"{key} {_told(value)}"
 
 
 def _nodes(ours: Mapping, theirs: Mapping) -> list[str]:

@@ -36,7 +36,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 **{metric: scores[metric].mean() for metric in metrics},
                 "low": low,
                 "high": high,
-                "decode_tokens_per_s": group["decode_steps"].sum() / max(group["decode_seconds"].sum(), 1e-9),
+                "decode_tokens_per_s": tokens_per_s(group),
                 "samples": len(group),
                 "floored": bool(group["floored"].any()),
             }
@@ -44,18 +44,17 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def tokens_per_s(records: pd.DataFrame) -> float:
+    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches."""
+    alone = records[records["decode_batch"] == 1] if "decode_batch" in records else records  # older ones were all alone
+    seconds = alone["decode_seconds"].sum()
+    return alone["decode_steps"].sum() / seconds if seconds else float("nan")
+
+
 def cells(summary: pd.DataFrame, metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows as text, for the terminal and for Markdown."""
-    header = [
-        "method",
-        "asked",
-        "r",
-        "r_bytes",
-        metrics[0],
-        "95 % interval",
-        *metrics[1:],
-        "tokens/s",
-    ]
+    """Header and rows as text, for the terminal and for Markdown; speed only where sequences decoded alone."""
+    speeds = int(summary["decode_tokens_per_s"].notna().any())
+    header = ["method", "asked", "r", "r_bytes", metrics[0], "95 % interval", *metrics[1:], *["tokens/s"] * speeds]
     rows = [
         [
             row["method"],
@@ -65,15 +64,15 @@ def cells(summary: pd.DataFrame, metrics: Sequence[str]) -> tuple[list[str], lis
             _number(row[metrics[0]]),
             "–" if pd.isna(row["low"]) else f"{row['low']:.2f} – {row['high']:.2f}",
             *(_number(row[metric]) for metric in metrics[1:]),
-            f"{row['decode_tokens_per_s']:.1f}",
+            *[_number(row["decode_tokens_per_s"], 1)] * speeds,
         ]
         for _, row in summary.iterrows()
     ]
     return header, rows
 
 
-def _number(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:.3f}"
+def _number(value: float, digits: int = 3) -> str:
+    return "–" if pd.isna(value) else f"{value:.{digits}f}"
 
 
 FLOORED = "* less was asked for than the method can go down to; r is what it came to"

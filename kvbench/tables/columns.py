@@ -10,6 +10,7 @@ import pandas as pd
 from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.errors import unknown
+from kvbench.report.table import tokens_per_s
 
 ALL = "*"  # stands for the records of every task: a needle's score is the mean over its grid
 AVERAGE, NEEDLE = "average", "needle"
@@ -62,13 +63,6 @@ def layer_compression(records: pd.DataFrame) -> float:
         for layers, n, r2 in zip(records["kept_per_layer"], records["prompt_tokens"], records["r2"], strict=True)
     ]
     return 1 / fmean(layers) if any(layers) else float("nan")
-
-
-def tokens_per_s(records: pd.DataFrame) -> float:
-    """Decoded tokens a second, of the sequences that decoded alone."""
-    alone = records[records["decode_batch"] == 1]
-    seconds = alone["decode_seconds"].sum()
-    return alone["decode_steps"].sum() / seconds if seconds else float("nan")
 
 
 MEASURES = {

@@ -14,6 +14,7 @@ function settingsTable(run, settings) {
     text: (row) => (digits == null ? short(value(row)) : fixed(value(row), digits)),
   });
   const score = (metric) => numeric(metric, (row) => row.scores[metric][0], 3);
+  const alone = settings.some((row) => row.tokens_per_s != null);
   const columns = [
     { title: "setting", value: (row) => row.label },
     {
@@ -29,7 +30,7 @@ function settingsTable(run, settings) {
     },
     ...others.map(score),
     numeric("samples", (row) => row.samples),
-    numeric("tokens/s", (row) => row.tokens_per_s, 1, "while decoding"),
+    ...(alone ? [numeric("tokens/s", (row) => row.tokens_per_s, 1, "while decoding, of what decoded alone")] : []),
   ];
   const notes = settings.some((row) => row.floored) ? note(FLOORED) : null;
   return section("settings", "Settings", table(columns, settings, { label: "settings", filter: true }).node, notes);
