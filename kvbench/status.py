@@ -110,7 +110,7 @@ def row(place: str, attempt: dict, records: str, alive: bool) -> Row:
         shard_name(config["shard"], config["shards"]),
         records,
         state(attempt, alive),
-        attempt.get("ended", attempt["started"]).replace("T", " ").removesuffix("+00:00"),
+        attempt.get("ended", attempt["started"])[:19].replace("T", " "),
         " ".join(filter(None, (number, restarts, attempt["host"]))),
         attempt.get("error", ""),
     )

