@@ -12,7 +12,7 @@ demo: install
 	$(BIN)/python -m kvbench
 
 test: install lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-guests: test-kvpress test-lm-eval
 

@@ -15,6 +15,7 @@ from kvbench.report.probes import draw_probes
 from kvbench.report.table import rich_table, summarise, write_table
 from kvbench.results import check as check_records
 from kvbench.results import gather
+from kvbench.results.findings import count
 from kvbench.results.load import refuse
 
 out = Console()
@@ -72,7 +73,7 @@ def records_of(run: Run, samples: Sequence[Sample], folder: Path) -> pd.DataFram
 
 
 def caption_of(run: Run, samples: Sequence[Sample], title: str, when: str) -> str:
-    return f"{model_of(run, title)} · question {run.question} {when} · {len(samples)} samples"
+    return f"{model_of(run, title)} · question {run.question} {when} · {count(len(samples), 'sample')}"
 
 
 def model_of(run: Run, title: str) -> str:

@@ -25,6 +25,7 @@ from kvbench.job import begun, ended_by, place
 from kvbench.models import LoadedModel, load
 from kvbench.prompts import together
 from kvbench.record import Run
+from kvbench.results.findings import count
 from kvbench.results.manifest import end_manifest, environment, model_identity, now, write_manifest
 from kvbench.results.samples import write_samples
 from kvbench.results.store import Store, keys_in
@@ -165,7 +166,7 @@ def work(what: Asked, run: Run, samples: Sequence[Sample], store: Store, tracker
         for record in what.kind.evaluate(run, samples, store):
             progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
             tracker.record(record)
-        progress.update(task, description=f"{len(samples)} samples × {len(run.settings)} settings")
+        progress.update(task, description=f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}")
 
 
 def report_when_whole(what: Asked, run: Run, samples: Sequence[Sample], folder: Path, tracker: Tracker) -> None:

@@ -2,8 +2,10 @@
 
 import os
 
-# Before torch starts: the suite runs two processes' worth of threads at most.
+# Before torch starts: nothing is fetched, and processes that run beside each other have one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest

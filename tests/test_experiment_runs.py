@@ -35,8 +35,8 @@ def test_a_longbench_table(tiny_folder, tmp_path):  # noqa: F811
     assert asked["spindlekv_paper"] == {0.401, 0.302, 0.252, 0.2, 0.148}
     assert asked["pyramidkv_paper"] == {0.405, 0.314, 0.257, 0.205, 0.15}
     assert caption(folder).startswith(
-        "SpindleKV Table 1, scaled down: smollm2-135m in place of mistral-7b-v0.2; at most 1 samples of a task; "
-        f"tasks 2wikimqa; max_length 120, changed: data from {ROWS} · longbench · smollm2-135m (float32)"
+        "SpindleKV Table 1, scaled down: smollm2-135m in place of mistral-7b-v0.2; at most 1 sample of a task; "
+        "tasks 2wikimqa; max_length 120, changed: data from longbench · longbench · smollm2-135m (float32)"
     )
     (path,) = (folder / "manifests").iterdir()
     config = json.loads(path.read_text())["config"]

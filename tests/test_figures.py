@@ -398,7 +398,7 @@ def test_captions_tell_item_model_protocol_samples_and_whose_curve_is_grey(figur
     small = (FIG5, "model=smollm2-135m", "limit=1")
     make_runs(tmp_path, *small, score=somehow, samples=1, **BYTES)
     told = texts(dict(drawn(part_of(tmp_path, *small)))["curve"])
-    assert "scaled down: smollm2-135m in place of" in told and "at most 1 samples of a task" in told
+    assert "scaled down: smollm2-135m in place of" in told and "at most 1 sample of a task" in told
     assert "Table 1, mistral-7b-v0.2, another model than ours" in told
 
 

@@ -20,6 +20,7 @@ from kvbench.report.memory import memory_figure
 from kvbench.report.probes import draw_probes
 from kvbench.report.speed import speed_figure
 from kvbench.report.style import save
+from kvbench.results.findings import count
 from kvbench.speed.table import repetitions
 from kvbench.tables.columns import columns
 from kvbench.tables.compose import configurations
@@ -131,7 +132,7 @@ def need(records: pd.DataFrame, names: Sequence[str], source: str, kind: str) ->
 
 def caption(cfg: Mapping, records: pd.DataFrame, when: str) -> str:
     """Paper and item, what was run otherwise, benchmark, model, numbers' type, protocol and samples."""
-    first, count = records.iloc[0], records["sample"].nunique()
+    first, samples = records.iloc[0], records["sample"].nunique()
     tasks = records["task"].nunique() if "task" in records else 1
     return " · ".join(
         [
@@ -139,7 +140,7 @@ def caption(cfg: Mapping, records: pd.DataFrame, when: str) -> str:
             first["benchmark"],
             f"{first['model']} ({str(first['dtype']).removeprefix('torch.')})",
             f"question {first['question']} {when}",
-            f"{count:,} sample{'s' * (count > 1)}" + (f" of {tasks} tasks" if tasks > 1 else ""),
+            count(samples, "sample") + (f" of {tasks} tasks" if tasks > 1 else ""),
         ]
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kvbench.errors import UserError
 from kvbench.experiment import Experiment, chosen_methods, load
+from kvbench.results.findings import count
 
 # keys of a benchmark that say how large it is, and those that say where its data lie
 SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
@@ -31,7 +32,7 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
         smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
     file = as_published(experiment.name, model)
     if cfg["limit"] != (file or {}).get("limit"):
-        smaller.append("all samples" if cfg["limit"] is None else f"at most {cfg['limit']} samples of a task")
+        smaller.append("all samples" if cfg["limit"] is None else f"at most {count(cfg['limit'], 'sample')} of a task")
     if file is None:
         return smaller, other
     ours, theirs = ({**part["benchmark"]} for part in (cfg, file))

@@ -10,6 +10,7 @@ import pandas as pd
 from kvbench.experiment import Experiment
 from kvbench.report.bootstrap import RESAMPLES
 from kvbench.report.caption import changes
+from kvbench.results.findings import count
 from kvbench.tables.columns import ALL, Column
 from kvbench.tables.select import Part, incomplete
 from kvbench.tables.sheet import FLOORED, LOST, NOT_SIGNIFICANT, NOTHING, Sheet
@@ -84,11 +85,11 @@ def samples(part: Part, columns: Sequence[Column]) -> Iterator[str]:
     for task in tasks:
         alike.setdefault(int(by_task[task]), []).append(task)
     each = "; ".join(f"{n:,}{' each' * (len(of) > 1)} of {', '.join(of)}" for n, of in alike.items())
-    yield f"{sum(by_task[task] for task in tasks):,} samples: {each}."
+    yield f"{count(sum(by_task[task] for task in tasks), 'sample')}: {each}."
     fewer = [f"{setting.label} {n:,}" for setting, n, _ in incomplete(part)]
     if fewer:
         most = max(most for *_, most in incomplete(part))
-        yield f"not all records are there: {', '.join(fewer)} of {most:,} samples."
+        yield f"not all records are there: {', '.join(fewer)} of {count(most, 'sample')}."
 
 
 def legend(columns: Sequence[Column], cells: pd.DataFrame, sheets: Sequence[Sheet]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from kvbench.errors import UserError
 from kvbench.report.html import tables
 from kvbench.report.html.labels import with_labels
 from kvbench.results import load
+from kvbench.results.findings import count
 from kvbench.results.samples import read_samples
 from kvbench.results.store import RECORDS, record_files
 
@@ -73,7 +74,7 @@ def caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settin
     memory = "" if (frame["memory"] == "shared").all() else f" · memory {first['memory']}"
     return (
         f"{first['benchmark']} · {model} · question {first['question']} when compressing{memory} · "
-        f"{samples} samples · {settings} settings · {len(frame)} records"
+        f"{count(samples, 'sample')} · {count(settings, 'setting')} · {count(len(frame), 'record')}"
     )
 
 
