@@ -2,14 +2,13 @@
 
 import importlib.util
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 
 from kvbench.errors import UserError, on_disk
+from kvbench.results.atomic import appearing
 
 
 def cache_root() -> Path:
@@ -27,23 +26,10 @@ def embedded_folder(package: str) -> Path:
     gguf = _find_gguf(package)
     target = cache_root() / "models" / f"{gguf.stem}-{gguf.stat().st_size}"
     if not target.is_dir():
-        with on_disk(f"write the embedded model to {target}", " (KVBENCH_CACHE=FOLDER moves it)"):
-            _place(gguf, target)
+        told = f"write the embedded model to {target}", " (KVBENCH_CACHE=FOLDER moves it)"
+        with on_disk(*told), appearing(target) as work:
+            _convert(gguf, work)
     return target
-
-
-def _place(gguf: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".converting-"))
-    try:
-        _convert(gguf, work)
-        work.chmod(0o755)
-        work.rename(target)
-    except OSError:
-        if not target.is_dir():  # else another process was faster, with the same result
-            raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _find_gguf(package: str) -> Path:

@@ -66,6 +66,22 @@ def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
     ]
 
 
+def identity(run: Run, sample: Sample, setting: Setting) -> dict:
+    """What every record begins with: which sample of what, under which setting, and by which run."""
+    return {
+        "key": run.key(sample, setting),
+        "run": run.id,
+        "benchmark": run.benchmark.name,
+        "model": run.loaded.spec.name,
+        "sample": sample.id,
+        "setting": setting.label,
+        "method": setting.name,
+        "parameters": setting.parameters,
+        "ratio": setting.ratio,
+        "budget": setting.budget,
+    }
+
+
 def record(
     run: Run, prompt: Prompt, row: Row, prompt_bytes: list[int], output: Generation, device_peak: int | None
 ) -> dict:
@@ -82,16 +98,7 @@ def record(
     device_peaks = [compressed.device_peak, device_peak] if device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
     return {
-        "key": run.key(sample, setting),
-        "run": run.id,
-        "benchmark": run.benchmark.name,
-        "model": run.loaded.spec.name,
-        "sample": sample.id,
-        "setting": setting.label,
-        "method": setting.name,
-        "parameters": setting.parameters,
-        "ratio": setting.ratio,
-        "budget": setting.budget,
+        **identity(run, sample, setting),
         "floored": setting.tokens(n, len(layers)) > setting.asked(n),
         **sample.meta,
         "question": run.question,

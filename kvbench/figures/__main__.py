@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from kvbench.cli import mistakes_in_one_line, options
-from kvbench.tables.__main__ import split
+from kvbench.tables.command import command
 
 HELP = """\
 kvbench.figures: the figures of an experiment from the records of its runs, beside the published numbers
@@ -24,16 +23,13 @@ No model is loaded and nothing is run: what has no record yet is not drawn.
 
 
 def main(arguments: Sequence[str]) -> None:
-    if {"--help", "-h"} & set(arguments):
-        print(HELP)
-        width = max(map(len, options("experiment")))
-        for name, about in options("experiment").items():
-            print(f"  {name:<{width}}  {about}")
-        return
-    with mistakes_in_one_line():
-        from kvbench.figures.make import make  # matplotlib and torch load only once help was not asked for
+    command(arguments, HELP, make)
 
-        make(*split(arguments))
+
+def make(*arguments) -> None:
+    from kvbench.figures.make import make  # matplotlib and torch load only once help was not asked for
+
+    make(*arguments)
 
 
 if __name__ == "__main__":

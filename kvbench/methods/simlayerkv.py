@@ -18,6 +18,17 @@ from kvbench.methods.trimming import layers_to_trim, trimmed
 from kvbench.prefill import LayerState, Needs, PrefillState
 
 
+def check_lazy(parameters: object, without: str) -> None:
+    """UserError for values that cannot tell lazy layers; `without` says what delta=null does."""
+    choice("variant", parameters.variant, ("prefill", "decode"))
+    at_least("sinks", parameters.sinks, 0)
+    at_least("window", parameters.window, 1)
+    at_least("w_last", parameters.w_last, 1)
+    delta = parameters.delta
+    if delta is not None and (not is_number(delta) or not 0 <= delta <= 1):
+        raise UserError(f"delta={delta!r} must be a number from 0 to 1, or null to {without}")
+
+
 @dataclass
 class SimLayerKV(Method):
     """SimLayerKV (arXiv 2410.13846): find the lazy layers of this prompt, trim them to sinks and recents.
@@ -54,12 +65,7 @@ class SimLayerKV(Method):
     storage: Storage = field(default_factory=Dense)
 
     def __post_init__(self):
-        choice("variant", self.variant, ("prefill", "decode"))
-        at_least("sinks", self.sinks, 0)
-        at_least("window", self.window, 1)
-        at_least("w_last", self.w_last, 1)
-        if self.delta is not None and (not is_number(self.delta) or not 0 <= self.delta <= 1):
-            raise UserError(f"delta={self.delta!r} must be a number from 0 to 1, or null to trim until a ratio is met")
+        check_lazy(self, "trim until a ratio is met")
         if not isinstance(self.others, FullKV | Eviction):
             raise UserError(f"others={type(self.others).__name__} must be FullKV or an Eviction")
         evicts = isinstance(self.others, Eviction)

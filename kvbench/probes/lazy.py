@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from kvbench.attention import attention_mass, causal_probabilities
-from kvbench.errors import UserError
-from kvbench.methods.base import at_least, choice, is_number
+from kvbench.methods.base import at_least
 from kvbench.methods.selection import sinks_and_recent
+from kvbench.methods.simlayerkv import check_lazy
 from kvbench.prefill import LayerState, Needs
 from kvbench.probes.base import ALL, TILE, Probe, checked_layers, true_or_false
 
@@ -32,12 +32,7 @@ class LazyMass(Probe):
     answered: bool = field(init=False)
 
     def __post_init__(self):
-        choice("variant", self.variant, ("prefill", "decode"))
-        at_least("sinks", self.sinks, 0)
-        at_least("window", self.window, 1)
-        at_least("w_last", self.w_last, 1)
-        if self.delta is not None and (not is_number(self.delta) or not 0 <= self.delta <= 1):
-            raise UserError(f"delta={self.delta!r} must be a number from 0 to 1, or null to draw none")
+        check_lazy(self, "draw none")
         self.answered = self.variant == "decode"
         self.needs = Needs(window=ALL if self.answered else self.w_last)
 

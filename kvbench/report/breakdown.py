@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
-from kvbench.report.table import markdown_rows
+from kvbench.report.table import markdown_rows, rich_rows
 
 TITLE = "task scores × 100; means and averages are those of the printed scores"
 
@@ -71,14 +69,10 @@ def _cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 def rich_breakdown(frame: pd.DataFrame) -> Group:
     """The table for the terminal, with lines between tasks, groups and averages."""
-    header, rows = _cells(frame)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for i, name in enumerate(header):
-        width = max(len(row[i]) for row in rows)  # on a narrow terminal only headers are folded
-        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
+    table = rich_rows(*_cells(frame), "", [])
     kinds = list(frame["kind"])
-    for row, kind, following in zip(rows, kinds, [*kinds[1:], None], strict=True):
-        table.add_row(*row, end_section=kind != following)
+    for row, kind, following in zip(table.rows, kinds, [*kinds[1:], None], strict=True):
+        row.end_section = kind != following
     return Group("", TITLE, "", table)
 
 

@@ -79,13 +79,17 @@ FLOORED = "* less was asked for than the method can go down to; r is what it cam
 
 
 def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Table:
-    header, rows = cells(summary, metrics)
-    caption = FLOORED if summary["floored"].any() else None
+    return rich_rows(*cells(summary, metrics), title, [FLOORED] * bool(summary["floored"].any()))
+
+
+def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, below: Sequence[str]) -> Table:
+    """A table for the terminal: text in the first column, numbers in the others, notes below."""
     table = Table(
-        title=title,
-        caption=caption,
+        title=title or None,
+        min_width=min(len(title), 80),
+        caption="\n".join(below) or None,
+        caption_justify="left",
         box=box.SIMPLE_HEAD,
-        min_width=len(title),
         show_edge=False,
         pad_edge=False,
         padding=(0, 1, 0, 0),

@@ -1,6 +1,8 @@
-"""Files that are whole or as they were, whatever happens while they are written."""
+"""Files and folders that are whole or as they were, whatever happens while they are written."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,3 +27,19 @@ def write_atomically(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as work:
         work.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """A folder to fill that becomes `target` at the end; gone where that fails, or where another process was faster."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".making-"))
+    try:
+        yield work
+        work.chmod(0o755)
+        work.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another process made the same
+            raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -6,7 +6,7 @@ from statistics import median, quantiles
 
 from kvbench.benchmarks import Sample
 from kvbench.ratio import ReserveRatio
-from kvbench.record import Run
+from kvbench.record import Run, identity
 from kvbench.settings import Setting
 from kvbench.speed.turn import Turn
 
@@ -51,16 +51,7 @@ def record(
     seconds = {f"{name}_seconds": spreads[name]["median"] if name in spreads else None for name in TIMES}
     decoded = batch * turns[0].decode_steps if turns else 0
     return {
-        "key": run.key(sample, setting),
-        "run": run.id,
-        "benchmark": run.benchmark.name,
-        "model": run.loaded.spec.name,
-        "sample": sample.id,
-        "setting": setting.label,
-        "method": setting.name,
-        "parameters": setting.parameters,
-        "ratio": setting.ratio,
-        "budget": setting.budget,
+        **identity(run, sample, setting),
         **sample.meta,
         "question": run.question,
         "compress_at": setting.method.compress_at,

@@ -8,8 +8,9 @@ from rich.console import Group
 from kvbench.experiment import Experiment
 from kvbench.report.speed import speed_figure
 from kvbench.report.style import save
+from kvbench.report.table import rich_rows
 from kvbench.speed import published
-from kvbench.speed.table import cells, notes, repetitions, rich_rows, speeds, write_speeds
+from kvbench.speed.table import cells, notes, repetitions, speeds, write_speeds
 
 
 def present(

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
-from rich import box
-from rich.table import Table
 
 from kvbench.benchmarks.speed import LARGEST
 from kvbench.report.speed import PLACE
@@ -122,25 +120,6 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     if not frame["fits"].all():
         told.append("Without a time: the batch does not fit.")
     return told
-
-
-def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, below: Sequence[str]) -> Table:
-    """A table for the terminal with lines below it."""
-    table = Table(
-        title=title,
-        caption="\n".join(below),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for i, name in enumerate(header):
-        width = max((len(row[i]) for row in rows), default=0)  # on a narrow terminal only headers are folded
-        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def write_speeds(frame: pd.DataFrame, folder: Path, caption: str, below: Sequence[str]) -> list[Path]:

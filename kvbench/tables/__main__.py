@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from kvbench.cli import mistakes_in_one_line, options
+from kvbench.tables.command import command
 
 HELP = """\
 kvbench.tables: the table of an experiment from the records of its runs, beside the published figures
@@ -22,37 +21,13 @@ No model is loaded and nothing is run: what has no record yet is left blank.
 
 
 def main(arguments: Sequence[str]) -> None:
-    if {"--help", "-h"} & set(arguments):
-        print(HELP)
-        width = max(map(len, options("experiment")))
-        for name, about in options("experiment").items():
-            print(f"  {name:<{width}}  {about}")
-        return
-    with mistakes_in_one_line():
-        from kvbench.tables.make import make  # pandas and torch load only once help was not asked for
-
-        make(*split(arguments))
+    command(arguments, HELP, make)
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
-    """The overrides of a configuration, the folders after runs= and the one after out=."""
-    overrides, runs, out = [], [], None
-    waiting = False
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if waiting:
-            overrides.append(f"hydra.searchpath=[file://{Path(argument).absolute()}]")
-            waiting = False
-        elif key == "runs":
-            runs += [part.strip() for part in value.strip("[]").split(",") if part.strip()]
-        elif key == "out":
-            out = value
-        elif key in ("--config-dir", "-cd"):
-            waiting = not value
-            overrides += [f"hydra.searchpath=[file://{Path(value).absolute()}]"] * bool(value)
-        elif argument not in ("-m", "--multirun"):
-            overrides.append(argument)
-    return overrides, runs, out
+def make(*arguments) -> None:
+    from kvbench.tables.make import make  # pandas and torch load only once help was not asked for
+
+    make(*arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """LongBench's rows: from a folder of JSON-lines files, or from the official archive on the hub."""
 
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -11,6 +10,7 @@ from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.embedded import cache_root
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import METRICS, score
+from kvbench.results.atomic import appearing
 from kvbench.results.manifest import file_hash
 
 # SHA-256 of data.zip in the data set's repository, by revision.
@@ -67,18 +67,9 @@ def from_hub(repository: str, revision: str) -> Path:
                 f"{archive} of {repository} has SHA-256 {sha256}, not {SHA256[revision]}: "
                 "remove it, and it is fetched again"
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".unzipping-"))
-        try:
+        with appearing(target) as work:
             _unzip(archive, work)
             (work / "data.zip.sha256").write_text(f"{sha256}  data.zip\n")
-            work.chmod(0o755)
-            work.rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster, with the same result
-                raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
     return target
 
 
