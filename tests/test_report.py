@@ -9,7 +9,7 @@ from PIL import Image
 from kvbench.report.bootstrap import interval
 from kvbench.report.heatmap import draw_heatmaps
 from kvbench.report.style import SCALE
-from kvbench.report.table import FLOORED, cells, rich_table, summarise, write_table
+from kvbench.report.table import FLOORED, cells, rich_table, summarise, widths, write_table
 
 
 def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False):
@@ -78,6 +78,16 @@ def test_a_setting_that_got_more_than_it_asked_for_is_marked(tmp_path):
     assert FLOORED in markdown.read_text()
     assert "0.2*" in markdown.read_text()
     assert rich_table(summary, ["digits"], "t").caption == FLOORED
+
+
+def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
+    header, rows = ["setting", "prefill seconds", "batch"], [["spindlekv_paper 0.4", "12.345", "1"]]
+    assert widths(header, rows, 80) == [19, 15, 5]
+    assert widths(header, rows, 38) == [19, 10, 5]
+    assert widths(header, rows, 33) == [19, 6, 4]
+    assert widths(header, rows, 24) == [13, 6, 1]
+    assert widths(header, rows, 10) == [12, 6, 1]
+    assert widths(header, [], 80) == [7, 15, 5]
 
 
 def test_bootstrap_intervals():

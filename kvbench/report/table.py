@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from rich import box
+from rich import box, get_console
 from rich.table import Table
 
 from kvbench.report.bootstrap import interval, stratified
@@ -75,6 +75,8 @@ def _number(value: float, digits: int = 3) -> str:
     return "–" if pd.isna(value) else f"{value:.{digits}f}"
 
 
+GAP = 2  # between columns
+NARROWEST = 12  # column of names
 FLOORED = "* less was asked for than the method can go down to; r is what it came to"
 
 
@@ -86,7 +88,6 @@ def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, 
     """A table for the terminal: text in the first column, numbers in the others, notes below."""
     table = Table(
         title=title or None,
-        min_width=min(len(title), 80),
         caption="\n".join(below) or None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -94,12 +95,25 @@ def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, 
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for i, name in enumerate(header):
-        width = max((len(row[i]) for row in rows), default=0)  # on a narrow terminal only headers are folded
-        table.add_column(name, justify="left" if i == 0 else "right", min_width=width, overflow="fold")
+    for i, (name, width) in enumerate(zip(header, widths(header, rows, get_console().width), strict=True)):
+        table.add_column(name, justify="left" if i == 0 else "right", width=width, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def widths(header: Sequence[str], rows: Sequence[Sequence[str]], terminal: int) -> list[int]:
+    """Of the columns. On a narrow terminal headers are folded, the longest first, then names; numbers never."""
+    contents = [max((len(row[i]) for row in rows), default=1) for i in range(len(header))]
+    found = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
+    least = [min(contents[0], NARROWEST), *contents[1:]]
+    while sum(found) + GAP * (len(found) - 1) > terminal:
+        foldable = [i for i in range(1, len(found)) if found[i] > least[i]] or [0]
+        widest = max(foldable, key=found.__getitem__)
+        if found[widest] <= least[widest]:
+            break
+        found[widest] -= 1
+    return found
 
 
 def write_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, caption: str) -> list[Path]:
