@@ -30,6 +30,16 @@ GROUPS = {
     "probe": ("probe=", "one or a list; layers are looked at during prefill, in place of methods"),
     "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
 }
+COMMANDS = {
+    "tables": "an experiment's table from its records, beside the published one",
+    "figures": "an experiment's figures from its records, beside the published curves",
+    "report": "one HTML page of runs, with every sample",
+    "results": "what records there are, and whether they fit together; export",
+    "status": "how far runs and their shards are",
+    "score": "LongBench predictions scored again with the official metrics",
+    "benchmarks.ruler": "RULER's samples as files",
+    "lm_eval": "lm-evaluation-harness with kvbench's models",
+}
 
 
 # Asked for before Hydra is told to raise instead of printing (below).
@@ -122,6 +132,9 @@ def help_text() -> str:
         r"shards=8 'shard=range(0,8)' as a Slurm array. python -m kvbench.status \[FOLDER] tells how far the runs are.",
         "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
+        "",
+        "[bold]Other commands[/], each with --help",
+        *(f"  python -m kvbench.[cyan]{name:<16}[/]  {about}" for name, about in COMMANDS.items()),
     ]
     return "\n".join(lines)
 

@@ -84,6 +84,16 @@ def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
     assert "ratio 2 is outside (0, 1]" in full.stderr
 
 
+def test_help_names_every_other_command():
+    """The package's modules that run, each with a line in help."""
+    package = Path(cli.__file__).parent
+    run = {f"{path.parent.relative_to(package)}".replace("/", ".") for path in package.glob("**/__main__.py")} - {"."}
+    run |= {path.stem for path in package.glob("*.py") if '__name__ == "__main__"' in path.read_text()} - {"__main__"}
+    assert set(cli.COMMANDS) == run
+    for name, about in cli.COMMANDS.items():
+        assert f"kvbench.[cyan]{name:<16}[/]  {about}" in cli.help_text()
+
+
 def test_help_lists_every_choice_with_a_line_about_it():
     text = cli.help_text()
     for group in cli.GROUPS:
