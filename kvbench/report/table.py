@@ -86,8 +86,10 @@ def rich_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Tab
 
 def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, below: Sequence[str]) -> Table:
     """A table for the terminal: text in the first column, numbers in the others, notes below."""
+    terminal = get_console().width
     table = Table(
         title=title or None,
+        min_width=min(len(title), terminal),
         caption="\n".join(below) or None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -95,7 +97,7 @@ def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, 
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for i, (name, width) in enumerate(zip(header, widths(header, rows, get_console().width), strict=True)):
+    for i, (name, width) in enumerate(zip(header, widths(header, rows, terminal), strict=True)):
         table.add_column(name, justify="left" if i == 0 else "right", width=width, overflow="fold")
     for row in rows:
         table.add_row(*row)
