@@ -9,7 +9,7 @@ from PIL import Image
 from kvbench.report.bootstrap import interval
 from kvbench.report.heatmap import draw_heatmaps
 from kvbench.report.style import SCALE
-from kvbench.report.table import FLOORED, cells, rich_table, summarise, widths, write_table
+from kvbench.report.table import FLOORED, blocks, cells, rich_table, summarise, widths, write_table
 
 
 def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False):
@@ -88,6 +88,18 @@ def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
     assert widths(header, rows, 24) == [13, 6, 1]
     assert widths(header, rows, 10) == [12, 6, 1]
     assert widths(header, [], 80) == [7, 15, 5]
+    assert widths(["", "a longlongword", "ab cd"], [["x", "1", "2"]], 19) == [
+        1,
+        12,
+        2,
+    ]
+
+
+def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
+    header, rows = ["task", "samples", *(f"snapkv 0.{i}" for i in range(1, 6))], [["qasper", "2", *["12.34"] * 5]]
+    assert blocks(header, rows, 2, 80) == [list(range(7))]
+    assert blocks(header, rows, 2, 31) == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 6]]
+    assert blocks(header, rows, 2, 5) == [[0, 1, i] for i in range(2, 7)]
 
 
 def test_bootstrap_intervals():

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+from rich import get_console
 from rich.console import Group
 
-from kvbench.report.table import markdown_rows, rich_rows
+from kvbench.report.table import blocks, markdown_rows, rich_rows
 
 TITLE = "task scores × 100; means and averages are those of the printed scores"
 
@@ -68,12 +69,16 @@ def _cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def rich_breakdown(frame: pd.DataFrame) -> Group:
-    """The table for the terminal, with lines between tasks, groups and averages."""
-    table = rich_rows(*_cells(frame), "", [])
+    """The table for the terminal, with lines between tasks, groups and averages; as several where it is too wide."""
+    header, rows = _cells(frame)
     kinds = list(frame["kind"])
-    for row, kind, following in zip(table.rows, kinds, [*kinds[1:], None], strict=True):
-        row.end_section = kind != following
-    return Group("", TITLE, "", table)
+    parts = []
+    for columns in blocks(header, rows, 2, get_console().width):
+        table = rich_rows([header[i] for i in columns], [[row[i] for i in columns] for row in rows], "", [])
+        for row, kind, following in zip(table.rows, kinds, [*kinds[1:], None], strict=True):
+            row.end_section = kind != following
+        parts += ["", table]
+    return Group("", TITLE, *parts)
 
 
 def write_breakdown(frame: pd.DataFrame, folder: Path, caption: str) -> list[Path]:

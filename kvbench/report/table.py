@@ -105,17 +105,42 @@ def rich_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str, 
 
 
 def widths(header: Sequence[str], rows: Sequence[Sequence[str]], terminal: int) -> list[int]:
-    """Of the columns. On a narrow terminal headers are folded, the longest first, then names; numbers never."""
-    contents = [max((len(row[i]) for row in rows), default=1) for i in range(len(header))]
+    """Of the columns. On a narrow terminal headers are folded, then their words, then names; numbers never."""
+    contents = _contents(header, rows)
     found = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
-    least = [min(contents[0], NARROWEST), *contents[1:]]
-    while sum(found) + GAP * (len(found) - 1) > terminal:
-        foldable = [i for i in range(1, len(found)) if found[i] > least[i]] or [0]
-        widest = max(foldable, key=found.__getitem__)
-        if found[widest] <= least[widest]:
-            break
-        found[widest] -= 1
+    for least in (
+        [contents[0], *_unbroken(header, rows)[1:]],
+        contents,
+        [min(contents[0], NARROWEST), *contents[1:]],
+    ):
+        while _across(found) > terminal and (wide := [i for i, width in enumerate(found) if width > least[i]]):
+            found[max(wide, key=found.__getitem__)] -= 1
     return found
+
+
+def blocks(header: Sequence[str], rows: Sequence[Sequence[str]], lead: int, terminal: int) -> list[list[int]]:
+    """Groups of columns that fit with no word broken, each behind the first `lead` columns, which all groups have."""
+    room = _unbroken(header, rows)
+    found = [list(range(lead))]
+    for i in range(lead, len(header)):
+        if len(found[-1]) > lead and _across([room[j] for j in [*found[-1], i]]) > terminal:
+            found.append(list(range(lead)))
+        found[-1].append(i)
+    return found
+
+
+def _contents(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max((len(row[i]) for row in rows), default=1) for i in range(len(header))]
+
+
+def _unbroken(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The widths that break neither a number nor a word of a header."""
+    words = [max(map(len, name.split()), default=1) for name in header]
+    return [max(pair) for pair in zip(words, _contents(header, rows), strict=True)]
+
+
+def _across(columns: Sequence[int]) -> int:
+    return sum(columns) + GAP * (len(columns) - 1)
 
 
 def write_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, caption: str) -> list[Path]:
