@@ -253,6 +253,14 @@ def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
     assert told.endswith("nothing is wrong\n")
 
 
+def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
+    write(tmp_path / "a", [record(i, "full") for i in range(3)], manifest())
+    write(tmp_path / "b", [record(0, "lazy_mass", probe="lazy_mass")], manifest())
+    assert main([str(tmp_path)]) == 0
+    rows = [line.split()[-4:] for line in capsys.readouterr().out.splitlines() if line.startswith("niah")]
+    assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]
+
+
 def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys):
     first = write(tmp_path / "a", [record(0), record(1), record(2)], manifest())
     second = [record(0), record(1, prediction=""), record(2) | {"key": "2"}, record(3, run="r9")]

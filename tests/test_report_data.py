@@ -161,6 +161,20 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
     assert not list(tmp_path.glob(".*"))
 
 
+def test_runs_without_outputs_are_told_and_left_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [told("s")])
+    write_run(tmp_path / "runs" / "b", [record("s", "full", 1.0) | {"probe": "lazy_mass"}])
+    write_run(tmp_path / "runs" / "c", [record("s", "full", 1.0) | {"repeats_seconds": {}}])
+    main(["runs"])
+    err = capsys.readouterr().err
+    assert "runs/b is a run of probes: no outputs to show" in err and "runs/c is a run of speed" in err
+    assert blocks((tmp_path / "runs" / "a" / "report.html").read_text())["runs"] == ["a"]
+    with pytest.raises(SystemExit):
+        main(["runs/b"])
+    assert capsys.readouterr().err.startswith("kvbench: runs/b is a run of probes")
+
+
 @pytest.mark.parametrize(
     "command, said",
     [

@@ -19,6 +19,14 @@ from kvbench.signals import STOPS, Stopped, stoppable, unbroken
 from tests.test_run import ROOT, arguments, comparable, run, tiny_folder, undisturbed  # noqa: F401  (fixtures)
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def statuses(folder) -> list[dict]:
     manifests = [json.loads(path.read_text()) for path in (folder / "manifests").iterdir()]
     return sorted(manifests, key=lambda manifest: manifest["there"])

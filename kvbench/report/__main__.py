@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from kvbench.cli import mistakes_in_one_line
-from kvbench.errors import UserError
+from kvbench.errors import UserError, on_disk
+from kvbench.results.atomic import replacing
 
 NAME = "report.html"
 
@@ -32,22 +33,25 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
     """The page of the runs in or right below `runs`; `out` is NAME in the run's folder, or here for several."""
     # behind the parser: this brings torch, which --help need not wait for
     from kvbench.report.html.page import page
-    from kvbench.report.html.run import find_runs
+    from kvbench.report.html.run import find_runs, without_outputs
 
-    folders = find_runs(runs)
+    found = {folder: without_outputs(folder) for folder in find_runs(runs)}
+    folders = [folder for folder, what in found.items() if not what]
+    told = [
+        f"{folder} is a run of {what}: no outputs to show, see its figures" for folder, what in found.items() if what
+    ]
+    if not folders:
+        raise UserError("; ".join(told))
+    for line in told:
+        Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
     path = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, for example {path / NAME}")
     if not path.parent.is_dir():
         raise UserError(f"--out {path}: there is no folder {str(path.parent)!r}")
     text = page(folders)
-    work = path.with_name(f".{path.name}.part")
-    try:
+    with on_disk(f"write {path}"), replacing(path) as work:
         work.write_text(text, encoding="utf-8")
-        work.replace(path)
-    except OSError as error:
-        work.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
     return path
 
 

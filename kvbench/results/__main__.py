@@ -79,6 +79,9 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
 
 def tables(records: pd.DataFrame) -> Table:
     """A row per table that could be made: how many samples, settings and records it has, and how many it lacks."""
+    if "probe" in records:  # what probes saw of a benchmark's prompts is no part of its table
+        probes = records["probe"].notna()
+        records = records.assign(benchmark=records["benchmark"].where(~probes, records["benchmark"] + " (probes)"))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in TABLE:
         table.add_column(name)

@@ -130,3 +130,13 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         for folder in inside:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
+
+
+def without_outputs(folder: Path) -> str:
+    """What a run measured instead of answers, which the page cannot show: "probes" or "speed"; else empty."""
+    with record_files(folder)[0].open("rb") as file:
+        try:
+            first = json.loads(file.readline())
+        except ValueError:
+            return ""  # loading tells what is wrong
+    return "probes" if "probe" in first else "speed" if "repeats_seconds" in first else ""
