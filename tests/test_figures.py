@@ -494,6 +494,10 @@ def test_a_run_of_speed_becomes_its_figure(tiny_folder, tmp_path):  # noqa: F811
     assert [path.name for path in make(overrides)] == [
         f"simlayerkv_throughput-smollm2-135m-speed.{suffix}" for suffix in ("png", "pdf")
     ]
+    overrides = [*overrides[:-1], "benchmark.memory_gib=0.00001", f"output_dir={tmp_path / 'small'}"]
+    run(*overrides)
+    with pytest.raises(UserError, match="no batch of these runs fits into the memory"):
+        make(overrides)
 
 
 def test_a_run_of_probes_becomes_its_figure_and_no_table(tiny_folder, tmp_path):  # noqa: F811

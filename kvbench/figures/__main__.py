@@ -23,13 +23,7 @@ No model is loaded and nothing is run: what has no record yet is not drawn.
 
 
 def main(arguments: Sequence[str]) -> None:
-    command(arguments, HELP, make)
-
-
-def make(*arguments) -> None:
-    from kvbench.figures.make import make  # matplotlib and torch load only once help was not asked for
-
-    make(*arguments)
+    command(arguments, HELP, "kvbench.figures.make")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from kvbench.results.findings import count
 from kvbench.speed.table import repetitions
 from kvbench.tables.columns import columns
 from kvbench.tables.compose import configurations
-from kvbench.tables.make import nothing, tell
+from kvbench.tables.make import nothing, searched, tell
 from kvbench.tables.select import Part, incomplete, select
 
 out = Console()
@@ -37,10 +37,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     they are not given. Raises UserError where there are no records, or no one set of them, or nothing to draw.
     """
     cfgs = configurations(overrides)
-    for top in runs:
-        if not Path(top).is_dir():
-            raise UserError(f"runs={top} is not a folder")
-    runs = runs or [cfgs[0]["output_dir"]]
+    runs = searched(runs, cfgs[0])
     target = Path(folder or Path(cfgs[0]["output_dir"]) / "figures")
     written: list[Path] = []
     with on_disk(f"write figures to {target}"):
@@ -96,6 +93,8 @@ def drawn(part: Part) -> Iterator[tuple[str, Figure]]:
             yield kind, lazy_maps(records[records["setting_key"].isin(lazy(part))], told)
         elif kind == "speed":
             need(records, ["repeats_seconds"], "benchmark=speed", kind)
+            if not records["fits"].any():
+                raise UserError("nothing to draw: no batch of these runs fits into the memory")
             yield kind, speed_figure(repetitions(records), told)
         elif kind == "memory":
             yield kind, memory_figure(records, told)

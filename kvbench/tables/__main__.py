@@ -21,13 +21,7 @@ No model is loaded and nothing is run: what has no record yet is left blank.
 
 
 def main(arguments: Sequence[str]) -> None:
-    command(arguments, HELP, make)
-
-
-def make(*arguments) -> None:
-    from kvbench.tables.make import make  # pandas and torch load only once help was not asked for
-
-    make(*arguments)
+    command(arguments, HELP, "kvbench.tables.make")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,26 @@
 """What the commands share that make an experiment's table or figures from records: help, arguments, mistakes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+
+from rich.console import Console
 
 from kvbench.cli import mistakes_in_one_line, options
 
-Make = Callable[[list[str], list[str], str | None], object]
 
+def command(arguments: Sequence[str], told: str, maker: str) -> None:
+    """Print help, `told` and every experiment, or call the module `maker`: its `make(overrides, runs, folder)`.
 
-def command(arguments: Sequence[str], told: str, make: Make) -> None:
-    """Print help, `told` and every experiment, or make what the arguments name: `make(overrides, runs, folder)`."""
+    The module brings pandas and torch: it is imported only once help was not asked for.
+    """
     if {"--help", "-h"} & set(arguments):
-        print(told)
         width = max(map(len, options("experiment")))
-        for name, about in options("experiment").items():
-            print(f"  {name:<{width}}  {about}")
+        lines = [told, *(f"  {name:<{width}}  {about}" for name, about in options("experiment").items())]
+        Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
         return
     with mistakes_in_one_line():
-        make(*split(arguments))
+        import_module(maker).make(*split(arguments))
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:

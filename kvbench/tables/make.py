@@ -1,7 +1,7 @@
 """From a command line to an item's table, on the screen and in files."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -39,10 +39,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     experiment = Experiment.of(cfgs[0])
     if cfgs[0]["probe"] or not experiment.columns:
         raise UserError(f"{experiment.name} has no scores ({experiment.show}): python -m kvbench.figures draws it")
-    for top in runs:
-        if not Path(top).is_dir():
-            raise UserError(f"runs={top} is not a folder")
-    runs = runs or [cfgs[0]["output_dir"]]
+    runs = searched(runs, cfgs[0])
     parts, missing = [], []
     for cfg in cfgs:
         part = tell(*select(cfg, runs))
@@ -59,6 +56,14 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     name = file_name(experiment, parts)
     texts = {".md": markdown(made), ".tex": latex(made), ".csv": csv(cells, marks, experiment, parts)}
     return write(Path(folder or Path(cfgs[0]["output_dir"]) / "tables"), name, texts)
+
+
+def searched(runs: Sequence[str], cfg: Mapping) -> Sequence[str]:
+    """The folders to look for records in: those after runs=, which must be there, or the configuration's output_dir."""
+    for top in runs:
+        if not Path(top).is_dir():
+            raise UserError(f"runs={top} is not a folder")
+    return runs or [cfg["output_dir"]]
 
 
 def tell(part: Part | None, findings: Sequence) -> Part | None:
