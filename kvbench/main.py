@@ -3,9 +3,11 @@
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 import transformers
 from rich.console import Console
 from rich.progress import (
@@ -19,8 +21,8 @@ from rich.progress import (
 
 from kvbench.asked import Asked, asked
 from kvbench.benchmarks import Sample
-from kvbench.benchmarks.base import data_hash
-from kvbench.errors import on_disk
+from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.errors import UserError, on_disk
 from kvbench.job import begun, ended_by, place
 from kvbench.models import LoadedModel, load
 from kvbench.prompts import together
@@ -34,6 +36,10 @@ from kvbench.signals import unbroken
 from kvbench.tracking import Tracker
 
 err = Console(stderr=True)
+FEWER_AT_ONCE = (
+    "; decode.batch=1 decodes settings one by one, memory=stream holds one setting at a time. All earlier records are "
+    "safe, and the same command goes on from there"
+)
 
 
 def run(cfg: dict) -> Path:
@@ -91,7 +97,7 @@ def prepare(what: Asked) -> tuple[LoadedModel, list[Sample]]:
     """Load the model and make the samples."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    with err.status(f"loading {what.spec.name}") as status:
+    with memory_full(f"loading {what.spec.name}"), err.status(f"loading {what.spec.name}") as status:
         loaded = load(what.spec)
         status.update(f"preparing the samples of {what.benchmark.name}")
         return loaded, what.benchmark.samples(loaded.tokenizer)
@@ -132,18 +138,13 @@ def provenance(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dic
         "chat_template": loaded.spec.chat_template,
         "dtype": str(loaded.model.dtype),
         "device": loaded.model.device.type,
-        "benchmark": {key: value for key, value in cfg["benchmark"].items() if not local(key)},
+        "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
         "data_sha256": data_hash(samples),
         "question": cfg["question"],
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
         **({"records": "probes"} if cfg["probe"] else {}),
     }
-
-
-def local(key: str) -> bool:
-    """Whether a benchmark's key says where this machine has its data; what the data are, their hash tells."""
-    return key == "about" or key.endswith(("_dir", "_file"))
 
 
 def work(what: Asked, run: Run, samples: Sequence[Sample], store: Store, tracker: Tracker) -> None:
@@ -163,10 +164,21 @@ def work(what: Asked, run: Run, samples: Sequence[Sample], store: Store, tracker
     ]
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(run.benchmark.name, total=len(wanted), completed=done)
-        for record in what.kind.evaluate(run, samples, store):
-            progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
-            tracker.record(record)
+        with memory_full("making a record", FEWER_AT_ONCE):
+            for record in what.kind.evaluate(run, samples, store):
+                progress.update(task, advance=1, description=f"{record['sample']} · {record['setting']}")
+                tracker.record(record)
         progress.update(task, description=f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}")
+
+
+@contextmanager
+def memory_full(doing: str, then: str = "") -> Iterator[None]:
+    """A GPU that has no memory left as a UserError; what torch says of it begins with how much was wanted."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        wanted = ". ".join(str(error).strip().split(". ")[:2])
+        raise UserError(f"the GPU's memory is full while {doing}: {wanted}{then}") from error
 
 
 def report_when_whole(what: Asked, run: Run, samples: Sequence[Sample], folder: Path, tracker: Tracker) -> None:

@@ -45,6 +45,11 @@ class ModelSpec:
     def __post_init__(self):
         choice("model.chat_template", self.chat_template, ("auto", "none"))
         choice("model.dtype", self.dtype, ("auto", *_DTYPES))
+        if self.device != "auto":
+            try:  # whether it is there, only the machine that loads the model can tell
+                torch.device(self.device)
+            except (RuntimeError, TypeError) as error:
+                raise UserError(f"model.device={self.device!r} is no device: auto, cpu, cuda or cuda:0") from error
         if self.path is not None and not (Path(self.path) / "config.json").is_file():
             raise UserError(f"model.path={self.path!r} is not a folder with a config.json")
         if not (self.path or self.hub_id or self.embedded):
@@ -105,11 +110,11 @@ class LoadedModel:
 
 def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
+    _reach(device := spec.resolve_device())
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     if spec.random is not None:
         return _drawn(spec, source)
     revision = {} if spec.path or spec.embedded else {"revision": spec.revision}
-    device = spec.resolve_device()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **revision)
         model = AutoModelForCausalLM.from_pretrained(
@@ -128,6 +133,17 @@ def load(spec: ModelSpec) -> LoadedModel:
             "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
         ) from error
     return LoadedModel(spec, model.eval(), tokenizer, source)
+
+
+def _reach(device: str) -> None:
+    """Raise UserError where this machine does not have the device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(
+            f"model.device={device} cannot be used here: {reason}; model.device=auto takes what is there"
+        ) from error
 
 
 def _drawn(spec: ModelSpec, source: str) -> LoadedModel:

@@ -53,10 +53,18 @@ class Jobs(Callback):
             failed = JobFailed(f"{self.title(config)} failed: {one_line(error) or type(error).__name__}")
             console.print(escape(str(failed)), highlight=False, soft_wrap=True)
             job_return.return_value = failed
+            let_go(error)
 
     def title(self, config: DictConfig) -> str:
         own = [override for override in config.hydra.overrides.task if override not in self.common]
         return f"job {config.hydra.job.num + 1} of {self.count}: {' '.join(own)}"
+
+
+def let_go(error: BaseException | None) -> None:
+    """Free what the frames of a failed job hold: its model, where the next job needs the memory."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class Outcome(JobReturn):

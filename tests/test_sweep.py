@@ -2,13 +2,14 @@
 
 import shutil
 import sys
+import weakref
 
 import hydra
 import pytest
 from hydra import initialize_config_dir
 
 from kvbench import cli
-from kvbench.sweep import jobs
+from kvbench.sweep import jobs, let_go
 from tests.test_run import arguments, tiny_folder  # noqa: F401  (fixtures)
 
 # ruff: noqa: F811  (fixtures)
@@ -111,6 +112,27 @@ def test_an_error_of_ours_has_its_traceback_and_the_others_run(sweep, tiny_folde
     assert err[-1] == "kvbench: job 1 of 2: benchmark.lengths=[640] failed: out of memory, as it were"
     assert any(line.startswith("Traceback") for line in err)
     assert len(list(tmp_path.glob("runs/*/table.md"))) == 1
+
+
+def test_a_failed_job_lets_go_of_what_its_frames_hold():
+    class Model:
+        pass
+
+    there = []
+
+    def job():
+        model = Model()
+        there.append(weakref.ref(model))
+        try:
+            raise RuntimeError("full")
+        except RuntimeError as error:
+            raise ValueError("told") from error
+
+    with pytest.raises(ValueError) as failed:
+        job()
+    assert there[0]() is not None
+    let_go(failed.value)
+    assert there[0]() is None
 
 
 def test_jobs_at_the_same_time_may_not_write_to_the_same_records(sweep, tiny_folder, tmp_path):

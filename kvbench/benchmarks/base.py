@@ -59,6 +59,10 @@ class Benchmark(ABC):
         return None
 
 
+# Keys of benchmarks that say where this machine has their data. What the data are, their hash says.
+PLACES = frozenset("data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file".split())
+
+
 def data_hash(samples: Sequence[Sample]) -> str:
     """SHA-256 over everything that a model will be asked and scored by."""
     text = json.dumps([asdict(sample) for sample in samples], sort_keys=True, ensure_ascii=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.benchmarks.base import PLACES
 from kvbench.errors import UserError
 from kvbench.experiment import Experiment, chosen_methods
 from kvbench.results import gather
@@ -19,11 +20,6 @@ from kvbench.settings import Setting, build_settings
 from kvbench.tables.blocks import is_full
 from kvbench.tables.compose import yardstick
 
-# Keys of a benchmark that say where its data lie on one machine; the hash of the data says what they are.
-PATHS = tuple(
-    f"benchmark.{key}"
-    for key in "data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file".split()
-)
 # What the records of one model in one table must share.
 SHARED = [*ABOUT, "data_sha256"]
 # What of a record tells its setting.
@@ -99,7 +95,7 @@ def matching(cfg: Mapping, runs: Mapping[Path, list[dict]]) -> dict[Path, list[d
     Runs of data that lie elsewhere, but are the same by their hash, are as good as those of the very configuration.
     """
     differing = {folder: differences(cfg, manifests[-1]["config"]) for folder, manifests in runs.items()}
-    near = [folder for folder, keys in differing.items() if keys <= set(PATHS)]
+    near = [folder for folder, keys in differing.items() if keys <= {f"benchmark.{key}" for key in PLACES}]
     very = [folder for folder in near if not differing[folder]]
     data = {runs[folder][-1].get("data_sha256") for folder in very or near}
     return {folder: runs[folder] for folder in near if runs[folder][-1].get("data_sha256") in data}
