@@ -1,5 +1,7 @@
 """RULER as a whole run of the command, on a tiny model; its table by task."""
 
+from pathlib import Path
+
 import pandas as pd
 
 from kvbench.benchmarks.ruler.tasks import TASKS
@@ -37,7 +39,7 @@ def test_all_tasks_run_and_are_told_by_task(tiny_folder, tmp_path, monkeypatch):
 def test_a_run_goes_on_when_its_questions_lie_elsewhere(tiny_folder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
     copy = tmp_path / "elsewhere.json"
-    copy.write_bytes(SQUAD.read_bytes())
+    copy.write_bytes(Path(SQUAD).read_bytes())
     few = ["benchmark=ruler", "benchmark.tasks=qa_1", "benchmark.lengths=[1024]", "benchmark.num_samples=1"]
     few += [f"model.path={tiny_folder}", "method=full", f"output_dir={tmp_path / 'runs'}"]
     first, again = (run(*few, f"benchmark.squad={path}") for path in (SQUAD, copy))
