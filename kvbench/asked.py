@@ -9,7 +9,7 @@ from kvbench.benchmarks import Benchmark, Speed
 from kvbench.errors import UserError
 from kvbench.experiment import Experiment, chosen_methods
 from kvbench.methods.base import at_least, choice
-from kvbench.models import ModelSpec
+from kvbench.models import ModelSpec, model_spec
 from kvbench.passes import MEMORY
 from kvbench.probes import build_probes
 from kvbench.probes import run as probing
@@ -47,10 +47,15 @@ class Asked:
 def asked(cfg: Mapping) -> Asked:
     """Build all but the model. Raises UserError with the first mistake found."""
     heading = title(cfg)  # first: it complains where the experiment is at fault
+    for group in ("model", "benchmark"):
+        if not cfg.get(group):
+            raise UserError(f"no {group} is chosen: {group}=NAME")
     probes = build_probes(cfg["probe"])
-    settings = probes or build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    methods = chosen_methods(cfg)
+    settings = probes or build_settings(methods, cfg["ratio"], cfg["budget"])
+    check_press(cfg, methods)
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
-    spec = ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
+    spec = model_spec(cfg["model"])
     check(settings, benchmark, spec, cfg["limit"])
     if isinstance(benchmark, Speed):
         speed.check(cfg["question"], cfg["memory"])
@@ -77,6 +82,13 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, li
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
             f"{spec.name} reads at most {spec.max_length}"
         )
+
+
+def check_press(cfg: Mapping, methods: Mapping) -> None:
+    """Refuse a press that no method takes."""
+    for key in ("press", "press_args"):
+        if cfg[key] is not None and not any(isinstance(node, Mapping) and key in node for node in methods.values()):
+            raise UserError(f"{key}={cfg[key]} is for method=kvpress, which is not chosen")
 
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,7 @@ def main() -> None:
         return
     os.environ["HYDRA_FULL_ERROR"] = "1"
     with mistakes_in_one_line():
+        refuse_lists(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_task)()
 
 
@@ -63,6 +64,15 @@ def _task(cfg: DictConfig) -> None:
     resolved = OmegaConf.to_container(cfg, resolve=True)
     with stoppable(), starting(resolved):
         run(resolved)
+
+
+def refuse_lists(arguments: Sequence[str]) -> None:
+    """Hydra would merge several models or benchmarks into one."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("model", "benchmark") and value.startswith("["):
+            names = ",".join(name.strip() for name in value.strip("[]").split(","))
+            raise UserError(f"{argument}: a run has one {key}; -m {key}={names} makes a run for each")
 
 
 class JobFailed(Exception):
@@ -82,6 +92,8 @@ def mistakes_in_one_line() -> Iterator[None]:
     except JobFailed as error:
         fail(str(error), 1)
     except Exception as error:
+        if not TRACEBACKS and raised_in(error) == "hydra":  # which has no error of its own for some mistakes
+            fail(one_line(error), 2)
         if TRACEBACKS or not type(error).__module__.startswith("submitit."):
             raise
         # Slurm took no job, or a job died; what it wrote follows the first lines
@@ -89,6 +101,12 @@ def mistakes_in_one_line() -> Iterator[None]:
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
         fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
+
+
+def raised_in(error: BaseException) -> str:
+    """The package whose code raised an error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def fail(message: str, code: int) -> None:

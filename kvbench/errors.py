@@ -17,6 +17,16 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")
 
 
+def first_line(error: BaseException) -> str:
+    """Where an error's message begins; its kind where it has none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def in_one_line(error: BaseException) -> str:
+    """The whole of an error's message; its kind where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @contextmanager
 def on_disk(doing: str, then: str = "") -> Iterator[None]:
     """A disk that is full, read-only, forbidden or gone as a UserError: "cannot `doing`: why`then`"."""

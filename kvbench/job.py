@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvbench.errors import UserError, on_disk
+from kvbench.errors import UserError, in_one_line, on_disk
 from kvbench.locks import take
 from kvbench.signals import Stopped
 
@@ -39,11 +39,7 @@ def ended_by(error: BaseException) -> dict:
     if isinstance(error, Stopped):
         return {"status": f"stopped by {error.signal.name}"}
     status = {"status": f"stopped by {type(error).__name__}"}
-    return status | {"error": one_line(error)} if isinstance(error, Exception) else status
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return status | {"error": in_one_line(error)} if isinstance(error, Exception) else status
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Loading a Hugging Face causal language model so that caches answer its attention."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from transformers import (
 
 from kvbench import attention
 from kvbench.embedded import embedded_folder
-from kvbench.errors import UserError
-from kvbench.methods.base import choice
+from kvbench.errors import UserError, first_line, unknown
+from kvbench.methods.base import at_least, choice
 from kvbench.random_weights import random_model, random_source
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -50,7 +50,8 @@ class ModelSpec:
                 torch.device(self.device)
             except (RuntimeError, TypeError) as error:
                 raise UserError(f"model.device={self.device!r} is no device: auto, cpu, cuda or cuda:0") from error
-        if self.path is not None and not (Path(self.path) / "config.json").is_file():
+        at_least("model.max_length", self.max_length, 1)
+        if self.path is not None and not (Path(str(self.path)) / "config.json").is_file():
             raise UserError(f"model.path={self.path!r} is not a folder with a config.json")
         if not (self.path or self.hub_id or self.embedded):
             raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
@@ -64,6 +65,17 @@ class ModelSpec:
         if self.dtype != "auto":
             return _DTYPES[self.dtype]
         return torch.float32 if self.resolve_device() == "cpu" else "auto"
+
+
+def model_spec(config: Mapping) -> ModelSpec:
+    """The model of a configuration's node. UserError for a key that no model has."""
+    known = {field.name for field in fields(ModelSpec)} | {"about"}
+    for key in config:
+        if key not in known:
+            raise unknown("key in model", str(key), known)
+    if missing := {"name", "max_length"} - {*config}:
+        raise UserError(f"model.{sorted(missing)[-1]} is missing")
+    return ModelSpec(**{key: value for key, value in config.items() if key != "about"})
 
 
 @dataclass
@@ -127,9 +139,8 @@ def load(spec: ModelSpec) -> LoadedModel:
             **revision,
         )
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"model {spec.name!r} could not be loaded from {source}: {reason} "
+            f"model {spec.name!r} could not be loaded from {source}: {first_line(error)} "
             "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
         ) from error
     return LoadedModel(spec, model.eval(), tokenizer, source)
@@ -140,7 +151,7 @@ def _reach(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise UserError(
             f"model.device={device} cannot be used here: {reason}; model.device=auto takes what is there"
         ) from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, in_one_line
 from kvbench.methods import Method
 from kvbench.methods.base import is_number
 
@@ -145,9 +145,7 @@ def build(config: Mapping, what: str):
     try:
         return instantiate({key: value for key, value in config.items() if key != "about"})
     except InstantiationException as error:
-        cause = error.__cause__ or error
-        reason = str(cause) if isinstance(cause, UserError) else str(cause).splitlines()[0]
-        raise UserError(f"{what}: {reason}") from error
+        raise UserError(f"{what}: {in_one_line(error.__cause__ or error)}") from error
 
 
 def digest(*parts: object) -> str:

@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kvbench.cli import JobFailed, mistakes_in_one_line
-from kvbench.errors import UserError
-from kvbench.job import one_line
+from kvbench.errors import UserError, in_one_line
 
 console = Console(stderr=True)
 
@@ -50,7 +49,7 @@ class Jobs(Callback):
             error = job_return.error
             if not isinstance(error, UserError):
                 traceback.print_exception(error)
-            failed = JobFailed(f"{self.title(config)} failed: {one_line(error) or type(error).__name__}")
+            failed = JobFailed(f"{self.title(config)} failed: {in_one_line(error)}")
             console.print(escape(str(failed)), highlight=False, soft_wrap=True)
             job_return.return_value = failed
             let_go(error)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.errors import first_line
 from kvbench.settings import digest
 
 MODES = ("disabled", "offline", "online")
@@ -83,6 +84,5 @@ class Tracker:
         try:
             yield
         except Exception as error:  # W&B's own kinds of errors, the network's, the disk's: none may stop a run
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            self.warn(f"Weights & Biases is left out from here on: {reason[0]}")
+            self.warn(f"Weights & Biases is left out from here on: {first_line(error)}")
             self.run = None

@@ -50,6 +50,15 @@ MISTAKES = {
     ("rato=0.2",): "unknown key 'rato'. Did you mean 'ratio'?",
     ("method=[full",): "no viable alternative at input '[full'",
     ("method=[]",): "no method is chosen",
+    ("method=null",): "Config group override must be a string or a list",
+    ("method._target_=nowhere.Method",): "Error loading 'nowhere.Method': ModuleNotFoundError(\"No module named 'nowh",
+    ("press=KnormPress",): "press=KnormPress is for method=kvpress, which is not chosen",
+    ("method=kvpress",): "press=NAME says which of kvpress's it is",
+    ("model=[smollm2-135m,llama3-8b]",): "a run has one model; -m model=smollm2-135m,llama3-8b makes a run for each",
+    ("model.max_length=long",): "model.max_length='long' must be an integer",
+    ("+model.layers=2",): "unknown key in model 'layers'.",
+    ("model.device=gpu",): "model.device='gpu' is no device",
+    ("~benchmark",): "no benchmark is chosen",
     ("model=llama3-8b", "limit=1"): "model 'llama3-8b' could not be loaded from meta-llama/Meta-Llama-3-8B-Instruct",
 }
 

@@ -16,7 +16,7 @@ from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.cli import CONF, options
 from kvbench.errors import UserError
 from kvbench.experiment import SHOW, Experiment, chosen_methods, load, names
-from kvbench.models import ModelSpec
+from kvbench.models import model_spec
 from kvbench.report.caption import title
 from kvbench.results.published import COLUMNS, items, published
 from kvbench.settings import build, build_settings
@@ -47,10 +47,6 @@ SPEED = {"tokens_per_s", "latency_s", "allocation_s", "selection_s", "memory_mb"
 
 def settings_of(cfg: dict) -> list:
     return build_settings(chosen_methods(copy.deepcopy(cfg)), cfg["ratio"], cfg["budget"])
-
-
-def spec_of(cfg: dict) -> ModelSpec:
-    return ModelSpec(**{key: value for key, value in cfg["model"].items() if key != "about"})
 
 
 # benchmarks whose data are elsewhere, with what is here
@@ -109,7 +105,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
         settings = settings_of(cfg)
         assert len({setting.label for setting in settings}) == len(settings) >= 2
         here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
-        check(settings, build(here, "benchmark"), spec_of(cfg), cfg["limit"])  # the longest prompt fits
+        check(settings, build(here, "benchmark"), model_spec(cfg["model"]), cfg["limit"])  # the longest prompt fits
 
 
 @pytest.mark.parametrize("name", NAMES)

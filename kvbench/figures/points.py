@@ -1,7 +1,7 @@
 """The points of an experiment's curves: ours from records, and the published ones of the same methods."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -11,7 +11,7 @@ from kvbench.errors import UserError
 from kvbench.experiment import Experiment
 from kvbench.report.bootstrap import stratified
 from kvbench.report.curve import FULL, OURS, PRINTED
-from kvbench.results.published import errata, footnotes, published
+from kvbench.results.published import agree, errata, footnotes, published
 from kvbench.settings import Setting
 from kvbench.tables.blocks import is_full
 from kvbench.tables.columns import Column
@@ -94,7 +94,7 @@ def theirs(part: Part, experiment: Experiment, columns: Sequence[Column], x: str
         if where is None:
             continue
         line, full = (FULL, True) if is_full(setting) else (setting.name, False)
-        of_method = figures[_agree(figures, where) & (full | figures[axis].notna())]
+        of_method = figures[agree(figures, where) & (full | figures[axis].notna())]
         for column in columns:
             for printed in _printed(of_method, column):
                 drawn += list(printed.index)
@@ -156,10 +156,3 @@ def _score(column: Column, records: pd.DataFrame) -> tuple[float, float, float] 
     mean = sum(sum(of) / len(of) for of in values) / len(values)
     low, high = stratified(values)
     return 100 * mean, 100 * low, 100 * high
-
-
-def _agree(figures: pd.DataFrame, where: Mapping[str, str]) -> pd.Series:
-    hit = pd.Series(True, index=figures.index)
-    for field, value in where.items():
-        hit &= figures[field] == value
-    return hit

@@ -32,7 +32,7 @@ class KVPress(Method):
     What it zeroes (ThinKPress's channels) is stored and counted in full.
     """
 
-    press: str
+    press: str | None
     press_args: dict | None = None
     attention: str = "sdpa"
 
@@ -41,6 +41,8 @@ class KVPress(Method):
 
     def __post_init__(self):
         choice("attention", self.attention, ("sdpa", "eager"))
+        if self.press is None:
+            raise UserError("press=NAME says which of kvpress's it is, for example press=ExpectedAttentionPress")
         self.press_args = self.press_args or {}
         press = build_press(self.press, self.press_args)
         refuse_decoding(press)

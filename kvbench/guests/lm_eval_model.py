@@ -17,9 +17,9 @@ from transformers import AutoConfig
 from kvbench.cache.base import LayerCache
 from kvbench.cli import CONF
 from kvbench.decode import generate, read_all
-from kvbench.errors import UserError
+from kvbench.errors import UserError, first_line
 from kvbench.methods import Dense, FullKV
-from kvbench.models import ModelSpec, load
+from kvbench.models import load, model_spec
 from kvbench.passes import Compressed, SharedPass, num_layers
 from kvbench.ratio import ReserveRatio
 from kvbench.settings import Setting, build_settings
@@ -68,8 +68,7 @@ class KVBenchLM(HFLM):
         asked = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
         config = composed(asked | {"model.device": (here and device) or "auto"} | more)
         self.setting = one_setting(config)
-        spec = {key: value for key, value in config["model"].items() if key != "about"}
-        self.loaded = load(ModelSpec(**spec | (elsewhere(pretrained) if pretrained else {})))
+        self.loaded = load(model_spec(config["model"] | (elsewhere(pretrained) if pretrained else {})))
         super().__init__(
             pretrained=self.loaded.model,
             tokenizer=self.loaded.tokenizer,
@@ -197,7 +196,7 @@ def elsewhere(source: str) -> dict:
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False).get_text_config()
     except (OSError, ValueError) as error:
-        raise UserError(f"pretrained={source}: {str(error).strip().splitlines()[0]}") from error
+        raise UserError(f"pretrained={source}: {first_line(error)}") from error
     here = Path(source).is_dir()
     return {
         "name": source,

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench import attention
-from kvbench.errors import UserError, unknown
+from kvbench.errors import UserError, first_line, unknown
 
 INSTALL = "pip install -c constraints-kvpress.txt 'kvbench[kvpress]', in an environment of its own"
 # kvpress's base classes, which compress nothing.
@@ -125,7 +125,7 @@ def complaints(name: str) -> Iterator[None]:
     except (UserError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # presses refuse by assert, ValueError, NotImplementedError, the hub's errors, …
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         if 'attn_implementation="eager"' in reason:
             reason += ": method.kvpress.attention=eager"
         raise UserError(f"press {name} of kvpress {version()}: {reason}") from error

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvbench.errors import UserError
-from kvbench.methods.base import choice
+from kvbench.methods.base import choice, is_number
 
 
 class Allocation(Protocol):
@@ -40,7 +40,7 @@ class Pyramid:
 
     def __post_init__(self):
         choice("alloc", self.alloc, ("exact", "official", "kvpress"))
-        if not isinstance(self.beta, int | float) or self.beta < 1:
+        if not is_number(self.beta) or self.beta < 1:
             raise UserError(f"beta={self.beta!r} must be a number of at least 1")
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:

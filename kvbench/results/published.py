@@ -1,5 +1,6 @@
 """The figures the four papers print, as data, and what is known to be wrong in them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -51,10 +52,14 @@ def errata(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
 
 def concerns(erratum: pd.Series, figures: pd.DataFrame) -> pd.Series:
     """Which of `figures` an erratum is about: those that agree with all of its fields that are not empty."""
+    return agree(figures, {field: erratum[field] for field in _WHERE if erratum[field]})
+
+
+def agree(figures: pd.DataFrame, where: Mapping[str, str]) -> pd.Series:
+    """Which of `figures` have these values in these columns."""
     hit = pd.Series(True, index=figures.index)
-    for field in _WHERE:
-        if erratum[field]:
-            hit &= figures[field] == erratum[field]
+    for field, value in where.items():
+        hit &= figures[field] == value
     return hit
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench.benchmarks.speed import LARGEST
 from kvbench.experiment import Experiment
 from kvbench.report.table import markdown_rows
-from kvbench.results.published import errata, footnotes, published
+from kvbench.results.published import agree, errata, footnotes, published
 
 # A published column -> what it is of a row of `table.speeds`, and of which rows.
 Value = Callable[[pd.Series], float]
@@ -59,9 +59,7 @@ def _of(figures: pd.DataFrame, where: Mapping[str, str] | None, row: pd.Series) 
     """Which figures are of a row's method, ratio or budget, length and number of generated tokens."""
     if where is None:
         return pd.Series(False, figures.index)
-    hit = pd.Series(True, figures.index)
-    for column, value in where.items():
-        hit &= figures[column] == value
+    hit = agree(figures, where)
     for column in ("budget", "ratio"):
         hit &= figures[column].isna() | (figures[column] == row["asked"])
     return hit & figures["setting"].map(lambda setting: _at(setting, row)).astype(bool)

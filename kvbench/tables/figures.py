@@ -1,11 +1,10 @@
 """The published figures beside ours: which printed figure a cell is compared with, and the errata that concern it."""
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.experiment import Experiment
+from kvbench.results.published import agree
 from kvbench.settings import Setting
 from kvbench.tables.columns import Column
 
@@ -24,7 +23,7 @@ def of_row(
         return []
     if length is not None:
         where = {**where, "setting": f"context {length}"}
-    hits = figures[_agree(figures, {"model": model, **where}) & _asked(figures, setting)]
+    hits = figures[agree(figures, {"model": model, **where}) & _asked(figures, setting)]
     return hits.rename_axis("figure").reset_index().to_dict("records")
 
 
@@ -43,13 +42,6 @@ def of_column(row: list[dict], column: Column) -> dict | None:
             "of the published data that tells them apart, such as setting"
         )
     return hits[0]
-
-
-def _agree(figures: pd.DataFrame, where: Mapping[str, str]) -> pd.Series:
-    hit = pd.Series(True, index=figures.index)
-    for field, value in where.items():
-        hit &= figures[field] == value
-    return hit
 
 
 def _asked(figures: pd.DataFrame, setting: Setting) -> pd.Series:

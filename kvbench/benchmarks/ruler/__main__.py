@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from kvbench.benchmarks.ruler import Ruler, files
 from kvbench.cli import CONF, mistakes_in_one_line
 from kvbench.embedded import embedded_folder
-from kvbench.errors import UserError
+from kvbench.errors import UserError, first_line
 from kvbench.settings import build
 
 USAGE = """usage: python -m kvbench.benchmarks.ruler FOLDER [model=NAME] [benchmark.KEY=VALUE ...]
@@ -43,7 +43,7 @@ def _tokenizer(model: dict):
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.get("revision") or "main")
     except (OSError, ValueError) as error:
-        raise UserError(f"no tokenizer could be loaded from {source}: {str(error).strip().splitlines()[0]}") from error
+        raise UserError(f"no tokenizer could be loaded from {source}: {first_line(error)}") from error
 
 
 if __name__ == "__main__":
