@@ -104,7 +104,7 @@ class Page:
             value,
         )
 
-    def until(self, what, seconds=5.0):
+    def until(self, what, seconds=60.0):
         """The first true outcome of `what`: what follows typing comes a moment later."""
         end = time.monotonic() + seconds
         while not (found := what()):
