@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from kvbench.benchmarks.base import PLACES
 from kvbench.errors import UserError
 from kvbench.experiment import Experiment, chosen_methods, load
 from kvbench.results.findings import count
 
-# keys of a benchmark that say how large it is, and those that say where its data lie
+# keys of a benchmark that say how large it is, and words for some that say where its data lie
 SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
 SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
 
@@ -50,7 +51,7 @@ def changes(cfg: Mapping) -> tuple[list[str], list[str]]:
 
 def _source(key: str, value: object) -> str:
     """Files and folders by their names alone: where they lie on one machine says nothing."""
-    return f"{SOURCES[key]} {Path(str(value)).name}" if key in SOURCES else f"{key} {_told(value)}"
+    return f"{SOURCES.get(key, key)} {Path(str(value)).name}" if key in PLACES else f"{key} {_told(value)}"
 
 
 def _nodes(ours: Mapping, theirs: Mapping) -> list[str]:
@@ -59,7 +60,7 @@ def _nodes(ours: Mapping, theirs: Mapping) -> list[str]:
     told += [f"with {name}" for name in ours if name not in theirs]
     for name in ours:
         if isinstance(ours[name], Mapping) and name in theirs:
-            a, b = _flat(ours[name]), _flat(theirs[name])
+            a, b = flat(ours[name]), flat(theirs[name])
             told += [f"{name}.{key} {_told(a[key])}" for key in a if a[key] != b.get(key)]
     return told
 
@@ -75,11 +76,11 @@ def as_published(name: str, model: str) -> dict | None:
     return None
 
 
-def _flat(node: Mapping, path: str = "") -> dict[str, object]:
+def flat(node: Mapping, path: str = "") -> dict[str, object]:
     """Every leaf by its dotted path."""
     leaves = {}
     for key, value in node.items():
-        leaves |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+        leaves |= flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
     return leaves
 
 

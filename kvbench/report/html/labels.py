@@ -1,9 +1,11 @@
 """Names for settings that tell apart what one folder may hold under one name: other parameters of a method."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
+
+from kvbench.report.caption import flat
 
 
 def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:
@@ -32,15 +34,7 @@ def differences(sets: Sequence[str]) -> list[str]:
     """For each of several sets of parameters (JSON) what the others have otherwise, in brackets; nothing for one."""
     if len(sets) == 1:
         return [""]
-    flat = [_flat(json.loads(parameters)) for parameters in sets]
-    names = dict.fromkeys(name for leaves in flat for name in leaves)
-    differ = [name for name in names if len({json.dumps(leaves.get(name)) for leaves in flat}) > 1]
-    return [" (" + ", ".join(f"{name}={leaves.get(name)}" for name in differ) + ")" for leaves in flat]
-
-
-def _flat(node: Mapping, path: str = "") -> dict[str, object]:
-    """Every leaf by its dotted path."""
-    leaves = {}
-    for key, value in node.items():
-        leaves |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
-    return leaves
+    every = [flat(json.loads(parameters)) for parameters in sets]
+    names = dict.fromkeys(name for leaves in every for name in leaves)
+    differ = [name for name in names if len({json.dumps(leaves.get(name)) for leaves in every}) > 1]
+    return [" (" + ", ".join(f"{name}={leaves.get(name)}" for name in differ) + ")" for leaves in every]
