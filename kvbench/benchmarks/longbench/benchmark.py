@@ -71,8 +71,8 @@ class LongBench(Benchmark):
         self.metrics = ("score", "rouge_score_l") if scored & {"rouge", "rouge_zh"} else ("score",)
         names = [task.name for task in self.chosen]
         self.prompts = templates.load(names, self.prompts_file)
-        folder = Path(self.data_dir) if self.data_dir is not None else data.from_hub(self.repository, self.revision)
-        self.rows = data.read(folder, names, self.extended)
+        there = data.from_hub(self.repository, self.revision) if self.data_dir is None else Path(str(self.data_dir))
+        self.rows = data.read(there, names, self.extended)
 
     @property
     def longest(self) -> int:

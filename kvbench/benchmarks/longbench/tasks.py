@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvbench.errors import UserError, unknown
+from kvbench.errors import unknown
+from kvbench.methods.base import texts
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,12 @@ AVERAGES = {
 
 def select(names: str | Iterable[str], offered: Sequence[str] = tuple(TASKS)) -> list[Task]:
     """The tasks, each once, that names of tasks, groups and sets stand for; only `offered` ones can be chosen."""
-    chosen = [names] if isinstance(names, str) else list(names)
-    if not chosen:
-        raise UserError("benchmark.tasks is empty: name tasks, groups or sets of LongBench")
+    chosen = texts("benchmark.tasks", names)
     allowed = {name: members for name, members in SETS.items() if set(members) <= set(offered)}
     for group, members in GROUPS.items():
         allowed[group] = tuple(name for name in members if name in offered)
     allowed |= {name: (name,) for name in offered}
     for name in chosen:
-        if str(name) not in allowed:
-            raise unknown("task in benchmark.tasks", str(name), allowed)
-    return [TASKS[name] for name in dict.fromkeys(member for name in chosen for member in allowed[str(name)])]
+        if name not in allowed:
+            raise unknown("task in benchmark.tasks", name, allowed)
+    return [TASKS[name] for name in dict.fromkeys(member for name in chosen for member in allowed[name])]

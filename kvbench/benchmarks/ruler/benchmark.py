@@ -8,6 +8,7 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.benchmarks.ruler import files
 from kvbench.benchmarks.ruler.essays import SPLITTERS
 from kvbench.benchmarks.ruler.generate import VERSION, generate
@@ -51,10 +52,9 @@ class Ruler(Benchmark):
 
     def __post_init__(self):
         self.chosen = select(self.tasks)
-        lengths = [self.lengths] if isinstance(self.lengths, int) else self.lengths
-        self.lengths = list(dict.fromkeys(lengths))
-        if not self.lengths:
+        if self.lengths == []:
             raise UserError("benchmark.lengths is empty: name lengths in tokens, for example [4096]")
+        self.lengths = numbers("benchmark.lengths", self.lengths)
         for length in self.lengths:
             at_least("a length in benchmark.lengths", length, 256)
         at_least("benchmark.num_samples", self.num_samples, 1)

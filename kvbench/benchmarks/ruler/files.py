@@ -51,7 +51,7 @@ def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_asked: b
     That is LENGTH/TASK/validation.jsonl, LENGTH/data/TASK/validation.jsonl or LENGTH/TASK.jsonl; with one length
     also without the folder LENGTH. With `all_asked` every task must be there, else at least one.
     """
-    root = Path(folder)
+    root = Path(str(folder))
     if not root.is_dir():
         raise UserError(f"benchmark.data_dir={folder!r} is not a folder")
     found = {}

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvbench.errors import UserError, unknown
+from kvbench.errors import unknown
+from kvbench.methods.base import texts
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,8 @@ GROUPS = {
 def select(names: str | Iterable[str]) -> list[str]:
     """The tasks, each once, that names of tasks and groups and `all` stand for. UserError names an unknown one."""
     allowed = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
-    chosen = [names] if isinstance(names, str) else list(names)
-    if not chosen:
-        raise UserError(f"benchmark.tasks is empty: name tasks of {', '.join(allowed)}")
+    chosen = texts("benchmark.tasks", names)
     for name in chosen:
-        if str(name) not in allowed:
-            raise unknown("task in benchmark.tasks", str(name), allowed)
-    return list(dict.fromkeys(member for name in chosen for member in allowed[str(name)]))
+        if name not in allowed:
+            raise unknown("task in benchmark.tasks", name, allowed)
+    return list(dict.fromkeys(member for name in chosen for member in allowed[name]))
