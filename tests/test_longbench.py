@@ -103,7 +103,7 @@ def test_every_prompt_is_the_official_template_formatted(embedded):
     assert templates.load(TASKS, str(OFFICIAL / "dataset2prompt.json")) == official
     row = {"context": "Some {context} with {braces} and %s.", "input": "A {question}?", "extra": 1}
     for task, template in templates.load(TASKS).items():
-        prompt, question = build(template, row, 10_000, embedded.tokenizer)
+        ((prompt, question),) = build(template, [row], 10_000, embedded.tokenizer)
         assert prompt == official[task].format(**row)
         assert prompt == official[task].partition("{context}")[0] + row["context"] + question
 
@@ -201,6 +201,8 @@ class Wordwise:
     """A tokenizer that adds special tokens at both ends and mends what it decodes."""
 
     def __call__(self, text, truncation=False, add_special_tokens=True):
+        if isinstance(text, list):
+            return {"input_ids": [self(one, truncation, add_special_tokens)["input_ids"] for one in text]}
         words = text.split(" ")
         return {"input_ids": ["<s>", *words, "</s>"] if add_special_tokens else words}
 
@@ -234,7 +236,14 @@ ASKED = " ".join(map(chr, range(97, 117)))
 def test_special_tokens_count_and_the_question_is_what_is_left_of_it(context, question, max_length, prompt, asked):
     """<s> and </s> are two of 27 tokens, and of every half one."""
     row = {"context": context, "input": question}
-    assert build("Text: {context} Q: {input}", row, max_length, Wordwise()) == (prompt, asked)
+    assert list(build("Text: {context} Q: {input}", [row], max_length, Wordwise())) == [(prompt, asked)]
+
+
+def test_rows_are_told_apart_though_many_are_tokenised_together(monkeypatch):
+    rows = [{"context": " ".join(str(i) * 5 for _ in range(i)), "input": f"question {i}"} for i in range(5)]
+    one_by_one = [list(build("Text: {context} Q: {input}", [row], 6, Wordwise()))[0] for row in rows]
+    monkeypatch.setattr("kvbench.benchmarks.longbench.prompt.TOGETHER", 2)
+    assert list(build("Text: {context} Q: {input}", rows, 6, Wordwise())) == one_by_one
 
 
 def test_a_tail_that_decoding_changes_beyond_recognition_is_hidden_by_its_length():
@@ -244,7 +253,6 @@ def test_a_tail_that_decoding_changes_beyond_recognition_is_hidden_by_its_length
             return text.upper() if len(ids) == 7 else text
 
     row = {"context": WORDS, "input": "who is it"}
-    assert build("Text: {context} Q: {input}", row, 14, Upper()) == (
-        "TEXT: 0 1 2 3 418 19 Q: WHO IS IT",
-        " Q: WHO IS IT",
-    )
+    assert list(build("Text: {context} Q: {input}", [row], 14, Upper())) == [
+        ("TEXT: 0 1 2 3 418 19 Q: WHO IS IT", " Q: WHO IS IT")
+    ]

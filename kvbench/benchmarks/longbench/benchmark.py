@@ -92,8 +92,9 @@ class LongBench(Benchmark):
 
     def _samples(self, task: Task, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
         official = self.prompt_protocol == "longbench_chat"
-        for number, row in self._in_order(task.name):
-            prompt, question = build(self.prompts[task.name], row, self.max_length, tokenizer)
+        numbers, rows = zip(*self._in_order(task.name), strict=True)
+        prompts = build(self.prompts[task.name], rows, self.max_length, tokenizer)
+        for number, row, (prompt, question) in zip(numbers, rows, prompts, strict=True):
             yield Sample(
                 id=f"{task.name}:{number if row['_id'] is None else row['_id']}",
                 prompt=prompt,

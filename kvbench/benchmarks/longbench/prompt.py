@@ -1,22 +1,34 @@
-"""From a row to a prompt as LongBench's pred.py makes it, and which end of the prompt is the question."""
+"""From rows to prompts as LongBench's pred.py makes them, and which end of a prompt is the question."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+# Prompts that are tokenised together, which a fast tokenizer does on all cores.
+TOGETHER = 64
+
 
 def build(
-    template: str, row: Mapping[str, object], max_length: int, tokenizer: PreTrainedTokenizerBase
-) -> tuple[str, str]:
-    """The prompt, of at most about `max_length` tokens, and its question: what follows the context.
+    template: str, rows: Sequence[Mapping[str, object]], max_length: int, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[str, str]]:
+    """Each row's prompt, of at most about `max_length` tokens, and its question: what follows the context.
 
     As in the official code the tokens are counted before any chat template, with the special tokens that the
     tokenizer adds by itself.
     """
-    fields = {"context": row["context"], "input": row["input"]}
-    prompt = template.format(**fields)
-    tail = template.partition("{context}")[2].format(**fields)
-    ids = tokenizer(prompt, truncation=False)["input_ids"]
+    ending = template.partition("{context}")[2]
+    for start in range(0, len(rows), TOGETHER):
+        fields = [{"context": row["context"], "input": row["input"]} for row in rows[start : start + TOGETHER]]
+        prompts = [template.format(**each) for each in fields]
+        tokens = tokenizer(prompts, truncation=False)["input_ids"]
+        for each, prompt, ids in zip(fields, prompts, tokens, strict=True):
+            yield _cut(prompt, ending.format(**each), ids, max_length, tokenizer)
+
+
+def _cut(
+    prompt: str, tail: str, ids: list[int], max_length: int, tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, str]:
+    """A prompt of these ids without its middle where it is too long, and the question that `tail` has become."""
     if len(ids) <= max_length:
         return prompt, tail
     half = max_length // 2
