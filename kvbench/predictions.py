@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 
@@ -15,6 +14,7 @@ from kvbench.benchmarks.longbench.benchmark import BUCKETS, bucket
 from kvbench.benchmarks.longbench.tasks import LONGBENCH_E, TASKS
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import METRICS, companions, score
+from kvbench.report.breakdown import range_score, task_score
 from kvbench.results.store import RECORDS
 
 RESULT = "result.json"
@@ -131,11 +131,7 @@ def official_means(scored: Sequence[Scored]) -> dict[Row, float]:
     values: dict[tuple[Row, str | None], list[float]] = {}
     for one in scored:
         values.setdefault((one.row, one.bucket), []).append(one.scores["score"])
-    # for ranges eval.py lets NumPy round: 12.345 is 12.34 to it, and 12.35 to Python
-    return {
-        row: round(100 * sum(scores) / len(scores), 2) if part is None else float(round(100 * np.mean(scores), 2))
-        for (row, part), scores in values.items()
-    }
+    return {row: task_score(scores) if part is None else range_score(scores) for (row, part), scores in values.items()}
 
 
 def official_form(scored: Sequence[Scored]) -> dict[str, float | dict[str, float | None]]:

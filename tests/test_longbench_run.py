@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from kvbench import cli
+from kvbench.benchmarks import LongBench, LongBenchE
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import score
 from kvbench.results import load
@@ -90,6 +92,12 @@ def test_longbench_e_has_a_mean_for_every_range_of_length(tiny_folder, tmp_path)
         *("qasper 0-4k", "trec 0-4k", "qasper 4-8k", "trec 4-8k", "qasper 8k+", "trec 8k+"),
         *("0-4k (2 of 13)", "4-8k (2 of 13)", "8k+ (2 of 13)"),
     ]
+
+
+@pytest.mark.parametrize(("benchmark", "expected"), [(LongBench, 12.35), (LongBenchE, 12.34)])
+def test_the_table_rounds_a_tie_as_eval_py_does(benchmark, expected):
+    one = {"task": "qasper", "bucket": "0-4k", "setting": "full", "sample": "a", "scores": {"score": 0.12345}}
+    assert benchmark.breakdown(None, pd.DataFrame([one]))["full"].iloc[0] == expected
 
 
 # --- configuration

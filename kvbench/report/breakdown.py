@@ -1,8 +1,9 @@
 """Scores by task, as papers print them: a row per task, means of groups, averages; a column per setting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from rich import get_console
 from rich.console import Group
@@ -12,24 +13,35 @@ from kvbench.report.table import blocks, markdown_rows, rich_rows
 TITLE = "task scores × 100; means and averages are those of the printed scores"
 
 
+def task_score(values: Sequence[float]) -> float:
+    """A task's official score: 100 × the mean over its samples' scores, rounded to 2 digits."""
+    return round(100 * sum(values) / len(values), 2)
+
+
+def range_score(values: Sequence[float]) -> float:
+    """The official score of one of LongBench-E's ranges, which eval.py lets NumPy round: 12.345 is 12.34 to it."""
+    return float(round(100 * np.mean(values), 2))
+
+
 def breakdown(
     records: pd.DataFrame,
     groups: Mapping[str, Sequence[str]],
     averages: Mapping[str, Sequence[str]] | None,
     metric: str = "score",
+    of_task: Callable[[Sequence[float]], float] = task_score,
 ) -> pd.DataFrame:
     """One row per task in the order of `groups`, a mean per group of several tasks, and averages.
 
-    A task's score is 100 × the mean over its samples, rounded to 2 digits; means and averages are those of the
-    rounded scores, as in the papers' tables. An average of `averages` appears when all its tasks are there; if
-    none is of just the tasks that are there, a plain one says how many they are. With None there is no average.
+    A task's score is `of_task` of its samples' scores; means and averages are those of the rounded scores, as in
+    the papers' tables. An average of `averages` appears when all its tasks are there; if none is of just the tasks
+    that are there, a plain one says how many they are. With None there is no average.
 
     `records` has the columns task, setting, sample and scores. The result has the columns kind (task, group or
     average), task, samples and one per setting in order of appearance; nan where a setting lacks a task.
     """
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
     by_task = frame.groupby(["task", "setting"], sort=False)["score"].agg(list)
-    scores = by_task.map(task_score).unstack()
+    scores = by_task.map(of_task).unstack()
     settings = list(frame["setting"].unique())
     scores = scores.reindex([task for members in groups.values() for task in members if task in scores.index])
     samples = frame.groupby("task")["sample"].nunique()
@@ -51,11 +63,6 @@ def breakdown(
         if len(there) > 1 and all(len(tasks) < len(there) for tasks in whole.values()):
             rows.append(row("average", f"average of {len(there)} tasks", there))
     return pd.DataFrame(rows)
-
-
-def task_score(values: Sequence[float]) -> float:
-    """A task's official score: 100 × the mean over its samples' scores, rounded to 2 digits."""
-    return round(100 * sum(values) / len(values), 2)
 
 
 def _cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

@@ -16,7 +16,7 @@ from kvbench.errors import UserError
 from kvbench.methods.base import at_least, choice
 from kvbench.metrics.longbench import METRICS, check_backend, companions
 from kvbench.metrics.longbench import score as official_score
-from kvbench.report.breakdown import breakdown
+from kvbench.report.breakdown import breakdown, range_score
 
 PROTOCOLS = ("longbench_chat", "legacy_pyramidkv")
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
@@ -135,7 +135,8 @@ class LongBenchE(LongBench):
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         """One row per task and range of lengths; each range has a mean of its own."""
         rows = records.assign(task=records["task"] + " " + records["bucket"])
-        return breakdown(rows, {name: [f"{task} {name}" for task in LONGBENCH_E] for name in BUCKETS}, None)
+        ranges = {name: [f"{task} {name}" for task in LONGBENCH_E] for name in BUCKETS}
+        return breakdown(rows, ranges, None, of_task=range_score)
 
     def _meta(self, task: Task, row: dict) -> dict:
         return super()._meta(task, row) | {"bucket": bucket(row["length"])}
