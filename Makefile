@@ -1,11 +1,12 @@
 # make demo: install, then compare methods on the embedded model. make test: install, lint, test.
 # make test-guests: kvbench with kvpress, beside the older transformers that it needs, and in lm-eval.
+# make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
 
-.PHONY: demo test test-guests test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-slow test-guests test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -13,6 +14,9 @@ demo: install
 
 test: install lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+test-slow: install
+	$(BIN)/python -m pytest --numprocesses 2 -m slow
 
 test-guests: test-kvpress test-lm-eval
 
