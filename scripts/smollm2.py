@@ -29,6 +29,7 @@ from kvbench import main as command
 from kvbench.cli import CONF
 from kvbench.codebook import build_codebook
 from kvbench.prefill import Needs, prefill
+from kvbench.report.style import save
 from kvbench.results.manifest import environment, model_identity, now
 
 ROOT = Path(__file__).parents[1]
@@ -64,8 +65,7 @@ def plot(target: Path, title: str, xlabel: str, ylabel: str, lines: dict[str, tu
     axis.set_title(title, fontsize=9)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
-    for suffix in ("png", "pdf"):
-        figure.savefig(target / f"{target.name}.{suffix}", dpi=150)
+    save(figure, target / target.name)
     plt.close(figure)
 
 
