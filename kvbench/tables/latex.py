@@ -58,7 +58,7 @@ def _float(sheet: Sheet, caption: str) -> list[str]:
     rows = [line for group in sheet.groups for line in _group(group, width)]
     return [
         "\\begin{table*}[t]",
-        "\\centering\\small",
+        "\\centering\\small\\setlength{\\belowcaptionskip}{6pt}",
         f"\\caption{{{caption}}}",
         "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
         f"\\begin{{tabular}}{{{alignment}}}",
