@@ -37,6 +37,10 @@ BUILT = {
     ("streaming_llm", KIVI): StreamingLLM(storage=Kivi()),
     ("streaming_llm", "storage@method.streaming_llm.storage=minicache"): StreamingLLM(storage=MiniCache()),
     ("snapkv", "scoring@method.snapkv.scoring=column_sums"): Eviction(scoring=ColumnSums()),
+    ("pyramidkv", "scoring@method.pyramidkv.scoring=column_sums"): Eviction(Pyramid(), ColumnSums()),
+    ("pyramidkv_kivi4", "scoring@method.pyramidkv_kivi4.scoring=column_sums"): Eviction(
+        Pyramid(), ColumnSums(), storage=Kivi()
+    ),
     ("snapkv", "allocation@method.snapkv.allocation=pyramid"): Eviction(allocation=Pyramid()),
     ("snapkv", "method.snapkv.storage.layout=union", "method.snapkv.granularity=query_head"): Eviction(
         storage=Dense("union"), **PER_HEAD

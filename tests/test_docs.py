@@ -1,11 +1,18 @@
 """The documentation names what is there, and points at nothing that is not."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from kvbench.cli import CONF
+from kvbench.experiment import chosen_methods
+from kvbench.models import model_spec
+from kvbench.settings import build_settings
+from kvbench.tables.compose import jobs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "scripts" / "README.md", *(ROOT / "docs").glob("*.md")]
@@ -34,3 +41,39 @@ def test_every_model_is_told_of():
 def test_the_method_of_the_readme_is_the_one_that_is_tested():
     code = (ROOT / "tests" / "my_method.py").read_text(encoding="utf-8")
     assert code.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# --- commands
+
+
+def commands() -> list[tuple[str, ...]]:
+    """The arguments of every `python -m kvbench` in the documentation, and of every exchange of a method's parts."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        found += [
+            tuple(shlex.split(line, comments=True))
+            for line in re.findall(r"^    python -m kvbench (.*)$", text, re.MULTILINE)
+        ]
+        found += [(f"method={name}", code) for code, name in re.findall(r"`(\w+@method\.([a-z]\w*)\.[^`…]*)`", text)]
+    return list(dict.fromkeys(found))
+
+
+def test_there_are_commands_of_every_kind():
+    kinds = {argument.partition("=")[0] for command in commands() for argument in command}
+    assert kinds >= {"-m", "model", "method", "benchmark", "+experiment", "probe", "press"}
+    assert kinds >= {"storage@method.snapkv.storage", "scoring@method.pyramidkv.scoring"}
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_a_command_of_the_documentation_is_one(command):
+    """As far as it can be known without the data, the models and the guests that it names."""
+    not_here = ("-m", "--help", "model.path=/models/Meta-Llama-3-8B-Instruct")
+    for job in jobs([argument for argument in command if argument not in not_here]):
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            cfg = OmegaConf.to_container(compose("config", job), resolve=True)
+        model_spec(cfg["model"])
+        methods = {name: node for name, node in chosen_methods(cfg).items() if "kvpress" not in str(node)}
+        if methods.get("_target_"):
+            methods["_target_"] = f"tests.{methods['_target_']}"
+        assert methods == {"_target_": None} or build_settings(methods, cfg["ratio"], cfg["budget"])
