@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.cli import CONF
+from kvbench.cli import COMMANDS, CONF
 from kvbench.experiment import chosen_methods
 from kvbench.models import model_spec
 from kvbench.settings import build_settings
@@ -77,3 +77,9 @@ def test_a_command_of_the_documentation_is_one(command):
         if methods.get("_target_"):
             methods["_target_"] = f"tests.{methods['_target_']}"
         assert methods == {"_target_": None} or build_settings(methods, cfg["ratio"], cfg["budget"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_other_commands_are_there(page):
+    named = set(re.findall(r"python -m kvbench\.([\w.]+)", page.read_text(encoding="utf-8")))
+    assert named <= set(COMMANDS)
