@@ -1,8 +1,9 @@
 """The one exception that means "the user can mend this": shown as a single line, exit code 2."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 
 
 class UserError(ValueError):
@@ -15,6 +16,17 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")
+
+
+def check_fields(name: str, node: Mapping, form: type) -> None:
+    """Refuse keys of the configuration node `name` that the dataclass `form` has no field for, and missing ones."""
+    known = {field.name: field for field in fields(form)}
+    for key in node:
+        if key not in known:
+            raise unknown(f"key in {name}", str(key), known)
+    for key, field in known.items():
+        if key not in node and field.default is MISSING and field.default_factory is MISSING:
+            raise UserError(f"{name}.{key} is missing")
 
 
 def first_line(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from kvbench.benchmarks.longbench.tasks import SETS
 from kvbench.cli import CONF, choices
-from kvbench.errors import UserError, unknown
+from kvbench.errors import UserError, check_fields, unknown
 from kvbench.methods.base import choice
 
 SHOW = ("table", "heatmap", "curve", "layers", "attention_map", "token_map", "lazy_map", "memory", "speed")
@@ -70,13 +70,7 @@ class Experiment:
             return None
         if not isinstance(node, Mapping):
             raise UserError(f"experiment={node!r} names a file of conf/experiment with a plus: +experiment={node}")
-        known = {f.name: f for f in fields(cls)}
-        for key in node:
-            if key not in known:
-                raise unknown("key in experiment", str(key), known)
-        for key, of in known.items():
-            if key not in node and of.default is MISSING and of.default_factory is MISSING:
-                raise UserError(f"experiment.{key} is missing")
+        check_fields("experiment", node, cls)
         return cls(
             **{key: _listed(value) if key in ("models", "columns", "chosen") else value for key, value in node.items()}
         )

@@ -1,7 +1,7 @@
 """Loading a Hugging Face causal language model so that caches answer its attention."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from transformers import (
 
 from kvbench import attention
 from kvbench.embedded import embedded_folder
-from kvbench.errors import UserError, first_line, unknown
+from kvbench.errors import UserError, check_fields, first_line
 from kvbench.methods.base import at_least, choice
 from kvbench.random_weights import random_model, random_source
 
@@ -68,14 +68,10 @@ class ModelSpec:
 
 
 def model_spec(config: Mapping) -> ModelSpec:
-    """The model of a configuration's node. UserError for a key that no model has."""
-    known = {field.name for field in fields(ModelSpec)} | {"about"}
-    for key in config:
-        if key not in known:
-            raise unknown("key in model", str(key), known)
-    if missing := {"name", "max_length"} - {*config}:
-        raise UserError(f"model.{sorted(missing)[-1]} is missing")
-    return ModelSpec(**{key: value for key, value in config.items() if key != "about"})
+    """The model of a configuration's node. UserError for a key that no model has, or that is missing."""
+    known = {key: value for key, value in config.items() if key != "about"}
+    check_fields("model", known, ModelSpec)
+    return ModelSpec(**known)
 
 
 @dataclass

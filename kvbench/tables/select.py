@@ -95,7 +95,8 @@ def matching(cfg: Mapping, runs: Mapping[Path, list[dict]]) -> dict[Path, list[d
     Runs of data that lie elsewhere, but are the same by their hash, are as good as those of the very configuration.
     """
     differing = {folder: differences(cfg, manifests[-1]["config"]) for folder, manifests in runs.items()}
-    near = [folder for folder, keys in differing.items() if keys <= {f"benchmark.{key}" for key in PLACES}]
+    places = {f"benchmark.{key}" for key in PLACES}
+    near = [folder for folder, keys in differing.items() if keys <= places]
     very = [folder for folder in near if not differing[folder]]
     data = {runs[folder][-1].get("data_sha256") for folder in very or near}
     return {folder: runs[folder] for folder in near if runs[folder][-1].get("data_sha256") in data}
