@@ -29,6 +29,7 @@ test-lm-eval: $(VENV)/lm-eval
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 
 install: $(VENV)/installed
 

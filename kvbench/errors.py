@@ -29,16 +29,6 @@ def check_fields(name: str, node: Mapping, form: type) -> None:
             raise UserError(f"{name}.{key} is missing")
 
 
-def first_line(error: BaseException) -> str:
-    """Where an error's message begins; its kind where it has none."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def in_one_line(error: BaseException) -> str:
-    """The whole of an error's message; its kind where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 @contextmanager
 def on_disk(doing: str, then: str = "") -> Iterator[None]:
     """A disk that is full, read-only, forbidden or gone as a UserError: "cannot `doing`: why`then`"."""

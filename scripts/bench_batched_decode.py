@@ -13,7 +13,7 @@ import torch
 from bench_common import arguments, embedded_model, needle_prompt, tell
 from bench_shared_prefill import SETTINGS
 
-from kvbench.decode import generate, generate_batch
+from kvbench.evaluation.decode import generate, generate_batch
 from kvbench.prefill import prefill
 
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from kvbench.benchmarks import NeedleInAHaystack, haystack
 from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
 from kvbench.models import LoadedModel, ModelSpec, load
-from kvbench.results.manifest import git_commit, hardware, now
+from kvbench.utils.environment import git_commit, hardware, now
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

@@ -7,7 +7,7 @@ import torch
 from bench_common import arguments, embedded_model, needle_prompt, tell
 from transformers import AutoModelForCausalLM
 
-from kvbench.decode import generate
+from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 

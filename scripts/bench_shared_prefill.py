@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from bench_common import arguments, embedded_model, needle_prompt, tell
 
-from kvbench.decode import generate
+from kvbench.evaluation.decode import generate
 from kvbench.methods import H2O, Eviction, FullKV, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.prefill import prefill
 

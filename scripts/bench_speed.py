@@ -14,9 +14,9 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.cli import CONF
-from kvbench.main import run
-from kvbench.results.manifest import git_commit, hardware, now
+from kvbench.config import CONF
+from kvbench.run.run import run
+from kvbench.utils.environment import git_commit, hardware, now
 
 KEEP = Path(__file__).parents[1] / "results" / "speed"
 SETTINGS = [

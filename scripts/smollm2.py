@@ -25,12 +25,13 @@ from bench_common import HAYSTACK_HELP, embedded_model, text_tokens, text_told
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench import main as command
-from kvbench.cli import CONF
-from kvbench.codebook import build_codebook
+from kvbench.config import CONF
+from kvbench.figures.style import save
+from kvbench.ops.greedy_cover import build_codebook
 from kvbench.prefill import Needs, prefill
-from kvbench.report.style import save
-from kvbench.results.manifest import environment, model_identity, now
+from kvbench.records.manifest import model_identity
+from kvbench.run import run as command
+from kvbench.utils.environment import environment, now
 
 ROOT = Path(__file__).parents[1]
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "output_dir=runs/smollm2"]

@@ -5,7 +5,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -31,6 +30,14 @@ class Sample:
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
 
 
+@dataclass(frozen=True)
+class Heatmap:
+    """A figure that a benchmark asks for: the mean of `metric` in each cell of depth × length, a panel per setting."""
+
+    cells: pd.DataFrame  # columns setting, depth, length, scores, r, r_bytes; one row per value
+    metric: str
+
+
 class Benchmark(ABC):
     """A source of samples and their scores; it never sees a method."""
 
@@ -50,12 +57,12 @@ class Benchmark(ABC):
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         """A score in [0, 1] for each name in `metrics`."""
 
-    def draw(self, records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
-        """Make the benchmark's figures from its records; the files written."""
-        return []
+    def heatmap(self, records: pd.DataFrame) -> "Heatmap | None":
+        """The depth × length grid to draw from the records of a run; None where the benchmark has no such grid."""
+        return None
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
-        """A table by task beside the run's main one (see kvbench.report.breakdown), where there are tasks."""
+        """A table by task beside the run's main one (see kvbench.metrics.aggregate), where there are tasks."""
         return None
 
 

@@ -12,8 +12,8 @@ from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.placement import take
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least, is_number
-from kvbench.results.manifest import hardware
+from kvbench.utils.environment import hardware
+from kvbench.utils.validation import at_least, is_number
 
 LARGEST = "largest"
 
@@ -94,3 +94,6 @@ def machine() -> dict:
     """What the times depend on besides the model."""
     here = hardware()
     return {"machine": " + ".join([*here["gpus"], here["cpu"]]), "threads": here["threads"]}
+
+
+PLACE = ["length", "new_tokens", "batch"]

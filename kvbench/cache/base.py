@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from kvbench.ratio import Kept
+from kvbench.cache.reserve_ratio import Kept
 
 # Room is added this many tokens at a time while decoding: one copy per block, at most a block of slack.
 BLOCK = 64

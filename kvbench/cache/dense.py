@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from kvbench.attention import dense_attention
 from kvbench.cache.base import Growing, LayerCache
-from kvbench.ratio import Kept
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.attention import dense_attention
 
 
 class DenseLayer(LayerCache):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kvbench.attention import dense_attention
 from kvbench.cache.base import Growing, LayerCache
-from kvbench.ratio import Kept
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.attention import dense_attention
 
 
 class RaggedLayer(LayerCache):

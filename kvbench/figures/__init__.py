@@ -1,1 +1,1 @@
-"""Figures of experiments, from records and manifests alone: `python -m kvbench.figures +experiment=NAME`."""
+"""Figures: every plot, as PNG and PDF, from records alone."""

@@ -5,29 +5,25 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from kvbench.errors import UserError, on_disk
-from kvbench.experiment import Experiment
-from kvbench.figures.observed import select_probes
+from kvbench.figures.curve import curves
+from kvbench.figures.heatmap import heatmaps
+from kvbench.figures.lazy_map import lazy_maps
+from kvbench.figures.memory import memory_figure
 from kvbench.figures.points import AXES, default_x, ours, theirs
+from kvbench.figures.probes import draw_probes
+from kvbench.figures.speed import repetitions, speed_figure
+from kvbench.figures.style import save
 from kvbench.methods import SimLayerKV
-from kvbench.report.caption import as_published, title
-from kvbench.report.curve import curves
-from kvbench.report.heatmap import heatmaps
-from kvbench.report.lazy_map import lazy_maps
-from kvbench.report.memory import memory_figure
-from kvbench.report.probes import draw_probes
-from kvbench.report.speed import speed_figure
-from kvbench.report.style import save
-from kvbench.results.findings import count
-from kvbench.speed.table import repetitions
-from kvbench.tables.columns import columns
-from kvbench.tables.compose import configurations
-from kvbench.tables.make import nothing, searched, tell
-from kvbench.tables.select import Part, incomplete, select
-
-out = Console()
+from kvbench.papers.changes import as_published, title
+from kvbench.papers.columns import columns
+from kvbench.papers.compose import configurations
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.select import Part, incomplete, nothing, searched, select, tell
+from kvbench.papers.select_probes import select_probes
+from kvbench.utils.console import out
+from kvbench.utils.text import count
 
 
 def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None = None) -> list[Path]:

@@ -8,15 +8,13 @@ from itertools import takewhile
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.experiment import Experiment
-from kvbench.report.bootstrap import stratified
-from kvbench.report.curve import FULL, OURS, PRINTED
-from kvbench.results.published import agree, errata, footnotes, published
-from kvbench.settings import Setting
-from kvbench.tables.blocks import is_full
-from kvbench.tables.columns import Column
-from kvbench.tables.compare import scores
-from kvbench.tables.select import Part
+from kvbench.evaluation.settings import Setting, is_full
+from kvbench.figures.curve import FULL, OURS, PRINTED
+from kvbench.metrics.bootstrap import stratified
+from kvbench.papers.columns import Column, scores
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.published import agree, errata, footnotes, published
+from kvbench.papers.select import Part
 
 AXES = {"r": "r (reserve ratio)", "budget": "budget (tokens per layer and head)", "ratio": "ratio asked for"}
 # units of published scores, and what makes 0 to 100 of them
@@ -35,7 +33,7 @@ class Published:
 def ours(part: Part, columns: Sequence[Column], x: str) -> pd.DataFrame:
     """One point per setting and column, columns OURS; scores in 0 to 100 with 95 % intervals over samples."""
     names = lines(part.settings, x)
-    settings = part.settings if any(map(is_full, part.settings)) else [part.yardstick, *part.settings]
+    settings = part.settings if any(map(is_full, part.settings)) else [part.baseline, *part.settings]
     rows = []
     for setting in settings:
         records = part.of(setting, None)

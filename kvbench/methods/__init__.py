@@ -1,21 +1,27 @@
 """Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here."""
 
-from kvbench.methods.allocation import Pyramid, Uniform
+from kvbench.methods.allocation.linear_pyramid import LinearPyramid
+from kvbench.methods.allocation.pyramid import Pyramid
+from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
-from kvbench.methods.codebook import Codebook
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
-from kvbench.methods.kivi import Kivi
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
-from kvbench.methods.minicache import MiniCache
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
-from kvbench.methods.scoring import ColumnSums, Scoring, WindowAttention
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.window_attention import WindowAttention
+from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.simlayerkv import SimLayerKV
-from kvbench.methods.spindle import LinearPyramid, SpindleKV, WindowAverage
+from kvbench.methods.spindle import SpindleKV
 from kvbench.methods.squeeze import SqueezeAttention
-from kvbench.methods.storage import Dense, Storage
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.codebook import Codebook
+from kvbench.methods.storage.dense import Dense
+from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.streaming_llm import StreamingLLM
 
 __all__ = [

@@ -1,13 +1,9 @@
 """The contract of a method."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 from kvbench.cache.base import LayerCache
-from kvbench.errors import UserError, unknown
-from kvbench.guests.pressing import Pressing
-from kvbench.prefill import LayerState, Needs, PrefillState
-from kvbench.pruning import Pruning
+from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
 
 
 class Method(ABC):
@@ -45,12 +41,9 @@ class Method(ABC):
         """The smallest budget that a prompt of n tokens can be brought to; smaller ones are raised to it."""
         return self.minimum_budget
 
-    def pruning(self, n: int, num_layers: int, budget: int) -> Pruning | Pressing | None:
-        """The pass of its own that a prompt of n tokens needs; None is the full pass that settings share.
-
-        Settings that ask for equal prunings share one pass too, with what its layer states carry.
-        """
-        return None
+    def plan(self, n: int, num_layers: int, budget: int) -> PrefillPlan:
+        """The forward pass to run over a prompt of n tokens. Settings with equal plans share one pass."""
+        return FullPrefill()
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         """One layer cache per layer, holding about `budget` tokens per head on average over the layers.
@@ -64,30 +57,3 @@ class Method(ABC):
     @abstractmethod
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         """The cache of layer `index` of `num_layers`, from its own prefill state alone."""
-
-
-def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Refuse a value outside `allowed`."""
-    if value not in allowed:
-        raise unknown(name, str(value), allowed)
-
-
-def texts(name: str, value: object) -> list[str]:
-    """One text, or a list of some, as a list. Refuses anything else, and an empty list."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
-        raise UserError(f"{name}={value!r} must be a name or a list of names")
-    if not found:
-        raise UserError(f"{name} is empty: a name or a list of names is wanted")
-    return list(found)
-
-
-def is_number(value: object) -> bool:
-    """Whether value is a number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def at_least(name: str, value: object, least: int) -> None:
-    """Refuse anything but an integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"{name}={value!r} must be an integer of at least {least}")

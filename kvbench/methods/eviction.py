@@ -6,12 +6,16 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.methods.allocation import Allocation, Uniform
-from kvbench.methods.base import Method, choice
-from kvbench.methods.scoring import Scoring, WindowAttention
+from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.uniform import Uniform
+from kvbench.methods.base import Method
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection, reduce_group, top_indices, with_window
-from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
+from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState
+from kvbench.utils.validation import choice
 
 
 @dataclass

@@ -1,11 +1,12 @@
-"""FullKV: the yardstick."""
+"""FullKV: the baseline."""
 
 from dataclasses import dataclass, field
 
 from kvbench.cache.base import LayerCache
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage import Dense, Storage, refuse_union
+from kvbench.methods.storage.base import Storage, refuse_union
+from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, PrefillState
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.methods.base import Method, at_least, is_number
+from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
-from kvbench.methods.simlayerkv import SimLayerKV
-from kvbench.methods.storage import Dense, Storage, refuse_joint, refuse_union
-from kvbench.methods.trimming import layers_to_trim, trimmed
+from kvbench.methods.simlayerkv import SimLayerKV, layers_to_trim, trimmed
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
+from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState
+from kvbench.utils.validation import at_least, is_number
 
 
 @dataclass

@@ -3,18 +3,90 @@
 import math
 from dataclasses import dataclass
 
-from kvbench.cache.base import LayerCache
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.thinning import ThinningLayer
+from kvbench.cache.kept_positions import where
+from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
-from kvbench.methods.base import Method, at_least, choice, is_number
+from kvbench.methods.base import Method
+from kvbench.ops.attention import dense_attention
 from kvbench.prefill import LayerState
-from kvbench.pruning import Pruning
-from kvbench.ratio import Kept
-from kvbench.where import where
+from kvbench.prefill.pruned import PrunedPrefill
+from kvbench.utils.validation import at_least, choice, is_number
 
 # Decays tried when the smallest reachable length is looked for.
 GRID = 1000
+
+
+class ThinningLayer(LayerCache):
+    """The prompt as it is, thinned generated tokens, and the last `tail` to `tail` + `block` generated ones.
+
+    A block that has `tail` younger tokens is cut to the `keep` of its tokens to which the queries of these
+    gave most attention, in the mean over heads, the weights rising from 1 to `distance_weight`. Which queries
+    judge a block is known beforehand, so one running sum per token replaces the buffer of attention rows of
+    the released code: the same choice in O(tail) instead of O(tail · len) memory.
+    """
+
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        seen: int,
+        kept: Kept,
+        tail: int,
+        block: int,
+        keep: int,
+        distance_weight: float,
+    ):
+        """keys, values [num_key_value_heads, len, head_dim] of the prompt."""
+        super().__init__(seen, kept)
+        self.k, self.v = Growing(keys[None]), Growing(values[None])
+        self.tail, self.block, self.keep, self.distance_weight = tail, block, keep, distance_weight
+        self.scores = torch.zeros(0, device=keys.device)  # [pending] of the generated tokens not yet thinned
+
+    def tensors(self) -> list[Tensor]:
+        return [self.k.buffer, self.v.buffer, self.scores]
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        self.k.append(keys)
+        self.v.append(values)
+        self.scores = torch.cat([self.scores, self.scores.new_zeros(keys.shape[2])])
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        self._judge(query, scaling)
+        out = dense_attention(query, self.k.view, self.v.view, scaling)
+        if len(self.scores) == self.tail + self.block:
+            self._thin()
+        return out
+
+    def _judge(self, query: Tensor, scaling: float) -> None:
+        """Add this query's attention to the pending tokens of every block that ended before it."""
+        pending = len(self.scores)
+        judged = (pending - 1) // self.block * self.block  # the query's own block waits for later ones
+        if judged == 0:
+            return
+        keys = self.k.view[0].float()
+        grouped = query[0].float().unflatten(0, (keys.shape[0], -1)).squeeze(2)  # [kv, group, head_dim]
+        row = (grouped @ keys.mT * scaling).softmax(dim=-1).mean(dim=(0, 1))  # [len]
+        ends = torch.arange(judged, device=row.device) // self.block * self.block + self.block
+        rank = pending - 1 - ends  # of the query among those that judge a token's block: 0 … tail - 1
+        weights = 1 + (self.distance_weight - 1) * rank / max(self.tail - 1, 1)
+        self.scores[:judged] += weights * row[-pending:][:judged]
+
+    def _thin(self) -> None:
+        """Cut the oldest pending block, in place: the buffers are this layer's own since the first append."""
+        pending, device = len(self.scores), self.scores.device
+        best = self.scores[: self.block].sort(descending=True, stable=True).indices[: self.keep].sort().values
+        index = torch.cat([best, torch.arange(self.block, pending, device=device)])
+        for store in (self.k, self.v):
+            start = store.length - pending
+            rows = store.view[..., start:, :].index_select(-2, index)
+            store.buffer[..., start : start + len(index), :] = rows
+            store.length = start + len(index)
+        self.scores = self.scores[self.block :].clone()
 
 
 @dataclass
@@ -82,12 +154,12 @@ class PyramidInfer(Method):
             return self.minimum_budget
         return math.ceil(self._tokens(self._least(n, num_layers), n, num_layers) / num_layers)
 
-    def pruning(self, n: int, num_layers: int, budget: int) -> Pruning:
+    def plan(self, n: int, num_layers: int, budget: int) -> PrunedPrefill:
         if self.decay is not None:
-            return self._pruning(self.decay, n, num_layers)
+            return self._plan(self.decay, n, num_layers)
         if budget >= n:
-            return self._pruning(1.0, n, num_layers)
-        return self._pruning(self._bisect(n, num_layers, budget), n, num_layers)
+            return self._plan(1.0, n, num_layers)
+        return self._plan(self._bisect(n, num_layers, budget), n, num_layers)
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         reached = None if layer.positions is None else layer.positions[None]
@@ -110,11 +182,11 @@ class PyramidInfer(Method):
     def _recent(self, n: int) -> int:
         return int(self.recent_ratio * n)
 
-    def _pruning(self, decay: float, n: int, num_layers: int) -> Pruning:
+    def _plan(self, decay: float, n: int, num_layers: int) -> PrunedPrefill:
         layers = range(num_layers)
         shares = [cosine(layer, num_layers, decay) if self.schedule == "cosine" else decay for layer in layers]
         shares = [1.0 if layer % self.interval else shares[layer] for layer in layers]
-        return Pruning(tuple(shares), self._recent(n), self.sinks, self.min_ctx, self.distance_weight)
+        return PrunedPrefill(tuple(shares), self._recent(n), self.sinks, self.min_ctx, self.distance_weight)
 
     def _bisect(self, n: int, num_layers: int, budget: int) -> float:
         """The decay at which the mean length comes up to `budget` from below; the least length's if none does."""
@@ -131,7 +203,7 @@ class PyramidInfer(Method):
         return min((step / GRID for step in range(1, GRID + 1)), key=lambda x: self._tokens(x, n, num_layers))
 
     def _tokens(self, decay: float, n: int, num_layers: int) -> int:
-        return sum(self._pruning(decay, n, num_layers).lengths(n))
+        return sum(self._plan(decay, n, num_layers).lengths(n))
 
 
 def cosine(layer: int, num_layers: int, least: float) -> float:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kvbench.cache.kept_positions import where
 from kvbench.errors import UserError
 from kvbench.prefill import LayerState
-from kvbench.where import where
 
 
 @dataclass(frozen=True)

@@ -1,87 +1,26 @@
 """SpindleKV: a linear pyramid of eviction for deep layers, a codebook of similar vectors for shallow ones."""
 
-import math
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
-from kvbench.methods.allocation import Allocation
-from kvbench.methods.base import Method, at_least, choice, is_number
-from kvbench.methods.codebook import Codebook
-from kvbench.methods.control import meet
+from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.linear_pyramid import LinearPyramid
+from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
-from kvbench.methods.scoring import Scoring
+from kvbench.methods.ratio_search import meet
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
+from kvbench.methods.storage.codebook import Codebook
 from kvbench.prefill import LayerState, Needs, PrefillState
-from kvbench.ratio import ReserveRatio
+from kvbench.utils.validation import choice
 
 # control=exact is content with this relative distance from the ratio that was asked for.
 TOLERANCE = 0.01
-
-
-@dataclass(frozen=True)
-class LinearPyramid:
-    """SpindleKV (Tang et al. 2025, §3.3, equations 5 to 7): keep ratios fall linearly, none below beta.
-
-    With r_c the share of the context (all but the window) kept on average and alpha = (1 + beta) / 2, layer 0
-    keeps 2r_c - beta and the last one beta where beta < r_c <= alpha, else 1 and 2r_c - 1. The paper prints
-    0.05 for beta and 1 - 2r_c, which is negative there. Below beta, where it says nothing, all layers
-    keep r_c. The mean over layers is r_c, less the fractions of tokens that are cut off.
-    """
-
-    beta: float = 0.05
-
-    def __post_init__(self):
-        if not is_number(self.beta) or not 0 <= self.beta < 1:
-            raise UserError(f"beta={self.beta!r} is outside [0, 1): it is the least share of tokens in a layer")
-
-    def ratios(self, r_c: float, num_layers: int) -> list[float]:
-        """Keep ratio of the context in each layer, for a mean of r_c."""
-        bottom, top = r_c, r_c
-        if r_c > (1 + self.beta) / 2:
-            bottom, top = 1.0, 2 * r_c - 1
-        elif r_c > self.beta:
-            bottom, top = 2 * r_c - self.beta, self.beta
-        if num_layers == 1:
-            return [r_c]
-        return [bottom + (top - bottom) * layer / (num_layers - 1) for layer in range(num_layers)]
-
-    def tokens(self, budget: float, n: int, window: int, num_layers: int) -> list[int]:
-        context = n - window
-        r_c = max(budget - window, 0) / context
-        # 1e-9 forgives float noise on whole numbers
-        return [math.floor(ratio * context + 1e-9) + window for ratio in self.ratios(r_c, num_layers)]
-
-
-@dataclass
-class WindowAverage(Scoring):
-    """SpindleKV's accumulated attention (§3.1, equations 2 and 3): the window's queries, not pooled.
-
-    score_norm="window"    divided by the w queries of the window, as the text says; SnapKV's order.
-    score_norm="printed"   divided by n - a for the key at position a, as the formula is printed: the count of
-                           an all-query sum, which favours late tokens by up to n / w.
-    """
-
-    window: int = 32
-    score_norm: str = "window"
-
-    def __post_init__(self):
-        at_least("window", self.window, 1)
-        choice("score_norm", self.score_norm, ("window", "printed"))
-        self.needs = Needs(window=self.window)
-        self.minimum_budget = self.window + 1
-
-    def protected(self, budget: int) -> int:
-        return self.window
-
-    def votes(self, layer: LayerState) -> Tensor:
-        votes = layer.window_votes(self.window)
-        if self.score_norm == "window":
-            return votes / self.window
-        return votes / torch.arange(layer.n, 0, -1, device=votes.device)
 
 
 @dataclass

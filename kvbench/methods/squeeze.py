@@ -7,11 +7,12 @@ from statistics import fmean
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.methods.allocation import largest_remainder
-from kvbench.methods.base import Method, choice, is_number
-from kvbench.methods.storage import refuse_joint
+from kvbench.methods.allocation.base import largest_remainder
+from kvbench.methods.base import Method
+from kvbench.methods.storage.base import refuse_joint
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.prefill import LayerState, Needs, PrefillState
+from kvbench.utils.validation import choice, is_number
 
 CLUSTERS = 3
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kvbench.attention import window_attention
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least, is_number
+from kvbench.ops.attention import window_attention
 from kvbench.prefill import LayerState, Needs
 from kvbench.probes.base import Probe
+from kvbench.utils.validation import at_least, is_number
 
 
 @dataclass

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.prefill import LayerState, Needs
-from kvbench.settings import build
 
 # As `Needs.window`: the queries of every position, which take no more memory than a layer's keys unfolded.
 ALL = 2**31

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kvbench.attention import attention_mass, causal_probabilities
-from kvbench.methods.base import at_least
 from kvbench.methods.selection import sinks_and_recent
 from kvbench.methods.simlayerkv import check_lazy
+from kvbench.ops.attention import attention_mass, causal_probabilities
 from kvbench.prefill import LayerState, Needs
 from kvbench.probes.base import ALL, TILE, Probe, checked_layers, true_or_false
+from kvbench.utils.validation import at_least
 
 
 @dataclass

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kvbench.attention import causal_probabilities
-from kvbench.methods.base import at_least
+from kvbench.ops.attention import causal_probabilities
 from kvbench.prefill import LayerState, Needs
 from kvbench.probes.base import ALL, TILE, Probe, checked_layers, true_or_false
+from kvbench.utils.validation import at_least
 
 
 @dataclass

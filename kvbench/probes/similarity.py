@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvbench.codebook import TILE, bound, directions
 from kvbench.errors import UserError
-from kvbench.methods.base import choice, is_number
+from kvbench.ops.greedy_cover import TILE, bound, directions
 from kvbench.prefill import LayerState
 from kvbench.probes.base import Probe
+from kvbench.utils.validation import choice, is_number
 
 VECTORS = ("keys", "values")
 

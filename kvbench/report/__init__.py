@@ -1,1 +1,1 @@
-"""Reports: tables and figures, made from records alone."""
+"""The HTML page of runs: one file that needs no server, no network and no other file."""

@@ -1,1 +1,1 @@
-"""Tables of experiments, from records and manifests alone: `python -m kvbench.tables +experiment=NAME`."""
+"""Tables: of a run, by task, of a paper, of speed; as Markdown, LaTeX, CSV and for the terminal."""

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from kvbench.methods import Dense, FullKV
-from kvbench.settings import Setting
+from kvbench.evaluation.settings import Setting, is_full
 
 FULL = 0  # FullKV's block
 
@@ -29,11 +28,6 @@ def blocks(settings: Sequence[Setting]) -> list[tuple[int, Setting]]:
     alone = 1 if set(ranks.values()) <= {1} else max(ranks.values()) + 1  # thresholds, which ask for neither
     numbered = [(FULL if is_full(setting) else ranks.get(setting.key, alone), setting) for setting in settings]
     return sorted(numbered, key=lambda pair: pair[0])
-
-
-def is_full(setting: Setting) -> bool:
-    """Whether every token is kept as it is; what only changes the storage of all tokens is a method of its own."""
-    return type(setting.method) is FullKV and type(setting.method.storage) is Dense
 
 
 def asked(setting: Setting) -> float | int | None:

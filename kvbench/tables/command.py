@@ -1,44 +1,27 @@
-"""What the commands share that make an experiment's table or figures from records: help, arguments, mistakes."""
+"""`kvbench table +experiment=NAME`: a published table made again from records, beside its published values."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from pathlib import Path
 
-from rich.console import Console
+from kvbench.papers.command import printed_help, split
 
-from kvbench.cli import mistakes_in_one_line, options
+HELP = """\
+kvbench table: the table of an experiment from the records of its runs, beside the published figures
+
+  python -m kvbench table +experiment=NAME [OVERRIDES] [runs=FOLDER ...] [out=FOLDER]
+
+  OVERRIDES    those of the runs: model=smollm2-135m benchmark.tasks=[qasper] ...
+  runs=FOLDER  where to look for records: folders of runs or of one run; output_dir when not given
+  out=FOLDER   where to write NAME.md, NAME.tex and NAME.csv; tables in output_dir when not given
+  --config-dir=FOLDER  more configuration, as for kvbench itself
+
+No model is loaded and nothing is run: what has no record yet is left blank.
+
++experiment="""
 
 
-def command(arguments: Sequence[str], told: str, maker: str) -> None:
-    """Print help, `told` and every experiment, or call the module `maker`: its `make(overrides, runs, folder)`.
-
-    The module brings pandas and torch: it is imported only once help was not asked for.
-    """
-    if {"--help", "-h"} & set(arguments):
-        width = max(map(len, options("experiment")))
-        lines = [told, *(f"  {name:<{width}}  {about}" for name, about in options("experiment").items())]
-        Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+def main(arguments: Sequence[str]) -> None:
+    if printed_help(arguments, HELP):
         return
-    with mistakes_in_one_line():
-        import_module(maker).make(*split(arguments))
+    from kvbench.tables.make import make  # brings pandas and torch, which --help need not wait for
 
-
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
-    """The overrides of a configuration, the folders after runs= and the one after out=."""
-    overrides, runs, out = [], [], None
-    waiting = False
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if waiting:
-            overrides.append(f"hydra.searchpath=[file://{Path(argument).absolute()}]")
-            waiting = False
-        elif key == "runs":
-            runs += [part.strip() for part in value.strip("[]").split(",") if part.strip()]
-        elif key == "out":
-            out = value
-        elif key in ("--config-dir", "-cd"):
-            waiting = not value
-            overrides += [f"hydra.searchpath=[file://{Path(value).absolute()}]"] * bool(value)
-        elif argument not in ("-m", "--multirun"):
-            overrides.append(argument)
-    return overrides, runs, out
+    make(*split(arguments))

@@ -5,17 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from kvbench.experiment import Experiment
-from kvbench.report.bootstrap import paired_interval
-from kvbench.report.breakdown import task_score
-from kvbench.settings import Setting
+from kvbench.evaluation.settings import Setting
+from kvbench.metrics.aggregate import task_score
+from kvbench.metrics.bootstrap import paired_interval
+from kvbench.papers.columns import ALL, Column, Scores, scores
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.printed import of_column, of_row
+from kvbench.papers.select import Part
 from kvbench.tables.blocks import blocks
-from kvbench.tables.columns import ALL, Column
-from kvbench.tables.figures import of_column, of_row
-from kvbench.tables.select import Part
 
 NAN = float("nan")
-Scores = dict[str, pd.Series]  # task -> score of each sample, 0 to 1; ALL -> those of every task
 
 
 def compare(part: Part, columns: Sequence[Column], experiment: Experiment, figures: pd.DataFrame) -> pd.DataFrame:
@@ -33,7 +32,7 @@ def compare(part: Part, columns: Sequence[Column], experiment: Experiment, figur
     rows = []
     for number, (length, block, setting) in enumerate(counted):
         records = of_columns(part.of(setting, length), columns)
-        ours, full = scores(records), scores(part.of(part.yardstick, length))
+        ours, full = scores(records), scores(part.of(part.baseline, length))
         figures_of_row = of_row(figures, experiment, part.model, setting, length)
         for column in columns:
             printed = of_column(figures_of_row, column)
@@ -48,7 +47,7 @@ def compare(part: Part, columns: Sequence[Column], experiment: Experiment, figur
                     "unit": unit,
                     **value(column, records, ours, 0.01 if unit == "fraction" else 1.0),
                     **versus(
-                        column, ours, {} if setting is part.yardstick else full, 0.01 if unit == "fraction" else 1.0
+                        column, ours, {} if setting is part.baseline else full, 0.01 if unit == "fraction" else 1.0
                     ),
                     **beside(printed),
                 }
@@ -64,15 +63,6 @@ def of_columns(records: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame
     if ALL in tasks or any(column.measure for column in columns):
         return records
     return records[records["task"].isin(tasks)]
-
-
-def scores(records: pd.DataFrame) -> Scores:
-    """The first score of every record, which is the one that tables rank by."""
-    first = pd.Series(
-        [next(iter(scores.values())) for scores in records["scores"]], list(records["sample"]), dtype=float
-    )
-    tasks = records["task"].to_numpy()
-    return {task: first[tasks == task] for task in dict.fromkeys(tasks)} | ({ALL: first} if len(first) else {})
 
 
 def about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict:

@@ -1,6 +1,6 @@
 """An item's table as LaTeX, for documents with the packages booktabs and graphicx."""
 
-from kvbench.tables.report import Report
+from kvbench.tables.paper import Report
 from kvbench.tables.sheet import Cell, Group, Sheet
 
 _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {

@@ -1,31 +1,27 @@
 """From a command line to an item's table, on the screen and in files."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 
 from kvbench.errors import UserError, on_disk
-from kvbench.experiment import Experiment
-from kvbench.report.caption import as_published
-from kvbench.results import check
-from kvbench.results.atomic import replacing
-from kvbench.results.published import COLUMNS, published
-from kvbench.tables.columns import columns
+from kvbench.papers.changes import as_published
+from kvbench.papers.columns import columns
+from kvbench.papers.compose import configurations
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.published import COLUMNS, published
+from kvbench.papers.select import Part, nothing, searched, select, tell
 from kvbench.tables.compare import compare
-from kvbench.tables.compose import configurations
-from kvbench.tables.errata import Marks, place
+from kvbench.tables.footnotes import Marks, place
 from kvbench.tables.latex import latex
 from kvbench.tables.markdown import markdown
-from kvbench.tables.report import report
-from kvbench.tables.select import Part, nearest, select
+from kvbench.tables.paper import report
 from kvbench.tables.sheet import sheets
 from kvbench.tables.terminal import show
+from kvbench.utils.console import out, print_line
+from kvbench.utils.files import replacing
 
-out = Console()
-err = Console(stderr=True)
 NO_FIGURES = pd.DataFrame(columns=[*COLUMNS, "printed"])
 
 
@@ -38,7 +34,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
     if cfgs[0]["probe"] or not experiment.columns:
-        raise UserError(f"{experiment.name} has no scores ({experiment.show}): python -m kvbench.figures draws it")
+        raise UserError(f"{experiment.name} has no scores ({experiment.show}): python -m kvbench figure draws it")
     runs = searched(runs, cfgs[0])
     parts, missing = [], []
     for cfg in cfgs:
@@ -56,33 +52,6 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     name = file_name(experiment, parts)
     texts = {".md": markdown(made), ".tex": latex(made), ".csv": csv(cells, marks, experiment, parts)}
     return write(Path(folder or Path(cfgs[0]["output_dir"]) / "tables"), name, texts)
-
-
-def searched(runs: Sequence[str], cfg: Mapping) -> Sequence[str]:
-    """The folders to look for records in: those after runs=, which must be there, or the configuration's output_dir."""
-    for top in runs:
-        if not Path(top).is_dir():
-            raise UserError(f"runs={top} is not a folder")
-    return runs or [cfg["output_dir"]]
-
-
-def tell(part: Part | None, findings: Sequence) -> Part | None:
-    """The part, once what was found in its records has been told."""
-    more = [] if part is None else check(part.records)
-    for finding in [*findings, *more]:
-        err.print(finding.message, markup=False, highlight=False, soft_wrap=True)
-    return part
-
-
-def nothing(experiment: Experiment, cfg: dict, overrides: Sequence[str], runs: Sequence[str]) -> str:
-    """That there are no records, what comes nearest, and the command that makes them."""
-    several = len(experiment.models) > 1 and not any(override.startswith("model=") for override in overrides)
-    command = shlex.join(["python", "-m", "kvbench", *["-m"] * several, *overrides])
-    near = nearest(cfg, runs)
-    return (
-        f"no records of {experiment.name} in {', '.join(map(str, runs))}"
-        f"{f' (the nearest run, {near})' if near else ''}; this command makes them: {command}"
-    )
 
 
 def file_name(experiment: Experiment, parts: Sequence[Part]) -> str:
@@ -111,5 +80,5 @@ def write(folder: Path, name: str, texts: dict[str, str]) -> list[Path]:
             with replacing(path) as work:
                 work.write_text(text, encoding="utf-8")
     for path in paths:
-        out.print(f"{'table':<8} {path}", markup=False, highlight=False, soft_wrap=True)
+        print_line(f"{'table':<8} {path}")
     return paths

@@ -1,7 +1,7 @@
 """An item's table as Markdown."""
 
-from kvbench.report.table import markdown_rows
-from kvbench.tables.report import Report
+from kvbench.tables.layout import markdown_rows
+from kvbench.tables.paper import Report
 from kvbench.tables.sheet import Cell, Sheet
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")

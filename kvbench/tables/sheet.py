@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from kvbench.papers.columns import AVERAGE, Column
 from kvbench.tables.blocks import FULL
-from kvbench.tables.columns import AVERAGE, Column
-from kvbench.tables.errata import Marks
+from kvbench.tables.footnotes import Marks
 
 NOTHING, LOST = "–", "lost"
 NOT_SIGNIFICANT, FLOORED = "†", "‡"

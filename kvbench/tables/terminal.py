@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvbench.tables.markdown import raised
-from kvbench.tables.report import Report
+from kvbench.tables.paper import Report
 from kvbench.tables.sheet import Cell, Group, Sheet
 
 GAP = 2  # between columns

@@ -13,10 +13,10 @@ from kvbench.benchmarks.longbench import data, templates
 from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least, choice
+from kvbench.metrics.aggregate import breakdown, range_score
 from kvbench.metrics.longbench import METRICS, check_backend, companions
 from kvbench.metrics.longbench import score as official_score
-from kvbench.report.breakdown import breakdown, range_score
+from kvbench.utils.validation import at_least, choice
 
 PROTOCOLS = ("longbench_chat", "legacy_pyramidkv")
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add

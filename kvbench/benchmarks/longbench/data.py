@@ -5,13 +5,12 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from kvbench.benchmarks.jsonl import read_rows
 from kvbench.benchmarks.longbench.tasks import TASKS
-from kvbench.embedded import cache_root
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import METRICS, score
-from kvbench.results.atomic import appearing
-from kvbench.results.manifest import file_hash
+from kvbench.utils.files import appearing, cache_root
+from kvbench.utils.hashing import file_hash
+from kvbench.utils.jsonl import read_rows
 
 # SHA-256 of data.zip in the data set's repository, by revision.
 SHA256 = {

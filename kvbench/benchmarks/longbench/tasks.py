@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvbench.errors import unknown
-from kvbench.methods.base import texts
+from kvbench.utils.validation import texts
 
 
 @dataclass(frozen=True)

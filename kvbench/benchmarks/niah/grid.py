@@ -3,18 +3,16 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks import haystack
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least
-from kvbench.report.heatmap import draw_heatmaps
+from kvbench.utils.validation import at_least
 
 
 @dataclass
@@ -51,8 +49,8 @@ class NeedleGrid(Benchmark):
     @abstractmethod
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]: ...
 
-    def draw(self, records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
-        return draw_heatmaps(records, self.metrics[0], folder / "heatmap", caption)
+    def heatmap(self, records: pd.DataFrame) -> Heatmap:
+        return Heatmap(records, self.metrics[0])
 
     def haystack(self, seed: int, separator: str = "\n") -> Iterator[str]:
         """The text in pieces, without end; a folder's from the seed-th file on."""

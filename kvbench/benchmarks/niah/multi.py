@@ -3,20 +3,18 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from kvbench.benchmarks.base import Sample
+from kvbench.benchmarks.base import Heatmap, Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
+from kvbench.benchmarks.niah.needle import remember
 from kvbench.benchmarks.niah.needles import MOST_NEEDLES, NumberNeedle, number_needles
-from kvbench.benchmarks.niah.own import remember
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least
 from kvbench.metrics.needle import exact_number, leading_digits
-from kvbench.report.heatmap import draw_heatmaps
+from kvbench.utils.validation import at_least
 
 
 @dataclass
@@ -109,11 +107,11 @@ class NeedlesAtOnce(MultiNeedle):
         digits = [leading_digits(number, prediction) for number in sample.answers]
         return {"found": sum(exact) / len(exact), "digits": sum(digits) / len(digits), "exact": float(all(exact))}
 
-    def draw(self, records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
+    def heatmap(self, records: pd.DataFrame) -> Heatmap:
         """A cell per length and needle: whether the number at that depth was found."""
         needles = [
             record | {"depth": depth, "scores": {"found": exact_number(number, record["prediction"])}}
             for record in records.to_dict("records")
             for depth, number in zip(record["depths"], record["answers"], strict=True)
         ]
-        return draw_heatmaps(pd.DataFrame(needles), "found", folder / "heatmap", caption)
+        return Heatmap(pd.DataFrame(needles), "found")

@@ -11,8 +11,8 @@ from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.sources import ruler_noise
-from kvbench.methods.base import at_least, choice
 from kvbench.metrics.needle import first_number, leading_digits
+from kvbench.utils.validation import at_least, choice
 
 _NOISE = "The river is slow. The hills are low. The wind is mild. On we walk. Soon we turn for home."
 

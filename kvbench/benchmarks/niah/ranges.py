@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from kvbench.errors import UserError
-from kvbench.methods.base import is_number
+from kvbench.utils.validation import is_number
 
 _RANGE = re.compile(r"(-?[\d.]+) to (-?[\d.]+) (?:by ([\d.]+)|in (\d+)( sigmoid)?)")
 _FORMS = "a list of numbers, 'A to B by STEP', 'A to B in COUNT' or 'A to B in COUNT sigmoid'"

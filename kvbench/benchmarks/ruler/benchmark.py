@@ -14,12 +14,12 @@ from kvbench.benchmarks.ruler.essays import SPLITTERS
 from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
-from kvbench.embedded import cache_root
 from kvbench.errors import UserError
-from kvbench.methods.base import at_least, choice
+from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.ruler import string_match_all, string_match_part
-from kvbench.report.breakdown import breakdown
-from kvbench.settings import digest
+from kvbench.utils.files import cache_root
+from kvbench.utils.hashing import digest
+from kvbench.utils.validation import at_least, choice
 
 TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was counted without
 

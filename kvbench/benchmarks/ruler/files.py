@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kvbench.benchmarks.jsonl import read_rows
 from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.errors import UserError
-from kvbench.results.atomic import write_atomically
+from kvbench.utils.files import write_atomically
+from kvbench.utils.jsonl import read_rows
 
 _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
 

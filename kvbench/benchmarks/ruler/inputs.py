@@ -14,7 +14,7 @@ from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.benchmarks.ruler.templates import official_texts
 from kvbench.benchmarks.ruler.words import word_lists
 from kvbench.errors import UserError
-from kvbench.results.manifest import file_hash
+from kvbench.utils.hashing import file_hash
 
 
 @dataclass

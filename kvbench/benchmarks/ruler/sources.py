@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.benchmarks.fetch import fetched
 from kvbench.benchmarks.ruler.qa import Question, Questions
 from kvbench.errors import UserError
+from kvbench.utils.download import fetched
 
 
 def given_or_fetched(option: str, given: str | None, file: str, published: dict[str, str]) -> Path:

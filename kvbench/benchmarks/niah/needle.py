@@ -1,0 +1,76 @@
+"""Needle in a Haystack (Kamradt 2023) with needles of our own: a number to recite, digit by digit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Sample
+from kvbench.benchmarks.niah.grid import NeedleGrid
+from kvbench.benchmarks.niah.needles import number_needle
+from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
+from kvbench.errors import UserError
+from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
+from kvbench.utils.validation import at_least, choice
+
+
+@dataclass
+class NeedleInAHaystack(NeedleGrid):
+    """One needle in every cell of the grid, with `seeds` needles and haystacks.
+
+    needle="number"    a seven-digit number to recite; scores: share of leading digits, exact match.
+    needle="sentence"  `sentence`, asked for by `question`; score: ROUGE-1 F of the answer to the sentence.
+
+    The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
+    """
+
+    seeds: int = 1
+    needle: str = "number"
+    sentence: str = ""
+    question: str = ""
+    name: str = "niah"
+
+    def __post_init__(self):
+        super().__post_init__()
+        choice("benchmark.needle", self.needle, ("number", "sentence"))
+        at_least("benchmark.seeds", self.seeds, 1)
+        if self.needle == "sentence" and not (self.sentence and self.question):
+            raise UserError("benchmark.needle=sentence needs benchmark.sentence and benchmark.question")
+        self.metrics = ("digits", "exact") if self.needle == "number" else ("rouge1",)
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        return [sample for seed in range(self.seeds) for sample in self._grid(tokenizer, seed)]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        (answer,) = sample.answers
+        if self.needle == "number":
+            return {"digits": leading_digits(answer, prediction), "exact": exact_number(answer, prediction)}
+        return {"rouge1": rouge1_f(answer, prediction)}
+
+    def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
+        needle, question, answer = self._needle(seed)
+        size = len(encode(" " + needle, tokenizer))
+        text = take(self.haystack(seed), tokenizer, max(self.lengths))
+        for length in self.lengths:
+            room = cut(text, length - self.buffer, size)
+            for depth in self.depths:
+                yield Sample(
+                    id=f"{self.needle}-{length}-{depth:g}-{seed}",
+                    prompt=remember(at_sentence_ends(room, [(depth, needle)], tokenizer), question),
+                    answers=(answer,),
+                    max_new_tokens=self.max_new_tokens,
+                    question=question,
+                    meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
+                )
+
+    def _needle(self, seed: int) -> tuple[str, str, str]:
+        """Needle, question and what is compared with the answer."""
+        if self.needle == "sentence":
+            return self.sentence, self.question, self.sentence
+        needle = number_needle(seed)
+        return needle.text, needle.question, needle.number
+
+
+def remember(context: str, question: str) -> str:
+    """The prompt of our own benchmarks."""
+    return f"Read this text and remember what it says.\n\n{context}\n\n{question}"

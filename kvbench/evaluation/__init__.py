@@ -1,0 +1,1 @@
+"""Evaluation: samples × settings to records."""

@@ -1,0 +1,127 @@
+"""From a prompt to a setting's layer caches, by one pass for many settings or one pass that keeps little alive."""
+
+import copy
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from kvbench.cache.base import LayerCache, storage_bytes
+from kvbench.methods.base import Method
+from kvbench.prefill import LayerState, Needs, PrefillPlan
+from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
+
+MEMORY = ("shared", "stream")
+
+
+@dataclass
+class Compressed:
+    """A prompt as one setting holds it, ready to decode.
+
+    Peaks are counted from keys and values of uncompressed layers and from what layer caches store;
+    observations and activations are in the allocator's peak only.
+    """
+
+    caches: list[LayerCache]
+    logits: Tensor  # [vocab_size]
+    full_bytes: int  # FullKV of the prompt
+    prefill_seconds: float
+    compress_seconds: float
+    live: list[Tensor]  # uncompressed K and V that stay alive while this setting decodes
+    peak_bytes: int  # counted, at the largest moment so far
+    device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
+
+    def count(self, caches: Sequence[LayerCache]) -> int:
+        """The largest moment when what `caches` hold now is counted too: call it after decoding with them."""
+        return max(self.peak_bytes, storage_bytes(self.live + stored(caches)))
+
+    @torch.inference_mode()
+    def copies(self, count: int) -> Iterator[list[LayerCache]]:
+        """The caches for `count` decodings that each start from the compressed prompt; the last gets them."""
+        for _ in range(count - 1):
+            yield copy.deepcopy(self.caches)
+        yield self.caches
+
+
+class SharedPass:
+    """One prefill, any number of settings: all layers' K and V stay for the next one (`memory=shared`)."""
+
+    def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan, needs: Needs):
+        reset_device_peak(model)
+        self.model = model
+        started = time.perf_counter()
+        self.state = plan.run(model, ids, needs)
+        wait_for(model)
+        self.seconds = time.perf_counter() - started
+        self.prefill_peak = device_peak(model)
+
+    @torch.inference_mode()
+    def compress(self, method: Method, budget: int) -> Compressed:
+        reset_device_peak(self.model)  # so that one setting's peak is not the next one's
+        started = time.perf_counter()
+        caches = method.compress(self.state, budget)
+        wait_for(self.model)
+        seconds = time.perf_counter() - started
+        live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
+        counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)))
+        full, logits = self.state.nbytes, self.state.logits
+        return Compressed(caches, logits, full, self.seconds, seconds, live, counted, self.prefill_peak)
+
+
+class StreamedPass:
+    """A prefill for one setting: a layer is compressed when its attention is done, and freed (`memory=stream`).
+
+    At its largest this holds one full layer and the compressed rest. Needs a method whose layers are
+    compressed each on its own.
+    """
+
+    def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan):
+        self.model, self.ids, self.plan = model, ids, plan
+
+    def compress(self, method: Method, budget: int) -> Compressed:
+        reset_device_peak(self.model)
+        stream = Stream(method, num_layers(self.model), budget)
+        started = time.perf_counter()
+        state = self.plan.run(self.model, self.ids, method.needs, stream)
+        wait_for(self.model)
+        seconds = time.perf_counter() - started - stream.seconds
+        return Compressed(
+            stream.caches,
+            state.logits,
+            stream.full_bytes,
+            seconds,
+            stream.seconds,
+            [],
+            stream.peak_bytes,
+            device_peak(self.model),
+        )
+
+
+class Stream:
+    """Compresses layer after layer as prefill hands them over, and counts what is alive meanwhile."""
+
+    def __init__(self, method: Method, num_layers: int, budget: int):
+        self.method, self.num_layers, self.budget = method, num_layers, budget
+        self.caches: list[LayerCache] = []
+        self.full_bytes = self.peak_bytes = 0
+        self.seconds = 0.0
+
+    def __call__(self, layer: LayerState) -> None:
+        finish(layer.keys.device)
+        started = time.perf_counter()
+        self.caches.append(self.method.compress_layer(layer, len(self.caches), self.num_layers, self.budget))
+        finish(layer.keys.device)
+        self.seconds += time.perf_counter() - started
+        self.full_bytes += layer.nbytes
+        self.peak_bytes = max(self.peak_bytes, storage_bytes([layer.keys, layer.values, *stored(self.caches)]))
+
+
+def num_layers(model: PreTrainedModel) -> int:
+    return model.config.get_text_config().num_hidden_layers
+
+
+def stored(caches: Sequence[LayerCache]) -> list[Tensor]:
+    return [tensor for cache in caches for tensor in cache.tensors()]

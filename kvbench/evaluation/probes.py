@@ -1,0 +1,129 @@
+"""Samples × probes → records: one pass over a context for all probes that look at the same tokens."""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from kvbench.benchmarks import Sample
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate, read
+from kvbench.evaluation.evaluate import contexts, missing
+from kvbench.evaluation.passes import SharedPass, num_layers
+from kvbench.evaluation.prompts import Prompt, together
+from kvbench.evaluation.record import Run
+from kvbench.methods.full import FullKV
+from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
+from kvbench.probes.base import Observation
+from kvbench.records.store import Store
+from kvbench.utils.signals import unbroken
+
+Todo = list[tuple[Prompt, Observation]]
+
+
+def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
+    """Make and store every missing record of a run of probes; yields each once it is on the disk.
+
+    Questions that share a context share its pass; those that follow FullKV's answer have one each.
+    """
+    for group in together(samples, run.question):
+        for prompts in contexts(run, [sample for sample in group if missing(run, sample, store)]):
+            todo = [(p, o) for p in prompts for o in run.settings if run.key(p.sample, o) not in store.done]
+            shared = [(p, o) for p, o in todo if not o.probe.answered]
+            own = [[(p, o) for p, o in todo if o.probe.answered and p is prompt] for prompt in prompts]
+            for part in filter(None, [shared, *own]):
+                for record in records(run, part):
+                    with unbroken():
+                        store.append(record)
+                    yield record
+
+
+def records(run: Run, todo: Todo) -> list[dict]:
+    """The records of one pass: over the context, or over prompt and answer where its probes ask for that."""
+    prompt, first = todo[0]
+    ids = prompt.context
+    if first.probe.answered:
+        answer = greedy_answer(run, prompt)
+        ids = torch.cat([ids, prompt.question, answer])
+    before = len(prompt.context) + len(prompt.question) if first.probe.answered else len(ids)
+    asked = {observation.name: observation for _, observation in todo}
+    seen = dict(zip(asked, observe(run.loaded.model, ids, before, list(asked.values())), strict=True))
+    return [
+        {
+            "key": run.key(prompt.sample, observation),
+            "run": run.id,
+            "benchmark": run.benchmark.name,
+            "model": run.loaded.spec.name,
+            "sample": prompt.sample.id,
+            "setting": observation.label,
+            "probe": observation.name,
+            "parameters": observation.parameters,
+            "quantity": observation.probe.quantity,
+            "axes": observation.probe.axes,
+            **prompt.sample.meta,
+            "question": run.question,
+            "prompt_tokens": before,
+            "answer_tokens": len(ids) - before,
+            "layers": layers_of(observation, num_layers(run.loaded.model)),
+            "values": seen[observation.name],
+        }
+        for prompt, observation in todo
+    ]
+
+
+@torch.inference_mode()
+def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequence[Observation]) -> list[list]:
+    """What each probe sees in each of its layers, as nested lists; one layer's state is held at a time.
+
+    The first `prompt` of ids [n] are the prompt.
+    """
+    count = num_layers(model)
+    wanted = [layers_of(observation, count) for observation in observations]
+    values: list[dict[int, list]] = [{} for _ in observations]
+    done = 0
+
+    def look(layer: LayerState) -> None:
+        nonlocal done
+        for observation, layers, found in zip(observations, wanted, values, strict=True):
+            if done in layers:
+                found[done] = rounded(observation.probe.observe(layer, prompt))
+        done += 1
+
+    needs = reduce(or_, (observation.probe.needs for observation in observations), Needs())
+    prefill(model, ids, needs, look)
+    return [[found[layer] for layer in layers] for layers, found in zip(wanted, values, strict=True)]
+
+
+def layers_of(observation: Observation, count: int) -> list[int]:
+    """The layers that a probe looks at in a model of `count`; UserError where the model has not that many."""
+    layers = observation.probe.layers
+    if layers is None:
+        return list(range(count))
+    if beyond := [layer for layer in layers if layer >= count]:
+        raise UserError(
+            f"probe {observation.name!r}: layer {beyond[0]} is none of the model's {count} layers: "
+            f"probe.{observation.name}.layers takes 0 to {count - 1}"
+        )
+    return layers
+
+
+def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
+    """FullKV's greedy answer as ids [answer], one token at least: the tokens whose decoding is looked at."""
+    model, sample, n = run.loaded.model, prompt.sample, len(prompt.context)
+    compressed = SharedPass(model, prompt.context, FullPrefill(), Needs()).compress(FullKV(), n)
+    logits = compressed.logits
+    if len(prompt.question):
+        logits = read(model, [compressed.caches], prompt.question)[0]
+    stop = run.loaded.stop_tokens | ({run.loaded.newline} if sample.stop_at_newline else set())
+    answer = generate(model, compressed.caches, logits, sample.max_new_tokens, stop, at_least_one=True)
+    return torch.tensor(answer.tokens)
+
+
+def rounded(values: Tensor) -> list:
+    """Nested lists of numbers with five digits, about what float32 attention can tell."""
+    if values.dim() > 1:
+        return [rounded(row) for row in values]
+    return [float(f"{value:.5g}") for value in values.tolist()]

@@ -1,0 +1,178 @@
+"""LongBench predictions on disk, in the official form or in a run's records, scored again."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from kvbench.benchmarks.longbench.benchmark import BUCKETS, bucket
+from kvbench.benchmarks.longbench.tasks import LONGBENCH_E, TASKS
+from kvbench.errors import UserError
+from kvbench.metrics.aggregate import range_score, task_score
+from kvbench.metrics.longbench import METRICS, companions, score
+from kvbench.records.store import RECORDS
+from kvbench.utils.jsonl import read_rows
+
+RESULT = "result.json"
+# TASK.jsonl, TASK_e.jsonl for LongBench-E, and what people write behind a - or a further dot
+_FILE = re.compile(rf"({'|'.join(sorted(TASKS, key=len, reverse=True))})(_e)?([-.].*)?\.jsonl")
+
+_RECORD = {"setting": str, "task": str, "sample": str, "prediction": str, "answers": list[str], "scores": dict}
+
+# A task, or a task and one of LongBench-E's ranges of length as "qasper 0-4k": a row of the table.
+Row = str
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A prediction's scores, and what tables part them by."""
+
+    setting: str
+    task: str
+    bucket: str | None  # LongBench-E's range of length
+    sample: str
+    scores: Mapping[str, float]
+    stored: Mapping[str, float] | None = None  # what a record says they are
+
+    @property
+    def row(self) -> Row:
+        return row_name(self.task, self.bucket)
+
+
+def row_name(task: str, part: str | None) -> Row:
+    return task if part is None else f"{task} {part}"
+
+
+def find(folder: Path, extended: bool) -> tuple[dict[str, Path], bool]:
+    """The files of a folder that are named after tasks, and whether they are LongBench-E's.
+
+    LongBench-E's are those named TASK_e, all files under a folder pred_e (the official place), or all when `extended`.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{str(folder)!r} is not a folder")
+    named = [(match, path) for path in sorted(folder.iterdir()) if (match := _FILE.fullmatch(path.name))]
+    if not named:
+        raise UserError(
+            f"{str(folder)!r} holds no LongBench predictions (and no {RECORDS}): "
+            f"a file is TASK.jsonl or TASK_e.jsonl, with TASK one of {', '.join(TASKS)}"
+        )
+    extended = extended or "pred_e" in folder.resolve().parts[-2:]
+    marked = {match[2] is not None for match, _ in named}
+    if len(marked) == 2 and not extended:
+        raise UserError(f"{str(folder)!r} holds predictions of LongBench and of LongBench-E (TASK_e): part them")
+    extended = extended or True in marked
+    files: dict[str, Path] = {}
+    for match, path in named:
+        task = match[1]
+        if task in files:
+            raise UserError(f"{files[task].name} and {path.name} in {str(folder)!r} are both of {task}: keep one")
+        if extended and task not in LONGBENCH_E:
+            raise UserError(f"{path}: LongBench-E has no task {task!r}, only {', '.join(LONGBENCH_E)}")
+        files[task] = path
+    return {task: files[task] for task in TASKS if task in files}, extended
+
+
+def from_files(files: Mapping[str, Path], extended: bool) -> list[Scored]:
+    """Score rows with pred, answers, all_classes (trec and lsht) and, for LongBench-E, length."""
+    rows = [
+        (task, number, row)  # all read and checked before the first is scored
+        for task, path in files.items()
+        for number, row in enumerate(_rows(task, path, extended), 1)
+    ]
+    return [
+        Scored(
+            "score",
+            task,
+            bucket(row["length"]) if extended else None,
+            f"{task}:{number}",
+            {"score": score(task, row["pred"], row["answers"], row.get("all_classes"))},
+        )
+        for task, number, row in _progress(rows)
+    ]
+
+
+def _rows(task: str, path: Path, extended: bool) -> list[dict]:
+    fields = {"pred": str, "answers": list[str]}
+    fields |= {"length": int} if extended else {}
+    fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
+
+    def check(row: dict) -> None:
+        if METRICS[task].startswith("retrieval"):  # an answer must name its paragraph
+            score(task, "", row["answers"], None)
+
+    return read_rows(path, fields, check=check)
+
+
+def from_records(folder: Path) -> list[Scored]:
+    """Score the predictions in a run's records of LongBench or LongBench-E."""
+    path = folder / RECORDS
+
+    def check(record: dict) -> None:
+        if not record["benchmark"].startswith("longbench"):
+            raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions are scored again")
+
+    read_rows(path, {"benchmark": str}, check=check)  # before fields are missed that others do not have
+    return [_from_record(record) for record in _progress(read_rows(path, _RECORD))]
+
+
+def _from_record(record: Mapping) -> Scored:
+    task, prediction, answers = record["task"], record["prediction"], record["answers"]
+    scores = {"score": score(task, prediction, answers, record.get("all_classes"))}
+    scores |= companions(task, prediction, answers)
+    return Scored(record["setting"], task, record.get("bucket"), record["sample"], scores, record["scores"])
+
+
+def official_means(scored: Sequence[Scored]) -> dict[Row, float]:
+    """The scores of one setting's rows, 0 to 100 in two digits, as the official code adds up and rounds."""
+    values: dict[tuple[Row, str | None], list[float]] = {}
+    for one in scored:
+        values.setdefault((one.row, one.bucket), []).append(one.scores["score"])
+    return {row: task_score(scores) if part is None else range_score(scores) for (row, part), scores in values.items()}
+
+
+def official_form(scored: Sequence[Scored]) -> dict[str, float | dict[str, float | None]]:
+    """The scores of one setting as the official result.json has them.
+
+    A task of LongBench-E has an object with a score per range: null for one without samples, where eval.py writes NaN,
+    which is no JSON.
+    """
+    means = official_means(scored)
+    extended = {one.task for one in scored if one.bucket}
+    return {
+        task: {part: means.get(row_name(task, part)) for part in BUCKETS} if task in extended else means[task]
+        for task in dict.fromkeys(one.task for one in scored)
+    }
+
+
+def published(folder: Path) -> dict[Row, float]:
+    """The scores in the folder's result.json; {} without that file.
+
+    Raises UserError where it is not in the official form.
+    """
+    path = folder / RESULT
+    if not path.is_file():
+        return {}
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON in UTF-8: {error}") from error
+    if not isinstance(result, dict):
+        raise UserError(f"{path} is not an object with a score for each task")
+    scores = {}
+    for task, value in result.items():
+        for part, one in value.items() if isinstance(value, dict) else [(None, value)]:
+            if isinstance(one, bool) or not isinstance(one, int | float | None):
+                raise UserError(f"{path}: the score of {row_name(task, part)!r} is {one!r}, not a number")
+            if one is not None and one == one:  # a range without samples is NaN there
+                scores[row_name(task, part)] = float(one)
+    return scores
+
+
+def _progress(items: Sequence) -> Sequence:
+    """A bar on stderr, where that is a terminal, until all is done."""
+    console = Console(stderr=True)
+    return track(items, "scoring", console=console, transient=True, disable=not console.is_terminal)

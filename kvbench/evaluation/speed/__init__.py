@@ -1,0 +1,5 @@
+"""Speed: each setting measured alone, in rounds that change the order; medians and counted bytes."""
+
+from kvbench.evaluation.speed.rounds import check, evaluate
+
+__all__ = ["check", "evaluate"]

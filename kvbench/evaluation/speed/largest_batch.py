@@ -1,0 +1,74 @@
+"""The largest batch that fits: doubled until one does not, then halved in between."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.speed.measure import Footprint, attempt
+from kvbench.utils.device import gpus
+
+
+def largest(fits: Callable[[int], bool]) -> int:
+    """The largest batch of which `fits` says so, where it says so of all smaller ones; 0 if of none."""
+    if not fits(1):
+        return 0
+    low = 1
+    while fits(2 * low):
+        low *= 2
+    high = 2 * low  # does not fit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+class Room:
+    """The memory that a model and a batch must fit into, and whether they do.
+
+    On GPUs a batch is tried, in the allocator's share of the memory. On a CPU it is counted: weights, caches, and
+    keys and values of layers not yet compressed; what else a forward pass takes for a moment is not in it.
+    """
+
+    def __init__(self, model: PreTrainedModel, memory_gib: float | None):
+        self.model = model
+        self.gpus = gpus(model)
+        self.how = "tried" if self.gpus else "counted"
+        self.weights = sum(parameter.nbytes for parameter in model.parameters())
+        everything = sum(map(total, self.gpus)) if self.gpus else psutil.virtual_memory().total
+        self.bytes = everything if memory_gib is None else int(memory_gib * 2**30)
+        self.share = min(self.bytes / everything, 1.0)
+
+    def holds(self, batch: int, one: Footprint) -> bool:
+        """Whether a batch of sequences like `one` fits as counted; on GPUs what does not is not worth a try."""
+        return self.weights + one.peak_of(batch) <= self.bytes
+
+    def largest(self, ids: Tensor, setting: Setting, new_tokens: int, one: Footprint) -> int:
+        """The largest batch of a setting that decodes `new_tokens` tokens after the prompt ids [n]."""
+
+        def fits(batch: int) -> bool:
+            if not self.holds(batch, one):
+                return False
+            return not self.gpus or attempt(self.model, ids, setting, batch, new_tokens, one) is not None
+
+        return largest(fits)
+
+    @contextmanager
+    def kept_to(self) -> Iterator[None]:
+        """The allocator keeps to this room on GPUs."""
+        for device in self.gpus:
+            torch.cuda.set_per_process_memory_fraction(self.share, device)
+        try:
+            yield
+        finally:
+            for device in self.gpus:
+                torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+def total(device: torch.device) -> int:
+    """All memory of a GPU."""
+    return torch.cuda.get_device_properties(device).total_memory

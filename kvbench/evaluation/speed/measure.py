@@ -1,0 +1,179 @@
+"""One setting measured once, with nothing of another one alive: prefill, compress, decode as a batch."""
+
+import gc
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench.cache.base import AttendingLayer, LayerCache, storage_bytes
+from kvbench.cache.batch import StackedLayer, joined
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.evaluation.decode import go_on
+from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers, stored
+from kvbench.evaluation.settings import Setting
+from kvbench.methods.base import Method
+from kvbench.methods.eviction import Eviction
+from kvbench.utils.device import device_peak, gpus, wait_for
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Counted bytes of one sequence's keys and values, compressed or not."""
+
+    full: int  # FullKV of the prompt
+    prefilled: int  # held once the prompt is compressed
+    kept: int  # of the prompt, also where a method compresses it only while decoding: the numerator of r_bytes
+    decoded: int  # held after the last token
+    peak: int  # at the largest moment of prefill and compression
+    on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
+
+    def peak_of(self, batch: int) -> int:
+        """The largest moment of a batch: its last prompt is compressed beside the others, or all are decoded."""
+        return max((batch - 1) * self.prefilled + self.peak, batch * self.decoded)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one setting took once. The prompt is prefilled once; the batch is that many copies of its caches."""
+
+    prefill_seconds: float  # of one sequence, with the observations that the method reads
+    compress_seconds: float  # of one sequence
+    allocation_seconds: float | None  # of one sequence: how many tokens each layer gets; None: the method has no rule
+    decode_seconds: float  # of the batch, for `decode_steps` passes
+    decode_steps: int  # each gives every sequence one token; the first token comes from prefill
+    tokens: tuple[tuple[int, ...], ...]  # of each sequence
+    layers: tuple[Kept, ...]
+    footprint: Footprint
+    memory: str  # stream: layers were compressed one after the other during prefill; shared: all at its end
+    stacked_layers: int  # that answer the batch with one attention; the others answer each sequence in turn
+    peak_device_bytes: int | None  # of the allocator, model included; None on a CPU
+
+
+@torch.inference_mode()
+def measure(
+    model: PreTrainedModel, ids: Tensor, setting: Setting, batch: int, new_tokens: int, beside: Footprint | None = None
+) -> Turn:
+    """One turn over ids [n]. Every sequence decodes `new_tokens` tokens, the first of which prefill gives.
+
+    `beside` is what an earlier turn found a sequence to hold: on GPUs that much is taken for each other sequence of
+    the batch while the prompt is prefilled, as where prompts are prefilled one after the other.
+    """
+    collect(model)
+    method, budget = setting.method, setting.tokens(len(ids), num_layers(model))
+    with taken({} if beside is None else beside.on_gpus, batch - 1):
+        compressed = compress(model, ids, method, budget)
+        kept_bytes, tokens = sum(cache.nbytes for cache in compressed.caches), ()
+        compressed.live.clear()
+        if method.compress_at == "first_decode":
+            kept_bytes, tokens = first_decode(model, compressed)
+    layers = tuple(cache.kept for cache in compressed.caches)
+    held = stored(compressed.caches)
+    prefilled, on_gpus = storage_bytes(held), by_gpu(held)
+    del held
+    cache = as_batch(list(compressed.copies(batch)))
+    outputs = go_on(
+        model, cache, compressed.logits.expand(batch, -1), new_tokens - len(tokens), stop_tokens=frozenset()
+    )
+    wait_for(model)
+    return Turn(
+        compressed.prefill_seconds,
+        compressed.compress_seconds,
+        allocation_seconds(method, budget, len(ids), len(layers)),
+        outputs[0].seconds,
+        outputs[0].steps,
+        tuple((*tokens, *output.tokens) for output in outputs),
+        layers,
+        Footprint(
+            compressed.full_bytes,
+            prefilled,
+            kept_bytes,
+            storage_bytes(stored(cache.layers)) // batch,
+            max(compressed.peak_bytes, prefilled),
+            on_gpus,
+        ),
+        "stream" if method.layerwise else "shared",
+        sum(isinstance(layer, StackedLayer) for layer in cache.layers),
+        max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
+    )
+
+
+def attempt(
+    model: PreTrainedModel, ids: Tensor, setting: Setting, batch: int, new_tokens: int, beside: Footprint | None = None
+) -> Turn | None:
+    """`measure`, or None where a GPU runs out of memory."""
+    try:
+        return measure(model, ids, setting, batch, new_tokens, beside)
+    except torch.OutOfMemoryError:
+        return None
+
+
+def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | float) -> Compressed:
+    """A prompt under one method: a layer at a time where its layers do not need each other."""
+    plan = method.plan(len(ids), num_layers(model), budget)
+    if method.layerwise:
+        return StreamedPass(model, ids, plan).compress(method, budget)
+    return SharedPass(model, ids, plan, method.needs).compress(method, budget)
+
+
+def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int, tuple[int]]:
+    """Let a sequence decode the token at which its caches are compressed, before others come beside it.
+
+    Goes on with what the caches have become, and counts the step as compression. Returns the bytes that they hold of
+    the prompt, and the token.
+    """
+    started = time.perf_counter()
+    token = compressed.logits.argmax()
+    cache = Cache(layers=compressed.caches)
+    compressed.logits = model(input_ids=token.view(1, 1), past_key_values=cache, use_cache=True).logits[0, -1]
+    wait_for(model)
+    compressed.compress_seconds += time.perf_counter() - started
+    kept_bytes = sum(layer.late_bytes for layer in compressed.caches)
+    compressed.caches = [layer.inner for layer in compressed.caches]
+    return kept_bytes, (int(token),)
+
+
+def as_batch(sequences: list[list[LayerCache]]) -> Cache:
+    """A model's cache over sequences, which are emptied on the way: a stacked layer's rows are gone before the next."""
+    layers: list[AttendingLayer] = []
+    for i in range(len(sequences[0])):
+        layers.append(joined([sequence[i] for sequence in sequences]))
+        for sequence in sequences:
+            sequence[i] = None
+    return Cache(layers=layers)
+
+
+def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: int) -> float | None:
+    """Of the rule alone that says how many tokens each layer gets; part of the time to compress."""
+    if not isinstance(method, Eviction) or budget >= n:
+        return None
+    started = time.perf_counter()
+    method.allocation.tokens(budget, n, method.scoring.protected(budget), num_layers)
+    return time.perf_counter() - started
+
+
+def collect(model: PreTrainedModel) -> None:
+    """Free what earlier turns left behind, in the allocator too."""
+    gc.collect()
+    if gpus(model):
+        torch.cuda.empty_cache()
+
+
+def by_gpu(tensors: Sequence[Tensor]) -> dict[torch.device, int]:
+    """Bytes of the storages behind tensors, by the GPU they lie on."""
+    there = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    return {device: storage_bytes(t for t in tensors if t.device == device) for device in there}
+
+
+@contextmanager
+def taken(bytes_on: Mapping[torch.device, int], times: int) -> Iterator[None]:
+    """Memory that stands for `times` other sequences."""
+    ballast = [torch.empty(times * n, dtype=torch.uint8, device=device) for device, n in bytes_on.items() if times]
+    try:
+        yield
+    finally:
+        del ballast

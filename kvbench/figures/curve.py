@@ -1,0 +1,91 @@
+"""Score against what a method was asked for and against the bytes it came to, beside the published curves."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
+
+from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure
+
+FULL = "full"
+_ACROSS = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+# What each of `draw`'s frames has a row for: one point of a line in one column of the experiment.
+OURS = "column line x r_bytes score low high".split()
+PRINTED = "column line x score".split()
+
+
+def curves(ours: pd.DataFrame, printed: pd.DataFrame, x: str, source: str, caption: str) -> Figure:
+    """A panel per column against `x`, and the last column again against r_bytes.
+
+    ours     columns OURS; scores and the ends of their 95 % intervals (nan where there is none) in 0 to 100.
+             The rows of the line "full" are FullKV: drawn across, whatever their x.
+    printed  columns PRINTED, of the published figures; `source` says in the legend whose they are.
+
+    A published line has the marker of ours, hollow and grey on grey dashes. It has no bytes, so it is in the
+    panels against `x` alone.
+    """
+    columns = list(ours["column"].unique())
+    names = [line for line in ours["line"].unique() if line != FULL]
+    styles = line_styles([*names, *(line for line in printed["line"].unique() if line not in (FULL, *names))])
+    across = min(len(columns) + 1, 4)
+    rows = -(-(len(columns) + 1) // across)
+    entries = _entries(ours, printed, styles, source)
+    figure, body = new_figure(3.4 * across + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
+    axes = list(body.subplots(rows, across, squeeze=False).flat)
+    for axis, column in zip(axes, columns, strict=False):
+        _ours(axis, ours[ours["column"] == column], "x", styles)
+        _printed(axis, printed[printed["column"] == column], styles)
+        _labels(axis, column, x)
+    last = axes[len(columns)]
+    _ours(last, ours[ours["column"] == columns[-1]], "r_bytes", styles)
+    _labels(last, columns[-1], "r_bytes (bytes stored / bytes of FullKV)")
+    for axis in axes[len(columns) + 1 :]:
+        axis.set_visible(False)
+    legend_below(body, entries, figure.get_figwidth())
+    return figure
+
+
+def _ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict]) -> None:
+    for line, points in frame.groupby("line", sort=False):
+        if line == FULL:
+            axis.axhline(points["score"].iloc[0], color="black", **_ACROSS)
+            continue
+        points = points.sort_values(x)
+        axis.plot(points[x], points["score"], **styles[line], markersize=4.5, linewidth=1.3, zorder=3)
+        known = points.dropna(subset=["low", "high"])
+        # side by side where several lines have a point at one place
+        beside = 1.5 * (list(styles).index(line) - (len(styles) - 1) / 2) / 72
+        moved = axis.transData + ScaledTranslation(beside, 0, axis.get_figure(root=True).dpi_scale_trans)
+        colour = styles[line]["color"]
+        axis.vlines(known[x], known["low"], known["high"], color=colour, linewidth=0.9, zorder=2, transform=moved)
+    axis.update_datalim([(point[x], point[end]) for end in ("low", "high") for _, point in frame.iterrows()])
+    axis.autoscale_view()
+
+
+def _printed(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict]) -> None:
+    for line, points in frame.groupby("line", sort=False):
+        if line == FULL:
+            axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], **_ACROSS)
+            continue
+        points = points.sort_values("x")
+        axis.plot(points["x"], points["score"], marker=styles[line]["marker"], markersize=4.5, **PUBLISHED)
+
+
+def _labels(axis: Axes, column: str, x: str) -> None:
+    axis.set_title(column, fontsize=9)
+    axis.set_xlabel(x, fontsize=8)
+    axis.set_ylabel("score (0 to 100)", fontsize=8)
+    grid_lines(axis)
+
+
+def _entries(ours: pd.DataFrame, printed: pd.DataFrame, styles: dict[str, dict], source: str) -> list[Line2D]:
+    """What the legend tells: our lines, FullKV, whose the published ones are, what the bars are."""
+    entries = [Line2D([], [], **style, markersize=4.5, label=name) for name, style in styles.items()]
+    if FULL in set(ours["line"]):
+        entries.append(Line2D([], [], color="black", **_ACROSS, label="FullKV"))
+    if len(printed):
+        entries.append(Line2D([], [], marker="o", markersize=4.5, **PUBLISHED, label=f"published: {source}"))
+    if ours.loc[ours["line"] != FULL, "low"].notna().any():
+        entries.append(Line2D([], [], color="black", marker="|", linestyle="", label="95 % interval"))
+    return entries

@@ -1,0 +1,1 @@
+"""Other programs that work with kvbench. Their packages are optional."""

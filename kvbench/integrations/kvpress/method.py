@@ -1,0 +1,74 @@
+"""Any press of an installed kvpress as a method: kvpress compresses, kvbench stores, decodes and counts."""
+
+import json
+from dataclasses import dataclass
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.cache.ragged import RaggedLayer
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.errors import UserError
+from kvbench.integrations.kvpress.prefill import PressedLayer, PressedPrefill
+from kvbench.integrations.kvpress.presses import build_press, refuse_decoding, takes_ratio, title
+from kvbench.methods.base import Method
+from kvbench.prefill import PrefillState
+from kvbench.utils.validation import choice
+
+# Against float noise: kvpress keeps int(n · (1 - ratio)) tokens, one less than asked where this comes out just below.
+NOISE = 1e-9
+
+
+@dataclass
+class KVPress(Method):
+    """A press of kvpress (NVIDIA), run during prefill as kvpress runs it.
+
+    press        its class.
+    press_args   its arguments but for `compression_ratio`, which is 1 - ratio. A press among them is its name, or
+                 {NAME: {its arguments}}.
+    attention    transformers' attention during that prefill: sdpa, or eager for presses that read its weights.
+
+    A press that cannot be told a ratio takes none and runs once. What a press drops is gone. What it keeps in its
+    cache and hides from attention with a mask, head by head, is dropped here, which attention cannot tell apart.
+    What it zeroes (ThinKPress's channels) is stored and counted in full.
+    """
+
+    press: str | None
+    press_args: dict | None = None
+    attention: str = "sdpa"
+
+    takes_fractions = True
+    layerwise = False  # some presses act when the whole pass is over
+
+    def __post_init__(self):
+        choice("attention", self.attention, ("sdpa", "eager"))
+        if self.press is None:
+            raise UserError("press=NAME says which of kvpress's it is, for example press=ExpectedAttentionPress")
+        self.press_args = self.press_args or {}
+        press = build_press(self.press, self.press_args)
+        refuse_decoding(press)
+        self.takes_budget = takes_ratio(press)
+        if self.takes_budget and "compression_ratio" in self.press_args:
+            raise UserError("press_args.compression_ratio is what ratio= sets: compression_ratio = 1 - ratio")
+
+    def title(self, name: str) -> str:
+        """Tables name the press, unless its configuration has a name of its own."""
+        return title(self.press, self.press_args) if name == "kvpress" else name
+
+    def plan(self, n: int, num_layers: int, budget: float) -> PressedPrefill:
+        ratio = max(1 - budget / n - NOISE, 0.0) if self.takes_budget else None
+        return PressedPrefill(self.press, json.dumps(self.press_args, sort_keys=True), self.attention, ratio)
+
+    def compress(self, state: PrefillState, budget: float) -> list[LayerCache]:
+        return [self.compress_layer(layer, i, len(state.layers), budget) for i, layer in enumerate(state.layers)]
+
+    def compress_layer(self, layer: PressedLayer, index: int, num_layers: int, budget: float) -> LayerCache:
+        heads = layer.num_key_value_heads
+        held = heads * layer.n if layer.masked is None else int((~layer.masked).sum())
+        kept = Kept(int(min(budget, layer.prompt)), 2 * held, 2 * heads * layer.prompt)
+        if layer.masked is None:
+            cache = DenseLayer(layer.keys, layer.values, layer.next_position, kept)
+        else:
+            rows = zip(layer.keys, layer.values, ~layer.masked, strict=True)
+            cache = RaggedLayer([(k[keep], v[keep]) for k, v, keep in rows], layer.next_position, kept)
+        cache.batches = layer.next_position == layer.prompt  # a batch's sequences stand at one position
+        return cache

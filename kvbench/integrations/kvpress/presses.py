@@ -1,0 +1,132 @@
+"""The presses of an installed kvpress: found by name, built from plain values, their complaints told in one line."""
+
+import importlib.util
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from types import ModuleType
+
+import torch
+from packaging.requirements import Requirement
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from kvbench.errors import UserError, unknown
+from kvbench.models.attention_interface import ATTENTION, registered_attention
+from kvbench.utils.text import first_line
+
+INSTALL = "pip install -c constraints-kvpress.txt 'kvbench[kvpress]', in an environment of its own"
+# kvpress's base classes, which compress nothing.
+_ABSTRACT = {"BasePress", "ScorerPress"}
+# After these kvpress's own pipeline goes on at the position behind what the cache still holds.
+_REROTATING = ("KeyRerotationPress", "FinchPress", "RestoreKVPress")
+
+
+@cache
+def kvpress() -> ModuleType:
+    """The installed kvpress. UserError where there is none, or transformers is too new for it.
+
+    Importing it wraps every attention function that transformers knows in one that reads tensors; kvbench's own,
+    which is handed a cache layer, is put back.
+    """
+    if importlib.util.find_spec("kvpress") is None:
+        raise UserError(f"method=kvpress needs the package kvpress, which is not installed: {INSTALL}")
+    for text in metadata.requires("kvpress") or []:
+        wanted = Requirement(text)
+        if wanted.name == "transformers" and not wanted.specifier.contains(have := metadata.version("transformers")):
+            raise UserError(f"kvpress {version()} needs {wanted}, but transformers {have} is installed: {INSTALL}")
+    import kvpress
+
+    ALL_ATTENTION_FUNCTIONS[ATTENTION] = registered_attention
+    return kvpress
+
+
+def version() -> str:
+    return metadata.version("kvpress")
+
+
+def names() -> list[str]:
+    """The presses there are."""
+    module = kvpress()
+    classes = (value for value in vars(module).values() if inspect.isclass(value))
+    return sorted({c.__name__ for c in classes if issubclass(c, module.BasePress)} - _ABSTRACT)
+
+
+def build_press(name: str, arguments: Mapping):
+    """The press `name` with `arguments`, in which a press may stand for itself: by its name, or as {NAME: arguments}.
+
+    Raises UserError for an unknown press or argument, one that is missing, and what the press itself refuses.
+    """
+    if name not in names():
+        raise unknown("press", name, names())
+    press = getattr(kvpress(), name)
+    allowed = inspect.signature(press).parameters
+    for key in arguments:
+        if key not in allowed:
+            raise unknown(f"argument of {name}", key, allowed)
+    with complaints(name):
+        return press(**{key: _value(value) for key, value in arguments.items()})
+
+
+def _value(value: object) -> object:
+    """An argument with the presses that it names."""
+    if isinstance(value, list):
+        return [_value(item) for item in value]
+    press = _named(value)
+    return value if press is None else build_press(*press)
+
+
+def _named(value: object) -> tuple[str, Mapping] | None:
+    """Name and arguments of a press that stands among arguments, if it is one."""
+    if isinstance(value, str) and value in names():
+        return value, {}
+    if isinstance(value, Mapping) and len(value) == 1 and (name := next(iter(value))) in names():
+        return name, value[name] or {}
+    return None
+
+
+def title(name: str, arguments: Mapping) -> str:
+    """A press with those inside it, as tables name it: AdaKVPress(KnormPress)."""
+    values = [item for value in arguments.values() for item in (value if isinstance(value, list) else [value])]
+    inner = [title(*press) for value in values if (press := _named(value)) is not None]
+    return f"{name}({', '.join(inner)})" if inner else name
+
+
+def takes_ratio(press) -> bool:
+    """Whether the press can be asked for a compression ratio; others find it by themselves, or in their parts."""
+    if not hasattr(type(press), "compression_ratio"):
+        return False
+    try:
+        press.compression_ratio = 0.5
+    except AttributeError:
+        return False
+    return True
+
+
+def rerotates(press) -> bool:
+    """Whether the press gives the tokens new positions, so that the next one comes right behind them."""
+    return type(press).__name__ in _REROTATING and getattr(press, "rerotate_keys", True)
+
+
+def refuse_decoding(press) -> None:
+    """Refuse what acts on generated tokens: kvbench's caches decode without kvpress."""
+    module = kvpress()
+    if isinstance(press, module.DecodingPress | module.PrefillDecodingPress) or getattr(press, "decoding", False):
+        raise UserError(
+            f"press {type(press).__name__} acts while decoding: kvbench runs presses that compress the prompt"
+        )
+
+
+@contextmanager
+def complaints(name: str) -> Iterator[None]:
+    """Tell what goes wrong inside a press in one line, as coming from it."""
+    try:
+        yield
+    except (UserError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # presses refuse by assert, ValueError, NotImplementedError, the hub's errors, …
+        reason = first_line(error)
+        if 'attn_implementation="eager"' in reason:
+            reason += ": method.kvpress.attention=eager"
+        raise UserError(f"press {name} of kvpress {version()}: {reason}") from error

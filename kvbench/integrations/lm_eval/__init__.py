@@ -1,0 +1,20 @@
+"""kvbench's models in lm-evaluation-harness."""
+
+from importlib import import_module
+
+from kvbench.errors import UserError
+
+INSTALL = "pip install -c constraints.txt -c constraints-lm-eval.txt 'kvbench[lm-eval]'"
+
+
+def register() -> None:
+    """Add the model `kvbench` to lm-eval's registry, before `lm_eval.simple_evaluate(model="kvbench", …)`.
+
+    Raises UserError where lm-eval cannot be imported.
+    """
+    try:
+        import_module("lm_eval.evaluator")  # what it lacks is missing here, not in the middle of a run
+        import_module("lm_eval.models")  # first: its own models enter only an empty registry
+        import_module("kvbench.integrations.lm_eval.model")  # registers itself
+    except ImportError as error:
+        raise UserError(f"lm-eval with all that it needs is not installed ({error}): {INSTALL}") from error

@@ -1,0 +1,202 @@
+"""kvbench's models in lm-evaluation-harness: the harness asks, kvbench compresses and answers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from lm_eval.api.registry import register_model
+from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils_hf import stop_sequences_criteria
+from torch import Tensor
+from tqdm import tqdm
+from transformers import AutoConfig
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.config import composed
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate, read_all
+from kvbench.evaluation.passes import Compressed, SharedPass, num_layers
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.methods import Dense, FullKV
+from kvbench.models import load, model_spec
+from kvbench.utils.text import first_line
+
+# Arguments that lm-eval's own Hugging Face model takes and this one, too.
+HARNESS = (
+    *("add_bos_token", "chat_template_args", "enable_thinking", "max_length"),
+    *("prefix_token_id", "think_end_token", "truncation"),
+)
+# Generation options that change nothing where decoding is greedy.
+IDLE = {"attention_mask", "do_sample", "temperature", "top_k", "top_p", "min_p"}
+
+
+@register_model("kvbench")
+class KVBenchLM(HFLM):
+    """lm-eval's Hugging Face model with kvbench's caches: `--model_args method=snapkv,ratio=0.2`.
+
+    method, ratio, budget   one setting, as on kvbench's command line; method=full is the model itself.
+    model                   a model of kvbench; or `pretrained`, a folder or hub id.
+    KEY=VALUE               any other setting of kvbench: method.snapkv.scoring.window=16, press=KnormPress, …
+
+    Tokens, chat templates, stops and windows are lm-eval's own. The whole context is compressed, with the question
+    in it; what is generated or scored goes on from the compressed caches. Greedy, one context at a time.
+    """
+
+    def __init__(
+        self,
+        method: str = "full",
+        ratio: float | None = None,
+        budget: int | None = None,
+        model: str = "smollm2-135m",
+        pretrained: str | None = None,
+        dtype: str = "auto",
+        device: str | None = None,
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        trust_remote_code: bool = False,
+        **more,
+    ):
+        if str(batch_size) != "1":
+            raise UserError(f"batch_size={batch_size}: kvbench compresses one context at a time, batch_size=1")
+        if trust_remote_code:
+            raise UserError("trust_remote_code=True: kvbench runs no code from a model's repository")
+        harness = {key: more.pop(key) for key in HARNESS if key in more}
+        here = torch.cuda.is_available() or "cuda" not in str(device)  # lm-eval's default is a GPU, there or not
+        asked = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
+        options = asked | {"model.device": (here and device) or "auto"} | more
+        config = composed([f"{key}={rendered(value)}" for key, value in options.items()])
+        self.setting = one_setting(config)
+        self.loaded = load(model_spec(config["model"] | (elsewhere(pretrained) if pretrained else {})))
+        super().__init__(
+            pretrained=self.loaded.model,
+            tokenizer=self.loaded.tokenizer,
+            backend="causal",
+            batch_size=1,
+            **{"max_length": self.loaded.spec.max_length} | harness,
+        )
+        self.pretrained = self.loaded.source
+        self.ratios: list[ReserveRatio] = []  # one for each context
+
+    def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options) -> Tensor:
+        """The ids [1, n] of a context and what is generated after it, up to one of the texts `stop`."""
+        for key, value in options.items():
+            if key not in IDLE or (key == "do_sample" and value):
+                raise UserError(f"{key}={value}: kvbench decodes greedily")
+        compressed = self._compress(context[0])
+        early = [cache.nbytes for cache in compressed.caches]
+        criteria = stop_sequences_criteria(self.tokenizer, stop, 0, 1)
+        output = generate(
+            self.loaded.model,
+            compressed.caches,
+            compressed.logits,
+            max_length - context.shape[1],
+            self.loaded.stop_tokens,
+            until=lambda tokens: bool(criteria(torch.tensor([tokens]), None).all()),
+        )
+        self._count(compressed, early)
+        return torch.cat([context, context.new_tensor([output.tokens])], dim=1)
+
+    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
+        """Refused unless nothing is compressed: every token of a text would be scored before it could be."""
+        method = self.setting.method
+        if not (isinstance(method, FullKV) and isinstance(method.storage, Dense)):
+            raise UserError(
+                f"{self.setting.label} cannot answer tasks of rolling log-likelihood (perplexity), "
+                "where there is no context to compress: only method=full can"
+            )
+        return super().loglikelihood_rolling(requests, disable_tqdm)
+
+    def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, override_bs: int | None = None):
+        """For each (texts, context ids, continuation ids): log p(continuation), and whether it is the greedy one.
+
+        Continuations of one context share its prefill and its compression.
+        """
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, (_, context, continuation) in enumerate(requests):
+            groups.setdefault(self._fitted(context, continuation), []).append(index)
+        answers: list = [None] * len(requests)
+        with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
+            for context, members in groups.items():
+                compressed = self._compress(torch.tensor(context))
+                early = [cache.nbytes for cache in compressed.caches]
+                for index, caches in zip(members, compressed.copies(len(members)), strict=True):
+                    texts, _, continuation = requests[index]
+                    answers[index] = self._score(compressed.logits, caches, continuation)
+                    if texts is not None:
+                        self.cache_hook.add_partial("loglikelihood", texts, answers[index])
+                    bar.update(1)
+                self._count(compressed, early)
+        return answers
+
+    def _fitted(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[int, ...]:
+        """The end of the context that the model can read with its continuation, whose last token it never reads."""
+        room = self.max_length + 1 - len(continuation)
+        if room < 1:
+            raise UserError(f"a continuation of {len(continuation)} tokens exceeds max_length={self.max_length}")
+        return tuple(context[-room:])
+
+    def _score(self, logits: Tensor, caches: list[LayerCache], continuation: Sequence[int]) -> tuple[float, bool]:
+        """Log-probability and greediness of a continuation after the context whose last logits are [vocab_size]."""
+        ids = torch.tensor(continuation, device=logits.device)
+        logits = logits[None]
+        if len(ids) > 1:
+            logits = torch.cat([logits, read_all(self.loaded.model, [caches], ids[:-1])[0]])
+        chosen = logits.log_softmax(dim=-1).gather(1, ids[:, None])
+        return float(chosen.sum()), bool((logits.argmax(dim=-1) == ids).all())
+
+    def _compress(self, ids: Tensor) -> Compressed:
+        model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model)
+        tokens = self.setting.tokens(len(ids), layers)
+        return SharedPass(model, ids, method.plan(len(ids), layers, tokens), method.needs).compress(method, tokens)
+
+    def _count(self, compressed: Compressed, early: Sequence[int]) -> None:
+        """Take the context's reserve ratio, after decoding; `early` were its layers' bytes before."""
+        caches = compressed.caches
+        stored = sum(e if c.late_bytes is None else c.late_bytes for c, e in zip(caches, early, strict=True))
+        self.ratios.append(ReserveRatio.of([cache.kept for cache in caches], stored, compressed.full_bytes))
+
+    def get_model_info(self) -> dict:
+        """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
+        ours = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
+        if self.ratios:
+            ours |= {
+                f"kvbench_{name}": fmean(getattr(ratio, name) for ratio in self.ratios) for name in ("r", "r_bytes")
+            }
+        return super().get_model_info() | ours
+
+
+def rendered(value: object) -> str:
+    """A value as Hydra's command line has it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {rendered(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(rendered, value)) + "]"
+    return "null" if value is None else str(value)
+
+
+def one_setting(config: dict) -> Setting:
+    settings = build_settings(config["method"], config["ratio"], config["budget"])
+    if len(settings) != 1:
+        labels = ", ".join(setting.label for setting in settings)
+        raise UserError(f"lm-eval runs one setting at a time, not {labels}: one method=, with one ratio= or budget=")
+    return settings[0]
+
+
+def elsewhere(source: str) -> dict:
+    """The fields of a ModelSpec for a folder or a hub id."""
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False).get_text_config()
+    except (OSError, ValueError) as error:
+        raise UserError(f"pretrained={source}: {first_line(error)}") from error
+    here = Path(source).is_dir()
+    return {
+        "name": source,
+        "path": source if here else None,
+        "hub_id": None if here else source,
+        "embedded": None,
+        "revision": "main",
+        "max_length": config.max_position_embeddings,
+        "chat_template": "auto",
+    }

@@ -1,0 +1,41 @@
+"""SpindleKV's allocation: keep ratios that fall linearly over the layers."""
+
+import math
+from dataclasses import dataclass
+
+from kvbench.errors import UserError
+from kvbench.utils.validation import is_number
+
+
+@dataclass(frozen=True)
+class LinearPyramid:
+    """SpindleKV (Tang et al. 2025, §3.3, equations 5 to 7): keep ratios fall linearly, none below beta.
+
+    With r_c the share of the context (all but the window) kept on average and alpha = (1 + beta) / 2, layer 0
+    keeps 2r_c - beta and the last one beta where beta < r_c <= alpha, else 1 and 2r_c - 1. The paper prints
+    0.05 for beta and 1 - 2r_c, which is negative there. Below beta, where it says nothing, all layers
+    keep r_c. The mean over layers is r_c, less the fractions of tokens that are cut off.
+    """
+
+    beta: float = 0.05
+
+    def __post_init__(self):
+        if not is_number(self.beta) or not 0 <= self.beta < 1:
+            raise UserError(f"beta={self.beta!r} is outside [0, 1): it is the least share of tokens in a layer")
+
+    def ratios(self, r_c: float, num_layers: int) -> list[float]:
+        """Keep ratio of the context in each layer, for a mean of r_c."""
+        bottom, top = r_c, r_c
+        if r_c > (1 + self.beta) / 2:
+            bottom, top = 1.0, 2 * r_c - 1
+        elif r_c > self.beta:
+            bottom, top = 2 * r_c - self.beta, self.beta
+        if num_layers == 1:
+            return [r_c]
+        return [bottom + (top - bottom) * layer / (num_layers - 1) for layer in range(num_layers)]
+
+    def tokens(self, budget: float, n: int, window: int, num_layers: int) -> list[int]:
+        context = n - window
+        r_c = max(budget - window, 0) / context
+        # 1e-9 forgives float noise on whole numbers
+        return [math.floor(ratio * context + 1e-9) + window for ratio in self.ratios(r_c, num_layers)]

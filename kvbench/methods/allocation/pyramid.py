@@ -1,0 +1,62 @@
+"""PyramidKV's allocation: an arithmetic sequence over the layers."""
+
+from dataclasses import dataclass
+
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import largest_remainder
+from kvbench.utils.validation import choice, is_number
+
+
+@dataclass(frozen=True)
+class Pyramid:
+    """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, much for low layers and little for high ones.
+
+    With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper
+    prints the two the wrong way round and a divisor m for m - 1; three readings exist:
+
+    alloc="exact"     the rule the text intends; largest remainders round it, so it spends m·c and no more.
+    alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of
+                      128), and prompts under 2c tokens get no pyramid. Published tables used this.
+    alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
+                      share would not hold the window, or would exceed the bottom layer's (a budget above
+                      n - window). Compared with kvpress by scripts/kvpress_parity.py.
+    """
+
+    beta: float = 20
+    alloc: str = "exact"
+
+    def __post_init__(self):
+        choice("alloc", self.alloc, ("exact", "official", "kvpress"))
+        if not is_number(self.beta) or self.beta < 1:
+            raise UserError(f"beta={self.beta!r} must be a number of at least 1")
+
+    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
+        if num_layers == 1:
+            return [budget]
+        rule = {"exact": self._exact, "official": self._official, "kvpress": self._kvpress}[self.alloc]
+        return rule(budget, n, window, num_layers)
+
+    def _ends(self, share: float, least: float, most: int) -> tuple[float, float]:
+        """Bottom and top layer's share for a mean of `share`; no layer has more than `most` to select from."""
+        top, bottom = least, 2 * share - least
+        return (most, 2 * share - most) if bottom >= most else (bottom, top)
+
+    def _exact(self, budget: int, n: int, window: int, m: int) -> list[int]:
+        c = budget - window
+        bottom, top = self._ends(c, c / self.beta, n - window)
+        shares = [bottom - (bottom - top) * layer / (m - 1) for layer in range(m)]
+        return [c_l + window for c_l in largest_remainder(shares, m * c)]
+
+    def _official(self, budget: int, n: int, window: int, m: int) -> list[int]:
+        c = budget - window
+        if n < 2 * c:
+            return [budget] * m
+        bottom, top = self._ends(c, int(c // self.beta), n - window)
+        step = (bottom - top) // (m - 1)
+        return [bottom - layer * step + window for layer in range(m)]
+
+    def _kvpress(self, budget: int, n: int, window: int, m: int) -> list[int]:
+        bottom, top = self._ends(budget, budget / self.beta, n - window)
+        if not bottom >= top >= window:
+            return [budget] * m
+        return [round(bottom - (bottom - top) * layer / (m - 1)) for layer in range(m)]

@@ -1,0 +1,44 @@
+"""SnapKV's score: pooled attention of the last queries."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.validation import at_least, choice
+
+
+@dataclass
+class WindowAttention(Scoring):
+    """SnapKV (Li et al. 2024, §4): attention of the last w queries, summed, then pooled along positions.
+
+    Pooling covers the context only, never the window. `max` pads with -inf; `avg` pads with zeros that
+    count, as in the official code, so the first token's score is divided by the whole kernel.
+    Groups of heads are reduced before pooling (KVCache-Factory's order; the same as kvpress's for `avg`).
+    """
+
+    window: int = 32
+    kernel: int = 7
+    pooling: str = "max"
+
+    def __post_init__(self):
+        at_least("window", self.window, 1)
+        at_least("kernel", self.kernel, 1)
+        if self.kernel % 2 == 0:
+            raise UserError(f"kernel={self.kernel} is even: a pooling kernel must be odd to stay aligned")
+        choice("pooling", self.pooling, ("max", "avg"))
+        self.needs = Needs(window=self.window)
+        self.minimum_budget = self.window + 1
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        return layer.window_votes(self.window)
+
+    def smooth(self, votes: Tensor) -> Tensor:
+        pool = F.max_pool1d if self.pooling == "max" else F.avg_pool1d
+        return pool(votes[None], self.kernel, stride=1, padding=self.kernel // 2)[0]

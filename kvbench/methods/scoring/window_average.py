@@ -1,0 +1,38 @@
+"""SpindleKV's score: attention of the last queries, not pooled."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.validation import at_least, choice
+
+
+@dataclass
+class WindowAverage(Scoring):
+    """SpindleKV's accumulated attention (§3.1, equations 2 and 3): the window's queries, not pooled.
+
+    score_norm="window"    divided by the w queries of the window, as the text says; SnapKV's order.
+    score_norm="printed"   divided by n - a for the key at position a, as the formula is printed: the count of
+                           an all-query sum, which favours late tokens by up to n / w.
+    """
+
+    window: int = 32
+    score_norm: str = "window"
+
+    def __post_init__(self):
+        at_least("window", self.window, 1)
+        choice("score_norm", self.score_norm, ("window", "printed"))
+        self.needs = Needs(window=self.window)
+        self.minimum_budget = self.window + 1
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        votes = layer.window_votes(self.window)
+        if self.score_norm == "window":
+            return votes / self.window
+        return votes / torch.arange(layer.n, 0, -1, device=votes.device)

@@ -1,0 +1,9 @@
+"""Storage: how the tokens that a method keeps are held. The files of conf/storage name these classes."""
+
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.codebook import Codebook
+from kvbench.methods.storage.dense import Dense
+from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.minicache import MiniCache
+
+__all__ = ["Codebook", "Dense", "Kivi", "MiniCache", "Storage"]

@@ -1,0 +1,141 @@
+"""The codebook as a storage: any selection of tokens, held as entries, references and magnitudes."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.errors import UserError
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.coded_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
+from kvbench.ops.bits import pack_bits
+from kvbench.ops.greedy_cover import build_codebook
+from kvbench.prefill import LayerState
+from kvbench.utils.validation import at_least, choice, is_number
+
+
+@dataclass
+class Codebook(Storage):
+    """SpindleKV's similarity based token replacement (Tang et al. 2025, §3.4), by itself.
+
+    theta_k, theta_v   cosine above which a key before RoPE, or a value, may be represented by another; 1 merges
+                       nothing but vectors of equal direction.
+    scope              what shares a codebook: kv_group, a KV head with all its query heads; layer, all heads;
+                       head, where query heads select for themselves each has its own.
+    reconstruct        true keeps every vector's magnitude; false reads the entry with its own (table 6).
+    window             the prompt's last tokens that stay as they are, as far as all heads of a group keep
+                       them; 0 codes them too. The paper does not say.
+
+    Where query heads of a group select for themselves, the degrees count every head's copy, as if unfolded.
+    But a token's copies have one reference and one magnitude, so they are stored once per KV head, with a bit
+    per query head, and not once per query head as formula 15 counts them (scope=head has to).
+    Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
+    """
+
+    theta_k: float = 0.98
+    theta_v: float = 0.95
+    scope: str = "kv_group"
+    reconstruct: bool = True
+    window: int = 32
+
+    def __post_init__(self):
+        for name in ("theta_k", "theta_v"):
+            theta = getattr(self, name)
+            if not is_number(theta) or not 0 < theta <= 1:
+                raise UserError(f"{name}={theta!r} is outside (0, 1]: it is the cosine above which vectors merge")
+        choice("scope", self.scope, ("kv_group", "layer", "head"))
+        at_least("window", self.window, 0)
+
+    def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
+        if layer.rope is None:
+            raise UserError("a codebook holds keys before RoPE: it needs a model with rotary position embeddings")
+        wanted = kept_mask(layer, selection)  # [kv, group, n]
+        raw = wanted.all(dim=1)  # [kv, n]
+        raw[:, : max(layer.n - self.window, 0)] = False
+        wanted &= ~raw[:, None]
+        heads = torch.arange(len(wanted), device=wanted.device)
+        if self.scope == "head":
+            heads, wanted = heads.repeat_interleave(wanted.shape[1]), wanted.flatten(0, 1)[:, None]
+        tokens = [w.any(dim=0).nonzero().squeeze(1) for w in wanted]
+        counts = [w[:, t].sum(dim=0) for w, t in zip(wanted, tokens, strict=True)]
+
+        positions = torch.arange(layer.n, device=layer.keys.device)
+        plain = layer.rope.rotate(layer.keys.float(), -positions)
+        dtype = layer.keys.dtype
+        keys = self._code([plain[h, t] for h, t in zip(heads, tokens, strict=True)], counts, self.theta_k, dtype)
+        values = self._code(
+            [layer.values[h, t] for h, t in zip(heads, tokens, strict=True)], counts, self.theta_v, dtype
+        )
+        streams: list[Stream] = []
+        for parts in zip(keys, values, tokens, wanted, strict=True):
+            streams.append(_stream(*parts, layer.n, streams[-1] if streams else None))
+        raw_keys = [k[r] for k, r in zip(layer.keys, raw, strict=True)]
+        raw_values = [v[r] for v, r in zip(layer.values, raw, strict=True)]
+        kept = self._kept(layer, selection, streams, int(sum(c.sum() for c in counts)), 2 * int(raw.sum()))
+        return CodebookLayer(streams, raw_keys, raw_values, layer.n, kept, layer.rope)
+
+    def _code(self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype) -> list[Coded]:
+        """Vectors [len, head_dim] of every stream, in a book each, or in one book for all with scope=layer."""
+        if self.scope != "layer":
+            return [self._code_together([x], [c], theta, dtype)[0] for x, c in zip(vectors, counts, strict=True)]
+        return self._code_together(vectors, counts, theta, dtype)
+
+    def _code_together(
+        self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype
+    ) -> list[Coded]:
+        x = torch.cat(vectors).float()
+        cover = build_codebook(x, theta, torch.cat(counts))
+        norms = x.norm(dim=-1)
+        entries = x[cover.entries]
+        if self.reconstruct:
+            entries = torch.nn.functional.normalize(entries, dim=-1)
+        book = Book(entries.to(dtype), theta)
+        lengths = [len(v) for v in vectors]
+        magnitudes = norms.to(dtype).split(lengths) if self.reconstruct else [None] * len(lengths)
+        return [Coded(book, r, m) for r, m in zip(cover.references.split(lengths), magnitudes, strict=True)]
+
+    def _kept(self, layer: LayerState, selection: Selection, streams: list[Stream], coded: int, raw: int) -> Kept:
+        """Formula 15 for one layer: `coded` selected (head, token) pairs in codebooks, `raw` vectors as they are.
+
+        r3 as printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
+        """
+        heads = selection.heads(layer)
+        retained = 2 * heads * selection.count(layer)
+        sides = [side for stream in streams for side in (stream.keys, stream.values)]
+        books = {id(side.book): len(side.book) for side in sides}
+        width = sum(s.references.buffer.nbytes for s in sides) / max(sum(s.references.length for s in sides), 1)
+        size, d = layer.keys.element_size(), layer.keys.shape[2]
+        per_coded = (width / size + self.reconstruct) / d
+        return Kept(
+            selection.nominal,
+            retained,
+            2 * heads * layer.n,
+            r2=(sum(books.values()) + raw) / retained,
+            r3=1 + 8 * width / (8 * size + 1) / d,
+            overhead=per_coded * 2 * coded / retained,
+            where=selection.where(layer),
+        )
+
+
+def kept_mask(layer: LayerState, selection: Selection) -> Tensor:
+    """Which tokens the selecting heads keep, bool [num_key_value_heads, heads that select per KV head, n]."""
+    heads, indices = layer.num_key_value_heads, selection.indices
+    if indices is None:
+        return torch.ones(heads, 1, layer.n, dtype=torch.bool, device=layer.keys.device)
+    mask = torch.zeros(len(indices), layer.n, dtype=torch.bool, device=indices.device)
+    mask.scatter_(1, indices, True)
+    return mask.expand(max(len(mask), heads), -1).clone().unflatten(0, (heads, -1))
+
+
+def _stream(keys: Coded, values: Coded, tokens: Tensor, wanted: Tensor, n: int, previous: Stream | None) -> Stream:
+    """One stream of prompt tokens [len]; `wanted` [heads, n] says who keeps what."""
+    count = len(tokens)
+    positions = None
+    if count and int(tokens[-1]) != count - 1:  # a run from 0 on needs no positions
+        positions = tokens.to(smallest_integer(n - 1))
+        if previous is not None and previous.positions is not None and positions.equal(previous.positions):
+            positions = previous.positions  # one set for the layer: stored once
+    mask = wanted[:, tokens]
+    return Stream(keys, values, count, positions, None if mask.all() else pack_bits(mask))

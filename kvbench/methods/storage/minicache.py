@@ -1,0 +1,198 @@
+"""MiniCache: the directions of two adjacent layers' keys and values merged into one."""
+
+import math
+from collections.abc import Callable
+from collections.abc import Sequence as Listing
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.sequence import Sequence, SequenceLayer
+from kvbench.errors import UserError
+from kvbench.methods.selection import Selection, gather, top_indices
+from kvbench.methods.storage.base import Storage, refuse_union
+from kvbench.methods.storage.dense import Dense
+from kvbench.methods.storage.kivi import Kivi
+from kvbench.ops.bits import pack_bits, unpack_bits
+from kvbench.prefill import LayerState
+from kvbench.utils.validation import at_least, choice, is_number
+
+EPS = 1e-6  # sine of an angle, or length of a mixture, below which slerp has no direction of its own
+
+
+class SharedDirections:
+    """One unit vector per merged token for both layers of a pair, and which tokens were not merged.
+
+    `directions` holds the merged tokens [heads, n - k, head_dim] in order; `bits` [heads, ceil(n / 8)] has a
+    bit set for each of the k tokens per head that both layers kept as they were.
+    """
+
+    def __init__(self, directions: Sequence, bits: Tensor, n: int):
+        self.directions, self.bits, self.n = directions, bits, n
+
+    def restore(self, magnitudes: Tensor, retained: Tensor) -> Tensor:
+        """One layer's rows [heads, n, head_dim] from its magnitudes [heads, n - k] and its k unmerged rows."""
+        merged = self.directions.read().float() * magnitudes[..., None].float()
+        unmerged = unpack_bits(self.bits, self.n)[..., None]  # [heads, n, 1]
+        rows = retained.new_empty(retained.shape[0], self.n, retained.shape[2])
+        rows.masked_scatter_(~unmerged, merged.to(rows.dtype))
+        return rows.masked_scatter_(unmerged, retained)
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.directions.tensors(), self.bits]
+
+
+class MergedSequence(Sequence):
+    """One layer's keys or values: |x| times the shared direction, its unmerged tokens, and new ones in `tail`."""
+
+    def __init__(self, shared: SharedDirections, owner: bool, magnitudes: Tensor, retained: Sequence, tail: Sequence):
+        """`owner` is the one layer of the two that lists the shared tensors as its own."""
+        self.shared, self.owner = shared, owner
+        self.magnitudes, self.retained, self.tail = magnitudes, retained, tail
+
+    def append(self, rows: Tensor) -> None:
+        self.tail.append(rows)
+
+    def read(self) -> Tensor:
+        prompt = self.shared.restore(self.magnitudes, self.retained.read())
+        return torch.cat([prompt, self.tail.read()], dim=1)
+
+    def tensors(self) -> list[Tensor]:
+        own = [self.magnitudes, *self.retained.tensors(), *self.tail.tensors()]
+        return self.shared.tensors() + own if self.owner else own
+
+
+@dataclass
+class MiniCache(Storage):
+    """MiniCache (Liu et al. 2024): from the middle of the model up, layers share directions in pairs.
+
+    Of a token's keys x, y in layers 2i and 2i + 1 (and of its values likewise) remain one direction, on the
+    great circle from x to y at `t`, and the two lengths |x| and |y|. Tokens whose directions part the most are
+    retained: kept as they are in both layers, chosen per head, for keys and values apart. Tokens that decoding
+    adds are never merged. Keys are merged after RoPE; both were turned by the same angle.
+
+    t           0 is the lower layer's direction, 1 the upper's.
+    start       the first layer that may merge; null is the middle, num_layers // 2. A layer without partner
+                stays as it is.
+    retention   share of the tokens to retain, rounded up; 0.05 is KVCache-Factory's. With
+                rule="simlayerkv" it is not read: 1024 of more than 1024 tokens and a tenth (rounded down) of
+                fewer, as SimLayerKV's baselines were made.
+    criterion   angle: the largest angles part the most (KVCache-Factory). abs_cosine: the smallest |cos|,
+                for which opposite vectors are alike (SimLayerKV).
+    storage     how directions, retained and new tokens and the other layers are held: Dense or Kivi. With
+                Kivi retained tokens are quantised whole; the last directions stay as they are, as in any layer.
+
+    r counts as the paper does, (d + 2) / (2d) + ρ per merged layer: retained tokens have a direction too.
+    Here they need none and have none, so r_bytes lies below r by about ρ/2 in these layers.
+    """
+
+    joint = True
+    t: float = 0.6
+    start: int | None = None
+    rule: str = "fraction"
+    retention: float = 0.05
+    criterion: str = "angle"
+    storage: Dense | Kivi = field(default_factory=Dense)
+
+    def __post_init__(self):
+        for name in ("t", "retention"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value <= 1:
+                raise UserError(f"{name}={value!r} must be a number from 0 to 1")
+        if self.start is not None:
+            at_least("start", self.start, 0)
+        choice("rule", self.rule, ("fraction", "simlayerkv"))
+        choice("criterion", self.criterion, ("angle", "abs_cosine"))
+        if not isinstance(self.storage, Dense | Kivi):
+            raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
+        refuse_union(self.storage, "MiniCache")
+
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")
+
+    def store_all(self, layers: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
+        start = len(layers) // 2 if self.start is None else self.start
+        lower = set(range(start + start % 2, len(layers) - 1, 2))
+        if self.start and not lower:
+            raise UserError(f"start={self.start} leaves no two of {len(layers)} layers to merge")
+        caches: list[LayerCache] = []
+        for index, layer in enumerate(layers):
+            if index in lower:
+                check_same_tokens(index, selections[index : index + 2])
+                caches += self.merge(layers[index : index + 2], selections[index])
+            elif index - 1 not in lower:
+                caches.append(self.storage.store(layer, selections[index]))
+        return caches
+
+    def retained(self, n: int) -> int:
+        """How many of n tokens stay unmerged per head."""
+        if self.rule == "simlayerkv":
+            return 1024 if n > 1024 else n // 10
+        return math.ceil(self.retention * n - 1e-9)  # 1e-9: float noise on whole numbers
+
+    def merge(self, pair: Listing[LayerState], selection: Selection) -> list[LayerCache]:
+        """The caches of two layers that kept the same tokens."""
+        keys, k_size = self.merge_rows([selection.of(layer.keys) for layer in pair], self.storage.key_sequence)
+        values, v_size = self.merge_rows([selection.of(layer.values) for layer in pair], self.storage.value_sequence)
+        heads, count, n = selection.heads(pair[0]), selection.count(pair[0]), pair[0].n
+        where = selection.where(pair[0])
+        # one direction for two vectors, and its size with all that goes with it
+        kept = Kept.tokens(selection.nominal, count, n, heads, r2=0.5, r3=(k_size + v_size) / 2, where=where)
+        return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys, values, strict=True)]
+
+    def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> tuple[list[Sequence], float]:
+        """Two layers' keys or values [heads, n, head_dim] as merged sequences, and formula 15's r3."""
+        heads, n, head_dim = rows[0].shape
+        lengths = [x.float().norm(dim=-1) for x in rows]  # [heads, n]
+        x, y = (F.normalize(x.float(), dim=-1) for x in rows)
+        cosine = (x * y).sum(dim=-1).clamp_(-1, 1)
+        cosine.masked_fill_((lengths[0] == 0) | (lengths[1] == 0), 1)  # merging with a zero loses nothing
+        unlike = -cosine.abs() if self.criterion == "abs_cosine" else -cosine
+        indices = top_indices(unlike, self.retained(n))  # [heads, k]
+        merged = torch.ones_like(cosine, dtype=torch.bool).scatter_(1, indices, False)
+
+        def own(member: int) -> tuple[Tensor, Sequence, Sequence]:
+            limit = torch.finfo(rows[member].dtype).max  # the length of a float16 vector may pass float16
+            magnitudes = lengths[member][merged].view(heads, -1).clamp_(max=limit).to(rows[member].dtype)
+            tail = sequence(rows[member].new_empty(heads, 0, head_dim))
+            return magnitudes, sequence(gather(rows[member], indices), recent=False), tail
+
+        directions = slerp(x, y, cosine, self.t)[merged].view(heads, n - indices.shape[1], head_dim)
+        shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(~merged), n)
+        pair = [MergedSequence(shared, member == 0, *own(member)) for member in (0, 1)]
+        retained = 2 * indices.shape[1] / n * pair[0].retained.share
+        return pair, shared.directions.share + 2 / head_dim + retained
+
+
+def slerp(x: Tensor, y: Tensor, cosine: Tensor, t: float) -> Tensor:
+    """The unit vector at `t` on the great circle from x to y, float32 unit vectors [..., d] with their cosine [...].
+
+    Where the circle is not determined (equal or opposite vectors) on the line between them; where even that
+    leaves nothing, y, or x if y is zero.
+    """
+    angle = cosine.arccos()[..., None]
+    sine = angle.sin()
+    straight = sine <= EPS
+    sine = sine.masked_fill(straight, 1)
+    from_x = torch.where(straight, 1 - t, ((1 - t) * angle).sin() / sine)
+    from_y = torch.where(straight, t, (t * angle).sin() / sine)
+    mixed = from_x * x + from_y * y
+    norm = mixed.norm(dim=-1, keepdim=True)
+    either = torch.where(y.any(dim=-1, keepdim=True), y, x)
+    return torch.where(norm > EPS, mixed / norm, either)
+
+
+def check_same_tokens(index: int, selections: Listing[Selection]) -> None:
+    """Refuse to merge layers index and index + 1 where they kept different tokens."""
+    lower, upper = (s.indices for s in selections)
+    if lower is None and upper is None:
+        return
+    if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper):
+        raise UserError(
+            f"layers {index} and {index + 1} kept different tokens: MiniCache merges a token with itself one layer "
+            "up, so it needs a method that keeps the same tokens in both"
+        )

@@ -1,0 +1,65 @@
+"""Scores of samples brought to scores of tasks, groups of tasks, and averages."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+
+def task_score(values: Sequence[float]) -> float:
+    """A task's official score: 100 × the mean over its samples' scores, rounded to 2 digits."""
+    return round(100 * sum(values) / len(values), 2)
+
+
+def range_score(values: Sequence[float]) -> float:
+    """The official score of one of LongBench-E's ranges, which eval.py lets NumPy round: 12.345 is 12.34 to it."""
+    return float(round(100 * np.mean(values), 2))
+
+
+def breakdown(
+    records: pd.DataFrame,
+    groups: Mapping[str, Sequence[str]],
+    averages: Mapping[str, Sequence[str]] | None,
+    metric: str = "score",
+    of_task: Callable[[Sequence[float]], float] = task_score,
+) -> pd.DataFrame:
+    """One row per task in the order of `groups`, a mean per group of several tasks, and averages.
+
+    A task's score is `of_task` of its samples' scores; means and averages are those of the rounded scores, as in
+    the papers' tables. An average of `averages` appears when all its tasks are there; if none is of just the tasks
+    that are there, a plain one says how many they are. With None there is no average.
+
+    `records` has the columns task, setting, sample and scores. The result has the columns kind (task, group or
+    average), task, samples and one per setting in order of appearance; nan where a setting lacks a task.
+    """
+    frame = records.assign(score=[scores[metric] for scores in records["scores"]])
+    by_task = frame.groupby(["task", "setting"], sort=False)["score"].agg(list)
+    scores = by_task.map(of_task).unstack()
+    settings = list(frame["setting"].unique())
+    scores = scores.reindex([task for members in groups.values() for task in members if task in scores.index])
+    samples = frame.groupby("task")["sample"].nunique()
+    there = list(scores.index)
+
+    def row(kind: str, name: str, tasks: Sequence[str]) -> dict:
+        mean = scores.loc[list(tasks), settings].mean(skipna=False).round(2)
+        return {"kind": kind, "task": name, "samples": int(samples[list(tasks)].sum()), **mean}
+
+    rows = [row("task", task, [task]) for task in there]
+    for group, members in groups.items():
+        present = [task for task in members if task in there]
+        if len(present) > 1:
+            whole = len(present) == len(members)
+            rows.append(row("group", group if whole else f"{group} ({len(present)} of {len(members)})", present))
+    if averages is not None:
+        whole = {name: tasks for name, tasks in averages.items() if set(tasks) <= set(there)}
+        rows += [row("average", name, tasks) for name, tasks in whole.items()]
+        if len(there) > 1 and all(len(tasks) < len(there) for tasks in whole.values()):
+            rows.append(row("average", f"average of {len(there)} tasks", there))
+    return pd.DataFrame(rows)
+
+
+def tokens_per_s(records: pd.DataFrame) -> float:
+    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches."""
+    alone = records[records["decode_batch"] == 1] if "decode_batch" in records else records  # older ones were all alone
+    seconds = alone["decode_seconds"].sum()
+    return alone["decode_steps"].sum() / seconds if seconds else float("nan")

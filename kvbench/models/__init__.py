@@ -1,0 +1,5 @@
+"""Loaded models: from the Hugging Face hub, a folder, the bundled GGUF file or random weights."""
+
+from kvbench.models.load import LoadedModel, ModelSpec, load, model_spec
+
+__all__ = ["LoadedModel", "ModelSpec", "load", "model_spec"]

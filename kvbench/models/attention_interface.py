@@ -1,0 +1,40 @@
+"""The attention function and the mask function that kvbench registers with transformers.
+
+A model loaded with `attn_implementation="kvbench"` calls `registered_attention` in every layer. The cache
+layer has returned *itself* from `update`, so it arrives here as `key` and answers the query by its own storage.
+No model file is patched.
+"""
+
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from kvbench.errors import UserError
+
+ATTENTION = "kvbench"
+
+
+def registered_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
+    """Let the cache layer `key` answer `query` [1, num_attention_heads, q, head_dim].
+
+    Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
+    Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V over all tokens.
+    """
+    window = kwargs.get("sliding_window")
+    if window is not None and key.get_seq_length() > window:
+        raise UserError(
+            f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}: "
+            "kvbench measures full attention only; use a shorter context or a model without a window"
+        )
+    for extra in ("softcap", "s_aux", "position_bias"):
+        if kwargs.get(extra) is not None:
+            raise UserError(f"this model's attention uses {extra!r}, which kvbench does not implement")
+    scaling = module.head_dim**-0.5 if scaling is None else scaling
+    return key.attend(query, scaling).transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*args, **kwargs) -> None:
+    """One unpadded sample at a time: causality is the attention's own business, so no mask is built."""
+
+
+AttentionInterface.register(ATTENTION, registered_attention)
+AttentionMaskInterface.register(ATTENTION, _no_mask)

@@ -1,0 +1,169 @@
+"""Loading a Hugging Face causal language model so that caches answer its attention."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BatchEncoding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from kvbench.errors import UserError, check_fields
+from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.embedded import embedded_folder
+from kvbench.models.random_weights import random_model, random_source
+from kvbench.utils.text import first_line
+from kvbench.utils.validation import at_least, choice
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as conf/model describes it."""
+
+    name: str
+    max_length: int  # context limit in tokens, prompt and answer together
+    hub_id: str | None = None
+    revision: str = "main"
+    path: str | None = None  # a local folder in the hub's layout; wins over hub_id
+    embedded: str | None = None  # a Python package that ships the model as GGUF
+    random: Mapping | None = None  # a configuration to draw weights for; the other three then name a tokenizer
+    chat_template: str = "auto"  # auto: the tokenizer's own where there is one; none: raw text
+    dtype: str = "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
+    device: str = "auto"
+    device_map: str | None = None  # "auto" spreads a model over several GPUs
+    lazy_threshold: float | None = None  # SimLayerKV's delta; read by its YAML, never here
+    longbench_max_length: Mapping[str, int] | None = None  # by prompt_protocol; read by LongBench's YAML, never here
+
+    def __post_init__(self):
+        choice("model.chat_template", self.chat_template, ("auto", "none"))
+        choice("model.dtype", self.dtype, ("auto", *_DTYPES))
+        if self.device != "auto":
+            try:  # whether it is there, only the machine that loads the model can tell
+                torch.device(self.device)
+            except (RuntimeError, TypeError) as error:
+                raise UserError(f"model.device={self.device!r} is no device: auto, cpu, cuda or cuda:0") from error
+        at_least("model.max_length", self.max_length, 1)
+        if self.path is not None and not (Path(str(self.path)) / "config.json").is_file():
+            raise UserError(f"model.path={self.path!r} is not a folder with a config.json")
+        if not (self.path or self.hub_id or self.embedded):
+            raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
+
+    def resolve_device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def resolve_dtype(self) -> torch.dtype | str:
+        if self.dtype != "auto":
+            return _DTYPES[self.dtype]
+        return torch.float32 if self.resolve_device() == "cpu" else "auto"
+
+
+def model_spec(config: Mapping) -> ModelSpec:
+    """The model of a configuration's node. UserError for a key that no model has, or that is missing."""
+    known = {key: value for key, value in config.items() if key != "about"}
+    check_fields("model", known, ModelSpec)
+    return ModelSpec(**known)
+
+
+@dataclass
+class LoadedModel:
+    """A model ready for prefill and decode, with its tokenizer."""
+
+    spec: ModelSpec
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    source: str  # folder or hub id it came from
+    stop_tokens: frozenset[int] = field(init=False)
+
+    def __post_init__(self):
+        eos = self.model.generation_config.eos_token_id
+        ids = [] if eos is None else [eos] if isinstance(eos, int) else eos
+        self.stop_tokens = frozenset(ids)
+
+    def render(self, prompt: str, chat: bool, prefix: str = "") -> str:
+        """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`."""
+        if self._templated(chat):
+            turn = [{"role": "user", "content": prompt}]
+            prompt = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+        return prompt + prefix
+
+    def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
+        """Token ids of a rendered text; a chat template has written the special tokens itself."""
+        return self.tokenizer(text, add_special_tokens=not self._templated(chat), **options)
+
+    def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
+        """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
+        return torch.tensor(self.tokenise(self.render(prompt, chat, prefix), chat)["input_ids"])
+
+    def _templated(self, chat: bool) -> bool:
+        return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
+
+    @cached_property
+    def newline(self) -> int:
+        """The token of a line end: the last one that LongBench's code gets from encoding it."""
+        return self.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
+
+    def decode(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+
+
+def load(spec: ModelSpec) -> LoadedModel:
+    """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
+    _reach(device := spec.resolve_device())
+    source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
+    if spec.random is not None:
+        return _drawn(spec, source)
+    revision = {} if spec.path or spec.embedded else {"revision": spec.revision}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **revision)
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=spec.resolve_dtype(),
+            attn_implementation=ATTENTION,
+            trust_remote_code=False,
+            use_safetensors=True,
+            device_map=spec.device_map or ({"": device} if device != "cpu" else None),
+            **revision,
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model {spec.name!r} could not be loaded from {source}: {first_line(error)} "
+            "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
+        ) from error
+    return LoadedModel(spec, model.eval(), tokenizer, source)
+
+
+def _reach(device: str) -> None:
+    """Raise UserError where this machine does not have the device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = first_line(error).rstrip(".")
+        raise UserError(
+            f"model.device={device} cannot be used here: {reason}; model.device=auto takes what is there"
+        ) from error
+
+
+def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
+    """A model of random weights, with the tokenizer of another one."""
+    if spec.device_map is not None:
+        raise UserError(f"model.device_map={spec.device_map}: random weights lie on one device, model.device=")
+    device = spec.resolve_device()
+    dtype = _DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
+    model = random_model(spec.random, dtype, device)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    if len(tokenizer) > model.config.vocab_size:
+        raise UserError(
+            f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"
+        )
+    return LoadedModel(spec, model.eval(), tokenizer, random_source(spec.random))

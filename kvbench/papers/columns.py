@@ -1,0 +1,128 @@
+"""The columns of a published item: which tasks make each, and what is counted rather than scored."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import pandas as pd
+
+from kvbench.benchmarks.longbench import tasks as longbench
+from kvbench.benchmarks.ruler import tasks as ruler
+from kvbench.errors import unknown
+from kvbench.metrics.aggregate import tokens_per_s
+
+ALL = "*"  # stands for the records of every task: a needle's score is the mean over its grid
+
+AVERAGE, NEEDLE = "average", "needle"
+
+# LongBench's own abbreviations, and those of the papers for RULER; all other columns go by their names
+SHORT = dict(
+    narrativeqa="NrtvQA", qasper="Qasper", multifieldqa_en="MF-en", multifieldqa_zh="MF-zh", hotpotqa="HotpotQA",
+    musique="Musique", dureader="DuReader", gov_report="GovReport", qmsum="QMSum", multi_news="MultiNews",
+    vcsum="VCSUM", trec="TREC", triviaqa="TriviaQA", samsum="SAMSum", lsht="LSHT", passage_count="PCount",
+    passage_retrieval_en="PRe", passage_retrieval_zh="PRz", lcc="LCC", niah_single="NIAH-S", niah_multikey="NIAH-MK",
+    niah_multivalue="NIAH-MV", niah_multiquery="NIAH-MQ", cwe="CWE", fwe="FWE", qa="QA", vt="VT",
+    kv_compression="KV cache", layer_compression="layers", tokens_per_s="tokens/s",
+) | {"2wikimqa": "2WikiMQA", "repobench-p": "RB-P"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: the mean over `tasks`, the mean over other columns, or a measure of a row's records.
+
+    `name` is its name in the published data. `whole`: it is made of all that the published one is made of.
+    """
+
+    name: str
+    tasks: tuple[str, ...] = ()
+    of: tuple["Column", ...] = ()
+    measure: Callable[[pd.DataFrame], float] | None = None
+    whole: bool = True
+
+    @property
+    def short(self) -> str:
+        """What a table prints above it."""
+        if self.name == AVERAGE and not self.whole:
+            return f"average of {len(self.of)}"
+        return SHORT.get(self.name, self.name)
+
+    @property
+    def every_task(self) -> list[str]:
+        return [*self.tasks, *(task for column in self.of for task in column.tasks)]
+
+
+def kv_compression(records: pd.DataFrame) -> float:
+    """How many times smaller the cache is, in bytes."""
+    return 1 / records["r_bytes"].mean()
+
+
+def layer_compression(records: pd.DataFrame) -> float:
+    """All layers over those that keep every token; of layers whose pairs share one store (MiniCache), half count."""
+    layers = [
+        r2 * fmean(kept >= n for kept in layers)
+        for layers, n, r2 in zip(records["kept_per_layer"], records["prompt_tokens"], records["r2"], strict=True)
+    ]
+    return 1 / fmean(layers) if any(layers) else float("nan")
+
+
+MEASURES = {
+    "kv_compression": kv_compression,
+    "layer_compression": layer_compression,
+    "tokens_per_s": tokens_per_s,
+}
+
+
+def columns(names: Sequence[str], benchmark: Mapping, published_benchmark: Mapping) -> list[Column]:
+    """The columns that `names` (of tasks, task sets, kinds of tasks, measures) stand for.
+
+    `benchmark` is the configuration that the records are of, and `published_benchmark` that of the item's file.
+    Columns whose tasks were not asked for are left out. Raises UserError for an unknown name.
+    """
+    asked = asked_tasks(benchmark)
+    names = list(dict.fromkeys(name for given in names for name in _expand(given)))
+    scored = [_scored(name, asked) for name in names if name not in (*MEASURES, NEEDLE, AVERAGE)]
+    there = {column.name: column for column in scored if column.tasks}
+    if scored:
+        average = Column(AVERAGE, of=tuple(there.values()), whole=all(column.whole for column in scored))
+    else:  # the average alone, over all tasks
+        of = tuple(Column(task, (task,)) for task in asked)
+        average = Column(AVERAGE, of=of, whole=set(asked_tasks(published_benchmark)) <= set(asked))
+    there |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
+    there |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.of else {})
+    return [there[name] for name in names if name in there]
+
+
+def _scored(name: str, asked: Sequence[str]) -> Column:
+    """A task's column, or that of a kind of tasks (niah_single: niah_single_1 to 3), of those tasks asked for."""
+    known = [*longbench.TASKS, *ruler.TASKS]
+    members = [task for task in known if re.fullmatch(rf"{re.escape(name)}(_\d+)?", task)]
+    if not members:
+        raise unknown("column in experiment.columns", name, [*MEASURES, NEEDLE, AVERAGE, *longbench.SETS, *known])
+    there = tuple(task for task in members if task in asked)
+    return Column(name, there, whole=len(there) == len(members))
+
+
+def asked_tasks(benchmark: Mapping) -> list[str]:
+    """The tasks that a benchmark's configuration names; none for a benchmark without a choice of tasks."""
+    kind = str(benchmark.get("_target_")).rpartition(".")[2]
+    if kind.startswith("LongBench"):
+        return [task.name for task in longbench.select(benchmark["tasks"])]
+    return ruler.select(benchmark["tasks"]) if kind == "Ruler" else []
+
+
+def _expand(name: str) -> tuple[str, ...]:
+    """The members of a set or group of LongBench's; any other name stands for itself."""
+    return {**longbench.GROUPS, **longbench.SETS}.get(name, (name,))
+
+
+Scores = dict[str, pd.Series]  # task -> score of each sample, 0 to 1; ALL -> those of every task
+
+
+def scores(records: pd.DataFrame) -> Scores:
+    """The first score of every record, which is the one that tables rank by."""
+    first = pd.Series(
+        [next(iter(scores.values())) for scores in records["scores"]], list(records["sample"]), dtype=float
+    )
+    tasks = records["task"].to_numpy()
+    return {task: first[tasks == task] for task in dict.fromkeys(tasks)} | ({ALL: first} if len(first) else {})

@@ -1,0 +1,79 @@
+"""One forward pass over a prompt, and what it leaves for every method and ratio of a run."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench.cache.base import AttendingLayer
+from kvbench.ops import attention
+from kvbench.ops.rope import Rope
+from kvbench.prefill.hidden_states import hidden_similarities
+from kvbench.prefill.plan import PrefillPlan
+from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
+
+
+class CaptureLayer(AttendingLayer):
+    """A cache layer that keeps the prompt's K and V and, while attention runs, makes the observations.
+
+    With `release` it hands its state on instead, and holds nothing from then on.
+    """
+
+    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None = None):
+        super().__init__()
+        self.needs, self.rope, self.release = needs, rope, release
+        self.state: LayerState | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        # values arrive as a view of the projection; a copy owns exactly its own bytes
+        self.keys, self.values = keys.contiguous(), values.contiguous()
+
+    def observe(self, query: Tensor, scaling: float) -> LayerState:
+        """The state of this layer, from query [1, num_attention_heads, n, head_dim]."""
+        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope)
+        if self.needs.window:
+            state.queries = query[0, :, -self.needs.window :].clone()
+        if self.needs.column_sums:
+            state.column_sums, state.lse = attention.column_sums(query[0], state.keys, scaling)
+        return state
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        self.state = self.observe(query, scaling)
+        out = attention.dense_attention(query, self.keys, self.values, scaling)
+        if self.release is not None:
+            self.release(self.state)
+            self.keys = self.values = self.state = None
+        return out
+
+
+@torch.inference_mode()
+def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None) -> PrefillState:
+    """Run `model` once over input_ids [n] and capture the prefill state with the observations of `needs`.
+
+    With `release` every layer is handed to it instead, in order, and the state comes back without layers.
+    """
+    rope = Rope.of(model)
+    layers = [CaptureLayer(needs, rope, release) for _ in range(model.config.get_text_config().num_hidden_layers)]
+    with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+        out = model(
+            input_ids=input_ids[None].to(model.device),
+            past_key_values=Cache(layers=layers),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+    states = [layer.state for layer in layers if layer.state is not None]
+    for state, similarity in zip(states, similarities, strict=False):  # none where none was asked for
+        state.hidden_similarity = similarity
+    return PrefillState(states, out.logits[0, -1])
+
+
+@dataclass(frozen=True)
+class FullPrefill(PrefillPlan):
+    """The model's own forward pass over the whole prompt, which settings share unless their method says otherwise."""
+
+    def run(
+        self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
+    ) -> PrefillState:
+        return prefill(model, input_ids, needs, release)

@@ -1,0 +1,95 @@
+"""What a forward pass over a prompt leaves for methods: keys, values and observations of each layer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from kvbench.ops import attention
+from kvbench.ops.rope import Rope
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method reads from the prefill. `a | b` is what both together need."""
+
+    window: int = 0  # queries of the last `window` positions
+    column_sums: bool = False  # per key, the attention of all queries; brings the log-sum-exp along
+    hidden_similarity: bool = False  # of the hidden states before and after attention
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(
+            max(self.window, other.window),
+            self.column_sums or other.column_sums,
+            self.hidden_similarity or other.hidden_similarity,
+        )
+
+
+@dataclass
+class LayerState:
+    """One layer after prefill. Shared by all settings of a sample: read it, never write it."""
+
+    keys: Tensor  # [num_key_value_heads, n, head_dim], after RoPE
+    values: Tensor  # [num_key_value_heads, n, head_dim]
+    scaling: float
+    num_attention_heads: int
+    rope: Rope | None = None
+    queries: Tensor | None = None  # [num_attention_heads, window, head_dim], after RoPE, the last ones
+    column_sums: Tensor | None = None  # [num_attention_heads, n] float32
+    lse: Tensor | None = None  # [num_attention_heads, n] float32
+    hidden_similarity: float | None = None  # mean cosine of the hidden states before and after attention
+    # only after a pruned pass, where n counts the tokens that reached this layer:
+    prompt: int | None = None  # tokens of the whole prompt
+    positions: Tensor | None = None  # [n] the original positions of those that reached it, ascending
+    _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def n(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def seen(self) -> int:
+        """Tokens of the prompt, whether or not they reached this layer: decoding goes on at this position."""
+        return self.n if self.prompt is None else self.prompt
+
+    @property
+    def num_key_value_heads(self) -> int:
+        return self.keys.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the uncompressed GQA cache of this layer and all the prompt: the denominator of r_bytes."""
+        return (self.keys.nbytes + self.values.nbytes) // self.n * self.seen
+
+    def window_votes(self, window: int) -> Tensor:
+        """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
+
+        Computed from exactly these queries, whatever else the run asked for, and kept: SnapKV at five
+        ratios pays once.
+        """
+        if window not in self._votes:
+            queries = self.queries[:, -window:].contiguous()
+            self._votes[window] = attention.window_attention(queries, self.keys, self.scaling).sum(dim=1)
+        return self._votes[window]
+
+
+@dataclass
+class PrefillState:
+    """What one pass over a prompt of n tokens leaves behind."""
+
+    layers: list[LayerState]  # empty where each was released as soon as it was done
+    logits: Tensor  # [vocab_size], of the last prompt position: the first new token comes from here
+    peak_bytes: int = 0  # most that the pass held at once, where it compressed by itself
+
+    @property
+    def n(self) -> int:
+        return self.layers[0].n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of FullKV: the model's own GQA cache at this length and dtype."""
+        return sum(layer.nbytes for layer in self.layers)
+
+
+# Takes the state of a layer as soon as its attention is done; what it does not keep is freed.
+Release = Callable[[LayerState], None]

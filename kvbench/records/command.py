@@ -1,0 +1,86 @@
+"""`kvbench records FOLDER…`: what is in folders of records, and whether it can be trusted."""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from kvbench.records.consistency import CELL, TABLE, Finding, check
+from kvbench.records.export import write_csv, write_parquet
+from kvbench.records.load import files, gather, refuse
+from kvbench.records.provenance import read_manifests
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import out, print_line
+from kvbench.utils.text import count
+
+KINDS = """\
+what is told, one line each; ! marks what is wrong:
+  torn       lines that are no record (a kill, a full disk); wrong unless their records were made again
+  manifest   a manifest is damaged or missing, so that it is unknown where records came from
+  duplicate  records that are there twice with the same outcome; one is kept
+  outcome    records that are there twice and contradict each other; nothing is exported
+  conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
+  mixed      one table's settings come from other code, machines or weights
+
+exit code: 0, or 1 where something is wrong, or 2 where the command is
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    parser = Parser(
+        prog="python -m kvbench records",
+        description="Tell what is in folders of records (of runs, or above such) and what is wrong with it; export it.",
+        epilog=KINDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", nargs="*", default=["runs"], help="default: runs")
+    parser.add_argument("--csv", metavar="FILE", type=Path, help="write all records as one table")
+    parser.add_argument("--parquet", metavar="FILE", type=Path, help="the same, with lists and mappings as such")
+    options = parser.parse_args(arguments)
+    records, findings = gather(*options.folder)
+    findings += check(records)
+    summarise(records, files(options.folder), findings)
+    if options.csv or options.parquet:
+        refuse(findings)
+    for path, write in ((options.csv, write_csv), (options.parquet, write_parquet)):
+        if path:
+            write(records, path)
+            print_line(f"{'written':<10} {path}")
+    return int(any(finding.wrong for finding in findings))
+
+
+def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:
+    folders = {path.parent for path in paths}
+    manifests = [manifest for folder in sorted(folders) for manifest in read_manifests(folder)[0].values()]
+    statuses = Counter(str(manifest.get("status")) for manifest in manifests)
+    went = f": {', '.join(f'{n} {status}' for status, n in statuses.items())}" if statuses else ""
+    print_line(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
+    print_line(f"{'runs':<10} {len(manifests)}{went}")
+    if {*CELL} <= {*records}:
+        out.print(tables(records))
+    for finding in findings:
+        print_line(f"{finding.kind:<9}{'!' if finding.wrong else ' '} {finding.message}")
+    wrong = sum(finding.wrong for finding in findings)
+    print_line(f"{count(wrong, 'thing')} wrong" if wrong else "nothing is wrong")
+
+
+def tables(records: pd.DataFrame) -> Table:
+    """A row per table that could be made: how many samples, settings and records it has, and how many it lacks."""
+    if "probe" in records:  # what probes saw of a benchmark's prompts is no part of its table
+        probes = records["probe"].notna()
+        records = records.assign(benchmark=records["benchmark"].where(~probes, records["benchmark"] + " (probes)"))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in TABLE:
+        table.add_column(name)
+    for name in ("samples", "settings", "records", "missing"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for values, rows in records.groupby(TABLE, dropna=False, sort=False):
+        samples, settings = rows["sample"].nunique(), rows["setting"].nunique()
+        missing = samples * settings - len(rows.drop_duplicates(["sample", "setting"]))
+        table.add_row(*map(str, values), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))
+    return table

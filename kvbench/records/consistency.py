@@ -1,0 +1,163 @@
+"""What a reader of records must know before averaging them: told, never silently merged."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.records.provenance import PROVENANCE
+from kvbench.utils.text import count
+
+# Rows that agree in these are one cell of a table, and those that agree in the first three are one table.
+CELL = ["benchmark", "model", "question", "sample", "setting"]
+
+TABLE = CELL[:3]
+
+# What may differ between two rows of a cell.
+DIFFER = ["parameters", "memory", *PROVENANCE]
+
+# What a table is about, and what it was made with. Not the data: a benchmark's tasks may be run one by one.
+ABOUT = ["weights", "chat_template", "dtype", "device"]
+
+WITH = ["processor", "kvbench", "git", "torch", "transformers"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about records in one line; `wrong` where a table over them would not be what it says."""
+
+    kind: str  # torn, manifest, duplicate, outcome, conflict or mixed
+    message: str
+    wrong: bool = True
+
+
+def check(records: pd.DataFrame) -> list[Finding]:
+    """Conflicts and mixtures of provenance in what `load` gave, or in any part of it.
+
+    conflict: cells with several rows, and in what they differ; an average would count them as samples.
+    mixed: cells of one table from other weights, chat template, dtype or device, which is wrong; or from other code
+    or machines, which is worth a line below it.
+    """
+    if records.empty or not {*CELL} - {"question"} <= {*records}:
+        return []
+    found = []
+    for _, rows in records.groupby([name for name in TABLE if name in records], dropna=False, sort=False):
+        told = set()
+        for differing, cells in conflicts(rows):
+            found.append(Finding("conflict", _conflict(cells, differing)))
+            told |= {*differing}
+        for names, wrong in ((ABOUT, True), (WITH, False)):
+            mixed = [name for name in names if name in rows and name not in told and rows[name].nunique() > 1]
+            if mixed:
+                found.append(Finding("mixed", f"{_table(rows)}: records of more than one {_told(rows, mixed)}", wrong))
+    return found
+
+
+def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
+    """The rows of one table that share their cell with others, by the columns in which a cell's rows differ."""
+    rows = rows[rows.duplicated(["sample", "setting"], keep=False)]
+    if rows.empty:
+        return
+    cell = rows.groupby(["sample", "setting"], sort=False).ngroup()
+    differs = pd.DataFrame(index=cell.unique())
+    for name in DIFFER:
+        if name in rows:
+            values = pd.DataFrame({"cell": cell, "value": rows[name]}).drop_duplicates()
+            differs[name] = values.groupby("cell").size() > 1
+    differing = differs.apply(lambda flags: tuple(flags.index[flags]), axis=1)
+    yield from rows.groupby(cell.map(differing), sort=False)
+
+
+def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
+    cells = count(len(rows.drop_duplicates(["sample", "setting"])), "cell")
+    first = rows.iloc[0]
+    what = _told(rows, differing) or "nothing that the manifests tell"
+    return (
+        f"{_table(rows)}: {cells} (sample × setting) with several rows, for example sample {first['sample']!r} under "
+        f"{first['setting']!r}; they differ in {what}; they are in {_values(rows['folder'])}"
+    )
+
+
+@dataclass
+class Copies:
+    """Records met again in other files or lines, while reading."""
+
+    # (first file, other file) -> how many
+    equal: Counter = field(default_factory=Counter)
+    # (first file, other file, fields that differ) -> (sample, setting) of each
+    unequal: defaultdict = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, first: dict, first_file: Path, again: dict, file: Path) -> None:
+        if fields := differences(first, again):
+            self.unequal[first_file, file, fields].append((again.get("sample"), again.get("setting")))
+        else:
+            self.equal[first_file, file] += 1
+
+    def findings(self) -> list[Finding]:
+        return [
+            *(
+                Finding("duplicate", f"{count(n, 'record')} with the same outcome {_both(*files)}; one is kept", False)
+                for files, n in self.equal.items()
+            ),
+            *(
+                Finding(
+                    "outcome",
+                    f"{count(len(which), 'record')} with different outcomes {_both(first, again)}: "
+                    f"{', '.join(fields)}; for example sample {which[0][0]!r} under {which[0][1]!r}",
+                )
+                for (first, again, fields), which in self.unequal.items()
+            ),
+        ]
+
+
+def differences(a: dict, b: dict) -> tuple[str, ...]:
+    """The fields in which two records of one key contradict each other: not the run, its times and its peaks.
+
+    A field that only one of them has (another version wrote it) contradicts nothing.
+    """
+    return tuple(
+        name
+        for name in a
+        if name in b
+        and a[name] != b[name]
+        and not (name == "run" or name.endswith("_seconds") or name.startswith("peak_"))
+        and not (a[name] != a[name] and b[name] != b[name])  # both NaN
+    )
+
+
+def _both(first: Path, again: Path) -> str:
+    return f"twice in {first}" if first == again else f"in {first} and {again}"
+
+
+def _table(rows: pd.DataFrame) -> str:
+    names = [name for name in TABLE if name in rows]
+    return " · ".join(
+        f"{name} {value}" if name == "question" else str(value) for name, value in rows[names].iloc[0].items()
+    )
+
+
+def _told(rows: pd.DataFrame, names: Sequence[str]) -> str:
+    return "; ".join(f"{name} {_values(rows[name])}" for name in names)
+
+
+def _values(column: pd.Series, limit: int = 4) -> str:
+    """The distinct values of a column, hashes cut short; of parameters only those that differ."""
+    values = list(column.unique())
+    if column.name == "parameters" and all(isinstance(value, str) for value in values):
+        return _parameters([json.loads(value) for value in values])
+    told = ["unknown" if pd.isna(value) else re.sub("[0-9a-f]{12,}", _head, str(value)) for value in values]
+    return " | ".join(told[:limit]) + (f" and {len(told) - limit} more" if len(told) > limit else "")
+
+
+def _head(digits: re.Match) -> str:
+    return digits[0][:10]
+
+
+def _parameters(sets: list[dict]) -> str:
+    names = dict.fromkeys(name for parameters in sets for name in parameters)
+    told = {name: list(dict.fromkeys(json.dumps(parameters.get(name)) for parameters in sets)) for name in names}
+    return ", ".join(f"{name} {' | '.join(values)}" for name, values in told.items() if len(values) > 1)

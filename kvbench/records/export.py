@@ -1,0 +1,47 @@
+"""A frame of records as a CSV or Parquet file."""
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from kvbench.errors import on_disk
+from kvbench.records.store import to_json
+from kvbench.utils.files import replacing
+
+
+def write_csv(records: pd.DataFrame, path: Path) -> None:
+    """Lists and mappings (tokens, scores, …) become JSON text."""
+    texts = {name: as_json(records[name]) for name in _objects(records)}
+    with on_disk(f"write {path}"), replacing(path) as work:
+        records.assign(**texts).to_csv(work, index=False)
+
+
+def write_parquet(records: pd.DataFrame, path: Path) -> None:
+    """Lists and mappings stay what they are; a column of more than one type becomes JSON text."""
+    texts = {name: as_json(records[name]) for name in _objects(records) if not _one_type(records[name])}
+    with on_disk(f"write {path}"), replacing(path) as work:
+        records.assign(**texts).to_parquet(work, index=False)
+
+
+def as_json(column: pd.Series) -> pd.Series:
+    """Text as it is, what is missing as missing, all else as JSON."""
+
+    def text(value):
+        if isinstance(value, str) or (not isinstance(value, (list, dict)) and pd.isna(value)):
+            return value
+        return to_json(value)
+
+    return column.map(text)
+
+
+def _objects(records: pd.DataFrame) -> list[str]:
+    return [name for name in records if records[name].dtype == object]
+
+
+def _one_type(column: pd.Series) -> bool:
+    try:
+        pa.array(column, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
+        return False
+    return True

@@ -1,0 +1,130 @@
+"""Records of any number of shards and runs as one pandas frame."""
+
+import gc
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.errors import UserError
+from kvbench.records.consistency import Copies, Finding, check
+from kvbench.records.provenance import provenance, read_manifests
+from kvbench.records.store import PATTERN, RECORDS, SURROGATES, key_in, read_records
+from kvbench.utils.text import count
+
+
+def load(*folders: str | Path) -> pd.DataFrame:
+    """All whole records below the folders (of runs, or above such), one row each, in the order they were written.
+
+    The columns are those of the records, then `folder`, `started` and PROVENANCE from the manifest of a record's run.
+    Raises UserError where a folder holds no records, or one record has two outcomes. Anything else that `gather`
+    or `check` finds to be wrong, and records that are there twice, are told as warnings.
+    """
+    records, findings = gather(*folders)
+    refuse(findings)
+    for finding in [*findings, *check(records)]:
+        if finding.wrong or finding.kind == "duplicate":
+            warnings.warn(finding.message, stacklevel=2)
+    return records
+
+
+def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
+    """`load`'s frame, and what is to be told about the files it came from.
+
+    torn: lines that are no record. manifest: one that is damaged, or missing for some records. duplicate: records
+    that are there again, with the same outcome. outcome: with another one. The first of such records is in the frame.
+    """
+    kept: dict[str, tuple[dict, Path]] = {}
+    copies, torn = Copies(), {}
+    with collector_off():
+        for path in files(folders):
+            records, damaged = read_records(path)
+            if damaged:
+                torn[path] = damaged
+            for record in records:
+                if record["key"] in kept:
+                    copies.add(*kept[record["key"]], record, path)
+                else:
+                    kept[record["key"]] = (record, path)
+        beside, findings = manifests_beside(kept.values())
+        frame = frame_of([record for record, _ in kept.values()])
+    frame = pd.concat([frame, beside[[name for name in beside if name not in frame]]], axis=1)
+    return frame, [
+        *(_torn(path, lines, kept.keys()) for path, lines in torn.items()),
+        *findings,
+        *copies.findings(),
+    ]
+
+
+def frame_of(records: Sequence[dict]) -> pd.DataFrame:
+    """Lone surrogates, which no column of text can hold, become U+FFFD."""
+    try:
+        return pd.DataFrame(records)
+    except UnicodeEncodeError:
+        return pd.DataFrame([{name: _whole_text(value) for name, value in record.items()} for record in records])
+
+
+def _whole_text(value: object) -> object:
+    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Raise UserError where a record has two outcomes: no choice between them would be honest."""
+    if contradictions := [finding.message for finding in findings if finding.kind == "outcome"]:
+        raise UserError("; ".join(contradictions))
+
+
+def files(folders: Sequence[str | Path]) -> list[Path]:
+    """The files of records below the folders, each once, a folder's in order of name."""
+    if not folders:
+        raise UserError("no folder of records is named")
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise UserError(f"{folder} is not a folder")
+        below = sorted(Path(folder).rglob(PATTERN))
+        if not below:
+            raise UserError(f"{folder} holds no {RECORDS}")
+        for path in below:
+            found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def manifests_beside(records: Iterable[tuple[dict, Path]]) -> tuple[pd.DataFrame, list[Finding]]:
+    """`folder` and provenance of each record; and the manifests that are damaged or missing."""
+    places = [(path.parent, record.get("run")) for record, path in records]
+    findings, rows, number = [], [], {}
+    manifests = {}
+    for (folder, run), records_of_run in Counter(places).items():
+        if folder not in manifests:
+            manifests[folder], damaged = read_manifests(folder)
+            findings += [Finding("manifest", f"{path} is damaged: it is no manifest of a run") for path in damaged]
+        if run not in manifests[folder]:
+            what = f"{count(records_of_run, 'record')} in {folder}"
+            findings.append(Finding("manifest", f"no manifest of run {run}: where {what} came from is unknown"))
+        number[folder, run] = len(rows)
+        rows.append({"folder": str(folder)} | provenance(manifests[folder].get(run, {})))
+    frame = pd.DataFrame(rows, columns=list({"folder": None} | provenance({})), dtype=object)
+    return frame.iloc[[number[place] for place in places]].reset_index(drop=True), findings
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Records have no cycles; looking for some among them, again and again, takes as long as reading them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _torn(path: Path, lines: Sequence[bytes], keys: Iterable[str]) -> Finding:
+    """Wrong unless each line's record has been made again."""
+    lost = sum(key_in(line) not in keys for line in lines)
+    then = f"{count(lost, 'record')} missing until a run makes them again" if lost else "made again since"
+    return Finding("torn", f"{count(len(lines), 'line')} of {path} torn or damaged: {then}", wrong=lost > 0)

@@ -1,0 +1,177 @@
+"""Records on disk: one JSON line per sample and setting, appended and synced; nothing lost, nothing twice.
+
+A folder has one file of records for each shard of its samples, `records.jsonl` where there was one process.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kvbench.errors import UserError, on_disk
+from kvbench.utils.files import replacing
+from kvbench.utils.locks import take
+
+RECORDS = "records.jsonl"
+PATTERN = "records*.jsonl"
+TORN = "records.torn"
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def records_name(shard: str = "") -> str:
+    return f"records.{shard}.jsonl" if shard else RECORDS
+
+
+def lock_path(folder: Path, shard: str = "") -> Path:
+    return folder / f".lock{shard}"
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Every file of records in a folder, in order of name."""
+    return sorted(folder.glob(PATTERN))
+
+
+def to_json(value: object) -> str:
+    """JSON to be read as it is; escaped where a lone surrogate, which is text to JSON but not to UTF-8, is in it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if SURROGATES.search(text) else text
+
+
+def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
+    """Each line of a file with the record it holds: None where it is none (torn by a kill, or damaged)."""
+    with on_disk(f"read {path}"), path.open("rb") as file:
+        for line in file:
+            try:
+                # Without its line end a write was cut short, even where it reads as JSON.
+                record = json.loads(line) if line.endswith(b"\n") else None
+            except (ValueError, RecursionError):
+                record = None
+            whole = isinstance(record, dict) and isinstance(record.get("key"), str)
+            yield line, record if whole else None
+
+
+def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
+    """The whole records of a file, and the lines that are none."""
+    records, torn = [], []
+    for line, record in read_lines(path) if path.exists() else ():
+        torn.append(line) if record is None else records.append(record)
+    return records, torn
+
+
+def key_in(line: bytes) -> str | None:
+    """The key of a damaged line's record, where it can still be read."""
+    found = re.search(rb'"key": "([^"\\]+)"', line)
+    return found and found[1].decode(errors="replace")
+
+
+def keys_in(folder: Path) -> set[str]:
+    """The keys of all whole records in a folder, whichever shard made them."""
+    return {record["key"] for path in record_files(folder) for _, record in read_lines(path) if record}
+
+
+class Store:
+    """The records of one shard in a folder, open for writing by one process at a time."""
+
+    def __init__(self, folder: Path, shard: str = ""):
+        """Take the shard's lock, set its damaged lines aside, and learn what is done in any shard.
+
+        Raises UserError when another process is writing there or the folder cannot be read and written.
+        """
+        self.path = folder / records_name(shard)
+        self.torn = self.path.with_suffix(".torn")
+        self.done: set[str] = set()
+        self.made = 0  # records appended since
+        with on_disk(f"write records to {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_path(folder, shard).open("w")
+            try:
+                take(self._lock)
+                self.set_aside = self._recover()
+                # Only now: until then another process may put a mended file in the place of this one.
+                self._file = self.path.open("ab", buffering=0)
+                _sync_folder(folder)
+            except BaseException as error:
+                self._lock.close()
+                if isinstance(error, BlockingIOError):
+                    raise UserError(f"another kvbench is writing {self.path}: wait for it or stop it") from None
+                raise
+
+    def _recover(self) -> int:
+        """Learn the keys of all shards, and mend this one's file; how many lines were damaged."""
+        damaged = []
+        for path in record_files(self.path.parent):
+            for line, record in read_lines(path):
+                if record is not None:
+                    self.done.add(record["key"])
+                elif path == self.path:
+                    damaged.append(line)
+        if damaged:
+            set_aside(self.path, self.torn, damaged)
+        return len(damaged)
+
+    def append(self, record: dict) -> None:
+        """Write one record; when this returns, it is on the disk.
+
+        Raises UserError where it cannot be; then nothing of it is, and the store can be used on.
+        """
+        if record["key"] in self.done:
+            raise ValueError(f"record {record['key']} is there already")
+        with on_disk(
+            f"write records to {self.path}", "; all earlier ones are safe, and the same command goes on from there"
+        ):
+            self._write(to_json(record).encode() + b"\n")
+        if not self._in_place():  # what was written stays with the file wherever it is now
+            raise UserError(f"{self.path} was moved or removed while kvbench was writing it")
+        self.done.add(record["key"])
+        self.made += 1
+
+    def _write(self, line: bytes) -> None:
+        """The whole line, synced, or nothing of it."""
+        start = os.fstat(self._file.fileno()).st_size
+        rest = memoryview(line)
+        try:
+            while rest:  # a disk that is getting full takes a part first
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+        except BaseException:
+            with suppress(OSError):  # a line left torn is found when the store is opened next
+                os.ftruncate(self._file.fileno(), start)
+            raise
+
+    def _in_place(self) -> bool:
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self._file.close()
+        self._lock.close()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+
+def set_aside(path: Path, torn: Path, damaged: Sequence[bytes]) -> None:
+    """Move a file's damaged lines to the end of `torn`; a kill in between loses no line."""
+    with torn.open("ab") as aside:
+        aside.writelines(line.rstrip(b"\n") + b"\n" for line in damaged)
+        aside.flush()
+        os.fsync(aside.fileno())
+    with replacing(path) as whole, whole.open("wb") as file:
+        file.writelines(line for line, record in read_lines(path) if record is not None)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make new names in a folder outlive a power cut, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,1 +1,0 @@
-"""A run's results as one HTML page that needs nothing else: no server, no network, no other file."""

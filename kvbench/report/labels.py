@@ -1,0 +1,40 @@
+"""Names for settings that tell apart what one folder may hold under one name: other parameters of a method."""
+
+import json
+from collections.abc import Sequence
+
+import pandas as pd
+
+from kvbench.config import flat
+
+
+def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:
+    """`records` with the column label: the setting, and the parameters that differ where several sets have its name.
+
+    Settings stay together, first those of `order`, as they were asked for, then others as they appear.
+    """
+    sets: dict[str, list[str]] = {setting: [] for setting in order}
+    for setting, parameters in zip(records["setting"], records["parameters"], strict=True):
+        known = sets.setdefault(setting, [])
+        if parameters not in known:
+            known.append(parameters)
+    label = {
+        (setting, parameters): setting + added
+        for setting, known in sets.items()
+        for parameters, added in zip(known, differences(known), strict=True)
+    }
+    records = records.assign(
+        label=[label[pair] for pair in zip(records["setting"], records["parameters"], strict=True)]
+    )
+    place = {name: i for i, name in enumerate(label.values())}
+    return records.sort_values("label", key=lambda labels: labels.map(place), kind="stable", ignore_index=True)
+
+
+def differences(sets: Sequence[str]) -> list[str]:
+    """For each of several sets of parameters (JSON) what the others have otherwise, in brackets; nothing for one."""
+    if len(sets) == 1:
+        return [""]
+    every = [flat(json.loads(parameters)) for parameters in sets]
+    names = dict.fromkeys(name for leaves in every for name in leaves)
+    differ = [name for name in names if len({json.dumps(leaves.get(name)) for leaves in every}) > 1]
+    return [" (" + ", ".join(f"{name}={leaves.get(name)}" for name in differ) + ")" for leaves in every]

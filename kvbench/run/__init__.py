@@ -1,0 +1,1 @@
+"""One run: from a resolved configuration to a folder of records, tables and figures."""

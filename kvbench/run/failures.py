@@ -1,0 +1,70 @@
+"""Errors and signals as one line on standard error, and the exit code."""
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from rich.console import Console
+from rich.markup import escape
+
+from kvbench.config import choices
+from kvbench.errors import UserError, unknown
+from kvbench.utils.signals import Stopped
+
+# Asked for before Hydra is told to raise instead of printing (below).
+TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
+
+
+class JobFailed(Exception):
+    """A job of a sweep failed, told in one line."""
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 shows the traceback instead."""
+    try:
+        yield
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        if TRACEBACKS:
+            traceback.print_exc()
+            raise SystemExit(1) from error
+        fail(one_line(error), 2)
+    except JobFailed as error:
+        fail(str(error), 1)
+    except Exception as error:
+        if not TRACEBACKS and raised_in(error) == "hydra":  # which has no error of its own for some mistakes
+            fail(one_line(error), 2)
+        if TRACEBACKS or not type(error).__module__.startswith("submitit."):
+            raise
+        # Slurm took no job, or a job died; what it wrote follows the first lines
+        fail(" ".join(str(error).splitlines()[:2]) + " (python -m kvbench status tells about every job)", 1)
+    except (Stopped, KeyboardInterrupt) as stop:
+        name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
+        fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
+
+
+def raised_in(error: BaseException) -> str:
+    """The package whose code raised an error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def fail(message: str, code: int) -> None:
+    Console(stderr=True).print(f"[bold red]kvbench:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    raise SystemExit(code)
+
+
+def one_line(error: BaseException) -> str:
+    """An error of ours or of Hydra's as one sentence."""
+    if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if name.startswith("submitit"):
+            return "hydra/launcher=slurm needs hydra-submitit-launcher: pip install 'kvbench[slurm]'"
+        return str(unknown(group, name, error.options or choices(group)))
+    cause = error.__cause__
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
+        return str(unknown("key", str(cause.key), map(str, cause.parent_node.keys())))
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())

@@ -1,0 +1,90 @@
+"""The text of `kvbench --help`."""
+
+from dataclasses import dataclass
+
+from rich.markup import escape
+
+from kvbench.config import CONF, choices, options
+
+# groups of choices: what to type, and a remark
+GROUPS = {
+    "method": ("method=", "one or a list"),
+    "model": ("model=", ""),
+    "benchmark": ("benchmark=", ""),
+    "probe": ("probe=", "one or a list; layers are looked at during prefill, in place of methods"),
+    "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command beside the run itself: the module whose `main(arguments)` it is, and one line about it."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "table": Command("kvbench.tables.command", "an experiment's table from its records, beside the published values"),
+    "figure": Command("kvbench.figures.command", "an experiment's figures from its records, beside the published ones"),
+    "report": Command("kvbench.report.command", "one HTML page of runs, with every sample"),
+    "records": Command("kvbench.records.command", "what records there are, and whether they fit together; export"),
+    "status": Command("kvbench.run.status", "how far runs and their shards are"),
+    "score": Command("kvbench.run.score", "LongBench predictions scored again with the official metrics"),
+    "ruler": Command("kvbench.run.ruler_files", "RULER's samples as files"),
+    "lm_eval": Command("kvbench.integrations.lm_eval.command", "lm-evaluation-harness with kvbench's models"),
+}
+
+
+def help_text() -> str:
+    """What can be chosen and set, one line each, read from the YAML files."""
+    width = max(len(name) for group in GROUPS for name in choices(group))
+    lines = [
+        "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
+        "",
+        "  python -m kvbench                   needle in a haystack, embedded model, the methods of the README",
+        "  python -m kvbench method=snapkv model=llama3-8b ratio=0.2",
+        r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
+        "  python -m kvbench -m +experiment=pyramidkv_table1",
+        "  python -m kvbench +experiment=pyramidkv_table1 model=smollm2-135m limit=2     the same, scaled down",
+    ]
+    for group, (key, remark) in GROUPS.items():
+        lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
+        lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
+    lines += ["", "[bold]Settings[/]"]
+    lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
+    lines += [
+        "",
+        "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
+        r"shards=8 'shard=range(0,8)' as a Slurm array. python -m kvbench status \[FOLDER] tells how far the runs are.",
+        "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
+        "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
+        "",
+        "[bold]Other commands[/], each with --help",
+        *(f"  python -m kvbench [cyan]{name:<8}[/]  {command.about}" for name, command in COMMANDS.items()),
+    ]
+    return "\n".join(lines)
+
+
+def settings() -> list[tuple[str, str]]:
+    """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
+    commented = []
+    for line in (CONF / "config.yaml").read_text(encoding="utf-8").splitlines():
+        key, _, rest = line.partition(":")
+        if key.isidentifier() and "#" in rest:
+            value, _, comment = rest.partition("#")
+            commented.append((f"{key}={value.strip()}", comment.strip()))
+    return [
+        *commented,
+        ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
+        ("wandb.mode=disabled", "offline or online: Weights & Biases hears of the run, and can never stop it"),
+        ("model.path=FOLDER", "a local copy of the model"),
+        ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
+        ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),
+        ("scoring@…, allocation@…", f"or scoring ({_names('scoring')}), allocation ({_names('allocation')})"),
+        ("method._target_=module.Class", "a method of your own, run beside the chosen ones"),
+    ]
+
+
+def _names(group: str) -> str:
+    return ", ".join(choices(group))

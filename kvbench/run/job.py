@@ -1,0 +1,89 @@
+"""Where a run takes place, and word of one that ends before its folder is known."""
+
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kvbench.errors import UserError, on_disk
+from kvbench.utils.locks import take
+from kvbench.utils.signals import Stopped
+from kvbench.utils.text import in_one_line
+
+# In the output folder: jobs under Slurm that have not come so far as to have a folder.
+STARTING = "starting"
+
+
+def place() -> dict:
+    """This process as a manifest tells it."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "slurm": slurm()}
+
+
+def slurm() -> dict | None:
+    """The Slurm job this process belongs to; None elsewhere."""
+    env = os.environ
+    if "SLURM_JOB_ID" not in env:
+        return None
+    return {
+        "job": env["SLURM_JOB_ID"],
+        "array": env.get("SLURM_ARRAY_JOB_ID"),
+        "task": env.get("SLURM_ARRAY_TASK_ID"),
+        "restarts": int(env.get("SLURM_RESTART_COUNT", 0)),
+    }
+
+
+def ended_by(error: BaseException) -> dict:
+    """How a run that did not finish ended, for its manifest: a failure has a line about its error."""
+    if isinstance(error, Stopped):
+        return {"status": f"stopped by {error.signal.name}"}
+    status = {"status": f"stopped by {type(error).__name__}"}
+    return status | {"error": in_one_line(error)} if isinstance(error, Exception) else status
+
+
+@contextmanager
+def starting(cfg: dict) -> Iterator[None]:
+    """Leave word of a job that ends within, unless `begun` says that its folder has a manifest by now.
+
+    Only under Slurm, where nobody watches, and where a job of submitit's is COMPLETED even when it raised.
+    """
+    if slurm() is None:
+        yield
+        return
+    from kvbench.records.manifest import write_manifest
+    from kvbench.utils.environment import now
+
+    path = _note(cfg)
+    note = {"status": "running", "started": now(), "config": cfg, **place()}
+    with on_disk(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_manifest(path, note)
+        lock = lock_of(path).open("w")
+    with lock:
+        take(lock)
+        try:
+            yield
+        except BaseException as error:
+            if path.exists():
+                with suppress(UserError):  # this error is the one to tell
+                    write_manifest(path, note | ended_by(error) | {"ended": now()})
+            raise
+    begun(cfg)
+
+
+def begun(cfg: dict) -> None:
+    """From here on the run's own manifest tells how it goes."""
+    _note(cfg).unlink(missing_ok=True)
+    lock_of(_note(cfg)).unlink(missing_ok=True)
+
+
+def _note(cfg: dict) -> Path:
+    """One file for a configuration, so that a job's next attempt replaces the word of the last."""
+    text = json.dumps(cfg, sort_keys=True)
+    return Path(cfg["output_dir"]) / STARTING / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def lock_of(note: Path) -> Path:
+    return note.with_suffix(".lock")

@@ -1,0 +1,114 @@
+"""What a configuration asks for, and what can be known to be wrong with it before a model is loaded."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from kvbench.benchmarks import Benchmark, Speed
+from kvbench.config import build
+from kvbench.errors import UserError
+from kvbench.evaluation import evaluate as runner
+from kvbench.evaluation import probes as probing
+from kvbench.evaluation import speed
+from kvbench.evaluation.evaluate import BATCH
+from kvbench.evaluation.passes import MEMORY
+from kvbench.evaluation.prompts import QUESTION
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.models import ModelSpec, model_spec
+from kvbench.papers.changes import title
+from kvbench.papers.experiment import Experiment, chosen_methods
+from kvbench.probes import build_probes
+from kvbench.run import outputs as closing
+from kvbench.run.tracking import MODES
+from kvbench.utils.validation import at_least, choice
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of records: how they are made, and what is shown of them once all are there."""
+
+    evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
+    report: Callable  # (run, samples, folder, lead of the caption): writes and names tables and figures
+    folder: str = ""  # how the name of their folder begins
+
+
+METHODS = Kind(runner.evaluate, closing.report)
+PROBES = Kind(probing.evaluate, closing.report_probes, "probe-")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run as its configuration has it."""
+
+    kind: Kind
+    settings: Sequence[Setting]  # or probes
+    benchmark: Benchmark
+    spec: ModelSpec
+    title: str  # of the experiment, as captions tell it; empty for a run of none
+
+
+def asked(cfg: Mapping) -> Asked:
+    """Build all but the model. Raises UserError with the first mistake found."""
+    heading = title(cfg)  # first: it complains where the experiment is at fault
+    for group in ("model", "benchmark"):
+        if not cfg.get(group):
+            raise UserError(f"no {group} is chosen: {group}=NAME")
+    probes = build_probes(cfg["probe"])
+    methods = chosen_methods(cfg)
+    settings = probes or build_settings(methods, cfg["ratio"], cfg["budget"])
+    check_press(cfg, methods)
+    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
+    spec = model_spec(cfg["model"])
+    check(settings, benchmark, spec, cfg["limit"])
+    if isinstance(benchmark, Speed):
+        speed.check(cfg["question"], cfg["memory"])
+    if not probes:
+        check_memory(cfg["memory"], settings)
+    choice("question", cfg["question"], QUESTION)
+    choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
+    choice("wandb.mode", cfg["wandb"]["mode"], MODES)
+    check_shard(cfg["shard"], cfg["shards"])
+    kind = PROBES if probes else METHODS
+    if isinstance(benchmark, Speed):
+        kind = Kind(speed.evaluate, partial(closing.report_speed, paper=Experiment.of(cfg)))
+    return Asked(kind, settings, benchmark, spec, heading)
+
+
+def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:
+    """What can be known to be wrong before a model is loaded."""
+    if not settings:
+        raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
+    if limit is not None:
+        at_least("limit", limit, 1)
+    if benchmark.longest > spec.max_length:
+        raise UserError(
+            f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
+            f"{spec.name} reads at most {spec.max_length}"
+        )
+
+
+def check_press(cfg: Mapping, methods: Mapping) -> None:
+    """Refuse a press that no method takes."""
+    for key in ("press", "press_args"):
+        if cfg[key] is not None and not any(isinstance(node, Mapping) and key in node for node in methods.values()):
+            raise UserError(f"{key}={cfg[key]} is for method=kvpress, which is not chosen")
+
+
+def check_memory(memory: str, settings: Sequence[Setting]) -> None:
+    """`stream` frees what other settings would need, so it runs one; and only layers that need no other layer."""
+    choice("memory", memory, MEMORY)
+    if memory == "shared":
+        return
+    if len(settings) != 1:
+        raise UserError(
+            f"memory=stream measures one setting at a time, not {len(settings)}: name one method with one ratio "
+            "or budget, for example method=snapkv ratio=0.2"
+        )
+    if not settings[0].method.layerwise:
+        raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
+
+
+def check_shard(shard: object, shards: object) -> None:
+    at_least("shards", shards, 1)
+    if isinstance(shard, bool) or not isinstance(shard, int) or not 0 <= shard < shards:
+        raise UserError(f"shard={shard} is none of the {shards}: 0 to {shards - 1}")

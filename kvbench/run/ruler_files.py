@@ -1,0 +1,43 @@
+"""`kvbench ruler FOLDER`: RULER's samples as files in the official layout; no weights are read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from kvbench.benchmarks.ruler import Ruler, files
+from kvbench.config import build, composed
+from kvbench.errors import UserError
+from kvbench.models.embedded import embedded_folder
+from kvbench.utils.console import print_line
+from kvbench.utils.text import first_line
+
+USAGE = """usage: python -m kvbench ruler FOLDER [model=NAME] [benchmark.KEY=VALUE ...]
+
+Writes FOLDER/LENGTH/TASK/validation.jsonl for the model's tokenizer; the keys are those of
+python -m kvbench benchmark=ruler, which reads such a folder with benchmark.data_dir=FOLDER."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    if {"--help", "-h"} & set(arguments):
+        print_line(USAGE)
+        return
+    if not arguments or "=" in arguments[0]:
+        raise UserError("no FOLDER to write to is named (python -m kvbench ruler --help)")
+    folder, overrides = Path(arguments[0]), arguments[1:]
+    cfg = composed(["benchmark=ruler", *overrides])
+    benchmark = build(cfg["benchmark"], "benchmark")
+    if not isinstance(benchmark, Ruler) or benchmark.data_dir is not None:
+        raise UserError("only samples of benchmark=ruler without benchmark.data_dir are made here")
+    for length, name, rows in benchmark.generated(_tokenizer(cfg["model"])):
+        path = files.export(folder, length, name, rows)
+        print_line(f"{len(rows):>4} samples  {path}")
+
+
+def _tokenizer(model: dict):
+    embedded = model.get("embedded")
+    source = model.get("path") or (embedded_folder(embedded) if embedded else model["hub_id"])
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.get("revision") or "main")
+    except (OSError, ValueError) as error:
+        raise UserError(f"no tokenizer could be loaded from {source}: {first_line(error)}") from error

@@ -1,0 +1,83 @@
+"""`kvbench score FOLDER`: score LongBench predictions that are on the disk with the official metrics."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvbench.errors import UserError
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import out as console
+from kvbench.utils.console import print_line
+
+EPILOG = """\
+Predictions are in the official form: one file TASK.jsonl for each task, one JSON object a line with pred (as
+generated), answers, all_classes (trec and lsht) and length (LongBench-E). Scores stand beside those of a
+result.json in the folder; what differs is marked with ≠.
+
+In the folder of a kvbench run, the predictions in records.jsonl are scored again and compared with the
+scores stored there.
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = _parser().parse_args(arguments)
+    run(options.folder, options.e, options.out)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m kvbench score",
+        description="Score LongBench predictions with the official metrics.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="folder with TASK.jsonl files, or of a kvbench run")
+    parser.add_argument(
+        "--e",
+        action="store_true",
+        help="LongBench-E: a score for each range of length (found out for TASK_e.jsonl and under pred_e/)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the scores as JSON in the form of the official result.json (for a kvbench run, by setting)",
+    )
+    return parser
+
+
+def run(folder: Path, extended: bool, out: Path | None) -> None:
+    """Score a folder, print the table and what it compares with, write the scores."""
+    # behind the parser: this brings torch, which --help need not wait for
+    from kvbench.evaluation import rescore as predictions
+    from kvbench.records.store import RECORDS
+    from kvbench.tables import rescored
+    from kvbench.tables.by_task import rich_breakdown
+
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {str(out.parent)!r}")
+    if (folder / RECORDS).is_file():
+        if extended:
+            raise UserError(f"--e is for TASK.jsonl files; {folder / RECORDS} says itself what it is of")
+        scored = predictions.from_records(folder)
+        result = {name: predictions.official_form(rows) for name, rows in rescored.by_setting(scored).items()}
+        frame, notes = rescored.table(scored), rescored.compare_records(scored)
+    else:
+        files, extended = predictions.find(folder, extended)
+        known = predictions.published(folder)
+        scored = predictions.from_files(files, extended)
+        result = predictions.official_form(scored)
+        frame, notes = rescored.compare_published(rescored.table(scored, known), known, predictions.RESULT)
+    console.print(rich_breakdown(frame))
+    for note in notes:
+        print_line(note)
+    if out is not None:
+        _write(out, result)
+
+
+def _write(path: Path, result: dict) -> None:
+    try:
+        path.write_text(json.dumps(result, ensure_ascii=False, indent=4) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--out {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,165 @@
+"""`kvbench status`: how far every run in a folder is, from its manifests, records and locks."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from rich.markup import escape
+
+from kvbench.errors import UserError
+from kvbench.records.provenance import read_manifests
+from kvbench.records.store import lock_path, read_records, record_files
+from kvbench.run.job import STARTING, lock_of
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import out
+from kvbench.utils.locks import held
+
+STYLE = {"finished": "green", "running": "cyan", "not begun": "yellow", "killed": "red", "failed": "red"}
+COLUMNS = ("folder", "settings", "shard", "records", "state", "when (UTC)", "job", "error")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One shard of what was asked of a run folder, as it is told."""
+
+    folder: str
+    settings: str
+    shard: str
+    records: str  # made/wanted
+    state: str  # finished, running, not begun, killed, failed, stopped by a signal, or damaged
+    when: str = ""  # it ended, or began where it has not ended
+    job: str = ""
+    error: str = ""
+
+
+def rows(folder: Path) -> list[Row]:
+    """Everything under a folder of runs, or under one run's folder. UserError where there is no run."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder")
+    found = [row for path in sorted(folder.rglob("manifests")) for row in run_rows(path.parent)]
+    found += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
+    if not found:
+        raise UserError(f"{folder} holds no runs: neither manifests nor jobs that are starting")
+    return found
+
+
+def run_rows(folder: Path) -> list[Row]:
+    """The rows of one run's folder: every shard of every request that no later one has taken over."""
+    manifests, damaged = read_manifests(folder)
+    attempts = [manifest for manifest in manifests.values() if "asked" in manifest]
+    if len(attempts) < len(manifests):
+        damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
+    made: Counter = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
+    rows = [
+        shard_row(folder, shard, request, made)
+        for request in requests(attempts)
+        for shard in range(request[0]["config"]["shards"])
+    ]
+    return rows + [damaged_row(path) for path in damaged]
+
+
+def note_row(path: Path) -> Row:
+    """A job that has not come to a folder of its own."""
+    try:
+        return row(str(path), json.loads(path.read_bytes()), "0/?", held(lock_of(path)))
+    except (OSError, ValueError, KeyError):
+        return damaged_row(path)
+
+
+def damaged_row(path: Path) -> Row:
+    return Row(str(path), "", "", "", "damaged", error="this file says of no run how it went")
+
+
+def requests(attempts: list[dict]) -> list[list[dict]]:
+    """The attempts by what they wanted: settings, samples and the number of shards; the oldest first.
+
+    A request is left out when a later one wants all of its records: that one tells how they are.
+    """
+    groups: dict[tuple, list[dict]] = {}
+    for attempt in sorted(attempts, key=lambda attempt: (attempt["started"], attempt["run"])):
+        key = (frozenset(attempt["asked"]), attempt["config"]["limit"], attempt["config"]["shards"])
+        groups[key] = [*groups.pop(key, []), attempt]  # to the end: the order is that of the last attempts
+    order = list(groups)
+    return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
+
+
+def covers(later: tuple, earlier: tuple) -> bool:
+    (settings, limit, _), (wanted, first, _) = later, earlier
+    return settings >= wanted and (limit is None or (first is not None and limit >= first))
+
+
+def shard_row(folder: Path, shard: int, request: list[dict], made: Counter) -> Row:
+    shards = request[0]["config"]["shards"]
+    attempts = [attempt for attempt in request if attempt["config"]["shard"] == shard]
+    if not attempts:
+        return Row(str(folder), settings(request[0]), shard_name(shard, shards), "0/?", "not begun")
+    last = attempts[-1]
+    alive = held(lock_path(folder, "" if shards == 1 else shard_name(shard, shards)))
+    return row(str(folder), last, f"{last['there'] + made[last['run']]}/{last['wanted']}", alive)
+
+
+def row(place: str, attempt: dict, records: str, alive: bool) -> Row:
+    config, job = attempt["config"], attempt["slurm"] or {}
+    number = f"{job['array']}_{job['task']}" if job.get("array") else job.get("job", "")
+    restarts = f"restart {job['restarts']}" if job.get("restarts") else ""
+    return Row(
+        place,
+        settings(attempt),
+        shard_name(config["shard"], config["shards"]),
+        records,
+        state(attempt, alive),
+        attempt.get("ended", attempt["started"])[:19].replace("T", " "),
+        " ".join(filter(None, (number, restarts, attempt["host"]))),
+        attempt.get("error", ""),
+    )
+
+
+def state(attempt: dict, alive: bool) -> str:
+    """A manifest that says running, without a process that holds the lock, is of one that was killed."""
+    if attempt["status"] == "running":
+        return "running" if alive else "killed"
+    return "failed" if "error" in attempt else attempt["status"]
+
+
+def settings(attempt: dict) -> str:
+    labels = attempt.get("settings", [])
+    return ", ".join(labels) if len(labels) <= 2 else f"{labels[0]} and {len(labels) - 1} more"
+
+
+def shard_name(shard: int, shards: int) -> str:
+    return f"{shard}-of-{shards}"
+
+
+def lines(rows: list[Row]) -> list[str]:
+    """The rows in columns, with a style for each state."""
+    texts = [COLUMNS, *map(astuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    padded = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in texts]
+    styles = ["bold", *(STYLE.get(row.state, "yellow") for row in rows)]
+    return [f"[{style}]{escape(line)}[/]" for style, line in zip(styles, padded, strict=True)]
+
+
+def exit_code(rows: list[Row]) -> int:
+    """0: all finished. 3: some still run. 1: some failed, stopped, were killed or have not begun."""
+    states = {row.state for row in rows}
+    return 0 if states <= {"finished"} else 3 if states <= {"finished", "running"} else 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    parser = Parser(
+        prog="python -m kvbench status",
+        description="How far runs are: a row for every shard of every run folder, with the records that are there "
+        "and those wanted, its state, and the error of one that failed. `killed` says running, but its process is "
+        f"gone. A job that ended before its run had a folder is a file in {STARTING}/; repeat or delete it.",
+        epilog="Exit code 0: all finished; 3: some still running; 1: some failed, were stopped or killed, or have "
+        "not begun; 2: a mistake in the command.",
+    )
+    parser.add_argument("folders", metavar="FOLDER", nargs="*", default=["runs"], help="of runs, or of one (runs)")
+    options = parser.parse_args(arguments)
+    found = [row for folder in options.folders for row in rows(Path(folder))]
+    for line in lines(found):
+        out.print(line, highlight=False, soft_wrap=True)
+    return exit_code(found)

@@ -1,0 +1,124 @@
+"""What `-m` adds: all jobs are checked before the first one runs, each is announced, one that fails stops no other."""
+
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, open_dict
+from rich.console import Console
+from rich.markup import escape
+
+from kvbench.errors import UserError
+from kvbench.run.failures import JobFailed, one_line_errors
+from kvbench.utils.text import in_one_line
+
+console = Console(stderr=True)
+
+# What jobs may differ in that write to the same records.
+NOT_IN_FOLDER = ("method", "press", "press_args", "ratio", "budget", "limit", "decode", "wandb", "experiment")
+
+
+class Jobs(Callback):
+    """Hydra calls these; where one raises an Exception, Hydra goes on with a warning."""
+
+    def __init__(self) -> None:
+        self.count = 0  # of jobs, where there is a sweep
+        self.common: set[str] = set()  # overrides that all jobs have
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
+        with one_line_errors():
+            overrides = jobs(config)
+            self.count = len(overrides)
+            self.common = set.intersection(*map(set, overrides)) if self.count > 1 else set()
+            check(config, overrides)
+
+    def on_job_start(self, config: DictConfig, **kwargs: object) -> None:
+        if self.count:
+            console.print(f"[bold]{escape(self.title(config))}[/]", highlight=False, soft_wrap=True)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: object) -> None:
+        job_return.__class__ = Outcome
+        if self.count and job_return.status is JobStatus.FAILED:
+            error = job_return.error
+            if not isinstance(error, UserError):
+                traceback.print_exception(error)
+            failed = JobFailed(f"{self.title(config)} failed: {in_one_line(error)}")
+            console.print(escape(str(failed)), highlight=False, soft_wrap=True)
+            job_return.return_value = failed
+            let_go(error)
+
+    def title(self, config: DictConfig) -> str:
+        own = [override for override in config.hydra.overrides.task if override not in self.common]
+        return f"job {config.hydra.job.num + 1} of {self.count}: {' '.join(own)}"
+
+
+def let_go(error: BaseException | None) -> None:
+    """Free what the frames of a failed job hold: its model, where the next job needs the memory."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+class Outcome(JobReturn):
+    """What a job left, without the line that Hydra writes before it raises a job's error."""
+
+    @property
+    def error(self) -> BaseException:
+        return self._return_value
+
+    @property
+    def return_value(self) -> object:
+        if self.status is JobStatus.FAILED:
+            raise self._return_value
+        return self._return_value
+
+    @return_value.setter
+    def return_value(self, value: object) -> None:
+        self._return_value = value
+
+
+def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
+    """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
+    from kvbench.run.request import asked
+
+    sys.path.append(os.getcwd())
+    launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
+    if launcher == "SlurmLauncher" and shutil.which("sbatch") is None:
+        raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
+    first: dict[str, int] = {}  # the records that a job writes to -> the first job that does
+    for number, job in enumerate(jobs, start=1):
+        cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(job))
+        with open_dict(cfg):
+            del cfg["hydra"]
+        resolved = OmegaConf.to_container(cfg, resolve=True)
+        asked(resolved)
+        target = {key: value for key, value in resolved.items() if key not in NOT_IN_FOLDER}
+        target = json.dumps(target | {"probe": bool(resolved["probe"])}, sort_keys=True)
+        if first.setdefault(target, number) != number and launcher != "BasicLauncher":
+            raise UserError(
+                f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
+                "give methods, ratios and budgets as one list, as 'ratio=[0.2,0.4]', which shares each prefill too"
+            )
+    if len(first) < len(jobs):
+        console.print(
+            f"{len(jobs)} jobs share {len(first)} folder(s), where the last one makes the table; one list, as "
+            "'ratio=[0.2,0.4]', has all in one table and shares each prefill",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def jobs(config: DictConfig) -> list[Sequence[str]]:
+    """The overrides of every job of a sweep, as Hydra's basic sweeper makes them."""
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    params = config.hydra.sweeper.params or {}  # what an experiment sweeps over by itself
+    overrides = [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
+    return BasicSweeper.split_arguments(parser.parse_overrides(overrides), max_batch_size=None)[0]

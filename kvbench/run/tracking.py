@@ -1,0 +1,88 @@
+"""Weights & Biases, if asked for. Never required, and never a reason for a run to stop."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.utils.hashing import digest
+from kvbench.utils.text import first_line
+
+MODES = ("disabled", "offline", "online")
+_WAIT = 30  # seconds for a server that does not answer
+
+
+class Tracker:
+    """One W&B run for each folder of records and shard: the same command again resumes it.
+
+    Logs the running mean of every setting's score, the table and the figures. Whatever W&B raises is told once
+    through `warn`, and the tracker is silent from then on.
+    """
+
+    def __init__(self, options: dict, name: str, manifest: dict, folder: Path, warn):
+        """`options` is the configuration's wandb node; `name` tells folder and shard."""
+        self.warn = warn
+        self.run = None
+        self.sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
+        if options["mode"] == "disabled":
+            return
+        with self._unharmed():
+            import wandb
+
+            self.run = wandb.init(
+                mode=options["mode"],
+                project=options["project"],
+                entity=options["entity"],
+                id=digest(name),
+                name=name,
+                resume="allow",
+                dir=folder,
+                config=manifest,
+                settings=wandb.Settings(console="off", silent=True, init_timeout=_WAIT),
+            )
+
+    @property
+    def active(self) -> bool:
+        return self.run is not None
+
+    def record(self, record: dict) -> None:
+        """Count a record in, and log the mean scores of its setting so far."""
+        if not self.active:
+            return
+        means = {}
+        for metric, score in record.get("scores", {}).items():
+            total = self.sums[f"{metric}/{record['setting']}"]
+            total[0] += score
+            total[1] += 1
+            means[f"{metric}/{record['setting']}"] = total[0] / total[1]
+        with self._unharmed():
+            self.run.log(means)
+
+    def finish(self, tables: dict[str, pd.DataFrame], figures: Sequence[Path]) -> None:
+        """Log tables by name and pictures, and close the run."""
+        if not self.active:
+            return
+        with self._unharmed():
+            import wandb
+
+            logged = {name: wandb.Table(dataframe=table) for name, table in tables.items()}
+            logged |= {path.stem: wandb.Image(str(path)) for path in figures if path.suffix == ".png"}
+            self.run.log(logged)
+        self.close()
+
+    def close(self, failed: bool = False) -> None:
+        """Close the run, if it is still open."""
+        if self.active:
+            with self._unharmed():
+                self.run.finish(exit_code=int(failed))
+            self.run = None
+
+    @contextlib.contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # W&B's own kinds of errors, the network's, the disk's: none may stop a run
+            self.warn(f"Weights & Biases is left out from here on: {first_line(error)}")
+            self.run = None

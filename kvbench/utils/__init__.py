@@ -1,0 +1,1 @@
+"""Helpers without knowledge of models or benchmarks: files, locks, signals, hashes, environment, text."""

@@ -1,0 +1,150 @@
+"""Dataclasses that check their fields: constraints stand in the types, and a bad value is one line.
+
+    @checked
+    class WindowAttention(Scoring):
+        window: Positive = 32
+        pooling: Literal["max", "avg"] = "max"
+
+`WindowAttention(window=0)` raises UserError("window=0 must be an integer of at least 1"). Checks are strict: `true` is
+no number, "8" is no integer, a whole number is a float. What two fields say of each other is for `__post_init__`.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from types import NoneType
+from typing import Annotated, Any, dataclass_transform, get_args
+
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+
+from kvbench.errors import UserError, unknown
+
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]  # of a whole, not none of it
+Fraction = Annotated[float, Field(ge=0, le=1)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+_CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid")
+_KINDS = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "of at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "of at most"),
+    "less_than": ("lt", "below"),
+}
+
+
+@dataclass_transform(field_specifiers=(Field,))
+def checked(cls: type | None = None, *, prefix: str = "", **options: Any) -> Any:
+    """A dataclass (with `options` as of `dataclasses.dataclass`) that raises UserError for a value that a field's type
+    does not allow. `prefix` stands before the field's name in that line: "benchmark." makes "benchmark.window=0 …".
+    """
+
+    def decorate(cls: type) -> type:
+        made = dataclass(cls, config=_CONFIG, **options)
+        made.__init__ = _one_line(made.__init__, made, prefix)
+        return made
+
+    return decorate if cls is None else decorate(cls)
+
+
+def _one_line(init: Callable, made: type, prefix: str) -> Callable:
+    @wraps(init)
+    def __init__(self, *args, **kwargs):
+        try:
+            init(self, *args, **kwargs)
+        except ValidationError as error:
+            raise explained(error, made, prefix) from None
+
+    return __init__
+
+
+def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
+    """The first mistake that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
+    errors = error.errors()
+    first = errors[0]
+    if isinstance(cause := first.get("ctx", {}).get("error"), UserError):
+        return cause  # raised by a __post_init__
+    field, *inner = first["loc"] or (of.__name__,)
+    same_field = [each for each in errors if each["loc"][:1] == first["loc"][:1]]  # one for each part of a union
+    name, value = f"{prefix}{field}", first["input"]
+    if first["type"] == "missing":
+        return UserError(f"{name} is missing")
+    if first["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
+        return unknown(f"parameter of {of.__name__}", str(field), _fields(of))
+    if inner and isinstance(inner[0], int):
+        name = f"item {inner[0] + 1} of {name}"
+    if first["type"] == "literal_error" and len(same_field) == 1:
+        return unknown(name, str(value), _literals(of, str(field)) or [first["ctx"]["expected"]])
+    wanted = list(dict.fromkeys(_wanted(each, of) for each in same_field))
+    if NoneType in get_args(of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None):
+        wanted.append("null")
+    return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
+
+
+def _fields(of: type) -> list[str]:
+    return [name for name, field in of.__dataclass_fields__.items() if field.init]
+
+
+def _literals(of: type, field: str) -> list[str]:
+    """The texts that a field of Literal type allows."""
+    annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
+    found = [str(value) for value in get_args(annotation) if not isinstance(value, type)]
+    return found
+
+
+def _wanted(error: dict, of: type) -> str:
+    """What would have been right in the place of one error."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return f"{_number(of, error['loc'])} {_bounds(of, error['loc']) or f'{words} {context[key]:g}'}"
+    if kind in _KINDS:
+        bounds = _bounds(of, error["loc"]) if kind in ("int_type", "float_type", "int_from_float") else ""
+        return f"{_KINDS[kind]} {bounds}".rstrip()
+    if kind == "is_instance_of":
+        return f"a {context['class']}"
+    if kind == "literal_error":
+        return context["expected"]
+    return error["msg"][0].lower() + error["msg"][1:]
+
+
+def _annotations(of: type, loc: tuple) -> list:
+    """The field's annotation and all that it consists of, unions and lists taken apart."""
+    field = of.__dataclass_fields__.get(loc[0]) if loc else None
+    parts, todo = [], [] if field is None else [field.type]
+    while todo:
+        part = todo.pop()
+        parts.append(part)
+        todo += [arg for arg in get_args(part) if not isinstance(arg, str)]
+        todo += list(getattr(part, "__metadata__", ()))
+    return parts
+
+
+def _number(of: type, loc: tuple) -> str:
+    return "an integer" if int in _annotations(of, loc) and float not in _annotations(of, loc) else "a number"
+
+
+def _bounds(of: type, loc: tuple) -> str:
+    """All bounds of a number in words: "of at least 1", "above 0 and at most 1", "from 0 to 1"."""
+    found: dict[str, float] = {}
+    for part in _annotations(of, loc):
+        for rule in getattr(part, "metadata", ()):
+            found |= {key: value for key, _ in _BOUNDS.values() if (value := getattr(rule, key, None)) is not None}
+    if {"ge", "le"} <= found.keys():
+        return f"from {found['ge']:g} to {found['le']:g}"
+    words = dict(_BOUNDS.values())
+    told = [f"{words[key]} {found[key]:g}" for key in ("ge", "gt", "le", "lt") if key in found]
+    return " and ".join(told).replace(" and of at", " and at")

@@ -1,0 +1,34 @@
+"""Hashes of files and of settings."""
+
+import hashlib
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from kvbench.utils.files import cache_root, replacing
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file; remembered by path, size and time of change, for weights take long to read."""
+    stat = path.stat()
+    mark = f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
+    memory = cache_root() / "hashes" / hashlib.sha256(mark.encode()).hexdigest()
+    if memory.is_file() and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
+        return known
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            sha256.update(block)
+    value = sha256.hexdigest()
+    with suppress(OSError):  # it only saves time
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(memory) as work:
+            work.write_text(value)
+    return value
+
+
+def digest(*parts: object) -> str:
+    """A short stable hash of JSON-able parts."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,86 @@
+"""Settings that decode as one batch read as they do one by one, or say from where they may not."""
+
+import pytest
+import torch
+
+from kvbench.cache.base import LayerCache
+from kvbench.evaluation.decode import ROUNDING_ERRORS, choose, generate, generate_batch
+from kvbench.methods import FullKV
+from kvbench.prefill import Needs, prefill
+from kvbench.records import load
+from tests.run.test_run import arguments, comparable, run
+from tests.support.config import NAMES, method
+from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
+
+
+def agree(batched, alone) -> bool:
+    """Equal tokens, or a close call no later than where they part."""
+    if batched.tokens == alone.tokens:
+        return True
+    pairs = zip(batched.tokens, alone.tokens, strict=False)
+    parted = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(batched.tokens), len(alone.tokens)))
+    return batched.close_call is not None and batched.close_call <= parted
+
+
+@pytest.mark.parametrize("family, layout", [(f, "gqa") for f in FAMILIES] + [("llama", each) for each in LAYOUTS])
+def test_a_batch_of_one_setting_and_others_gives_each_its_own_text(family, layout):
+    model, names = tiny_model(family, layout, head_dim=32), ["full", "snapkv", "streaming_llm", "pyramidkv_paper"]
+    methods = [method(name) for name in names]
+    needs = methods[0].needs | methods[1].needs | methods[3].needs
+    state = prefill(model, prompt(90), needs)
+    every = [chosen.compress(state, 40) for chosen in methods for _ in range(2)]
+    alone = [generate(model, caches, state.logits, 25, frozenset()) for caches in every[::2]]
+    batch = generate_batch(model, every[1::2], state.logits.expand(4, -1), 25, frozenset())
+    assert all(agree(one, other) for one, other in zip(batch, alone, strict=True))
+    assert len({tuple(one.tokens) for one in alone}) > 1, "nothing was told apart"
+    assert [one.steps for one in batch] == [24] * 4
+
+
+def test_a_sequence_that_ends_leaves_the_batch_and_the_others_go_on():
+    model = tiny_model()
+    state = prefill(model, prompt(80), method("snapkv").needs)
+    full, snap = (lambda: FullKV().compress(state, 80)), (lambda: method("snapkv").compress(state, 20))
+    first, second = (generate(model, made(), state.logits, 30, frozenset()).tokens for made in (full, snap))
+    stop = next(token for token in second if token not in first)
+    one, other, third = generate_batch(
+        model, [full(), snap(), full()], state.logits.expand(3, -1), 30, frozenset({stop})
+    )
+    assert one.tokens == third.tokens == first and one.steps == 29
+    assert other.tokens == second[: second.index(stop)] and other.steps == second.index(stop)
+    assert other.seconds < one.seconds
+
+
+def test_close_calls_are_those_that_rounding_could_turn():
+    logits = torch.tensor([[10.0, 10.0, 0.0], [10.0, 9.0, 0.0], [10.0, 10.0 - 1e-6, 0.0]])
+    assert choose(logits) == ([0, 0, 0], [True, False, True])
+    apart = 2 * ROUNDING_ERRORS * torch.finfo(torch.bfloat16).eps * 10
+    assert choose(torch.tensor([[10.0, 10.0 - apart]]).bfloat16())[1] == [False]
+    assert choose(torch.tensor([[10.0, 9.9375]]).bfloat16())[1] == [True]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_caches_that_decide_nothing_while_decoding_are_batched(name):
+    """A cache that batches holds the prompt as it is, and decoded tokens are its last rows, untouched."""
+    model = tiny_model(num_layers=4, head_dim=32)
+    chosen = method(name)
+    caches = chosen.compress(prefill(model, prompt(60), chosen.needs), 30)
+    kinds = {type(cache).__name__ for cache in caches if cache.batches}
+    assert kinds <= {"DenseLayer", "UnionLayer", "SlidingLayer"}
+    assert not LayerCache.batches, "a cache of a user's own decodes alone unless it says otherwise"
+
+
+def test_a_run_in_batches_has_the_records_of_one_by_one(undisturbed, tiny_folder, tmp_path):
+    single = run(*arguments(tiny_folder, tmp_path, "decode.batch=1"))
+    assert comparable(single) == comparable(undisturbed)
+    assert [set(load(folder)["decode_batch"]) for folder in (single, undisturbed)] == [{1}, {9}]
+
+
+def test_the_real_model_reads_the_same_in_a_batch(embedded):
+    ids = embedded.encode("Tell me how bread is baked, step by step. " * 30, chat=True)
+    methods = [method(name) for name in ("full", "snapkv", "h2o", "streaming_llm", "pyramidkv")]
+    state = prefill(embedded.model, ids, Needs(window=32, column_sums=True))
+    every = [chosen.compress(state, 120) for chosen in methods for _ in range(2)]
+    stop = embedded.stop_tokens
+    alone = [generate(embedded.model, caches, state.logits, 24, stop) for caches in every[::2]]
+    batch = generate_batch(embedded.model, every[1::2], state.logits.expand(5, -1), 24, stop)
+    assert all(agree(one, other) for one, other in zip(batch, alone, strict=True))

@@ -1,0 +1,95 @@
+"""Where a layer's kept tokens lie: the histogram as text, and that every method tells it truly."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.cache.kept_positions import BINS, decode, encode, where
+from kvbench.evaluation.decode import generate
+from tests.methods.test_every_method import LAYERS, N, model, pass_of, setting
+from tests.support.config import NAMES
+
+STEP = 1 / 51  # between two letters
+UNTOLD = {"pooling_merge"}  # no entry is one token's
+
+
+def slowly(kept: list[list[int]], n: int) -> list[float]:
+    """The share of each stretch that is kept, head by head and token by token."""
+    bins = min(n, BINS)
+    shares = []
+    for stretch in range(bins):
+        tokens = [p for p in range(n) if p * bins // n == stretch]
+        shares.append(sum(p in head for head in kept for p in tokens) / (len(kept) * len(tokens)))
+    return shares
+
+
+@given(st.data())
+def test_the_text_is_the_histogram_to_a_step(data):
+    n = data.draw(st.integers(1, 300))
+    count = data.draw(st.integers(1, n))
+    seed = data.draw(st.integers(0, 99))
+    heads = data.draw(st.integers(1, 3))
+    generator = torch.Generator().manual_seed(seed)
+    kept = torch.stack([torch.randperm(n, generator=generator)[:count].sort().values for _ in range(heads)])
+    told = decode(where(kept, n))
+    exact = slowly(kept.tolist(), n)
+    assert len(told) == len(exact) == min(n, BINS)
+    for share, true in zip(told, exact, strict=True):
+        assert abs(share - true) <= STEP
+        assert (share == 0) == (true == 0) and (share == 1) == (true == 1)
+
+
+def test_sinks_and_recent_tokens_are_a_few_letters():
+    n = 6400
+    kept = torch.cat([torch.arange(200), torch.arange(n - 100, n)])[None]
+    assert where(kept, n) == "Z2a61Z"
+    assert where(kept[:, 1:], n) == "YZa61Z"  # one token is missing, and it shows
+    assert where(None, n) == "Z64"
+    assert where(torch.tensor([[5000]]), n) == "a50ba13"  # one of a hundred is not nothing
+    assert encode([]) == "" and decode("") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_tells_where_its_tokens_lie(name):
+    """The mean of the shares, weighted by the stretches' sizes, is the share of tokens that the layer kept."""
+    one = setting(name, 0.3)
+    source, budget = pass_of(one, N)
+    compressed = source.compress(one.method, budget)
+    generate(model(), compressed.caches, compressed.logits, 4, frozenset())  # some compress at the first token
+    starts = [-(-stretch * N // BINS) for stretch in range(BINS + 1)]
+    sizes = [end - start for start, end in pairwise(starts)]
+    told = [cache.kept.where for cache in compressed.caches]
+    assert len(told) == LAYERS
+    if name in UNTOLD:
+        assert told == [None] * LAYERS
+        return
+    for text, cache in zip(told, compressed.caches, strict=True):
+        shares = decode(text)
+        mean = sum(share * size for share, size in zip(shares, sizes, strict=True)) / N
+        assert abs(mean - cache.kept.r1) <= STEP
+
+
+@pytest.mark.parametrize("name", ["full", "streaming_llm", "h2o", "pyramidkv", "snapkv_paper", "simlayerkv", "squeeze"])
+def test_positions_are_those_of_the_keys_in_the_cache(name):
+    """Found again by looking for every key of the prompt among those that are stored."""
+    one = setting(name, 0.3)
+    source, budget = pass_of(one, N)
+    for layer, cache in zip(source.state.layers, source.compress(one.method, budget).caches, strict=True):
+        stored = cache.k.view[0]  # [heads, k, head_dim]
+        prompt = layer.keys.repeat_interleave(len(stored) // len(layer.keys), dim=0)
+        there = (prompt[:, :, None] == stored[:, None]).all(dim=-1).any(dim=-1)  # [heads, n]
+        exact = slowly([head.nonzero().squeeze(1).tolist() for head in there], N)
+        assert all(abs(a - b) <= STEP for a, b in zip(decode(cache.kept.where), exact, strict=True))
+
+
+def test_a_pruned_prefill_tells_positions_of_the_whole_prompt():
+    one = setting("pyramidinfer", 0.3)
+    source, budget = pass_of(one, N)
+    caches = source.compress(one.method, budget).caches
+    for layer, cache in zip(source.state.layers, caches, strict=True):
+        exact = slowly([layer.positions.tolist()], N)
+        assert [share > 0 for share in decode(cache.kept.where)] == [share > 0 for share in exact]
+    assert caches[0].kept.where == f"Z{BINS}" and "a" in caches[-1].kept.where

@@ -1,0 +1,218 @@
+"""`question=visible|hidden`, how an answer is begun and what ends it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kvbench.benchmarks import Benchmark, Sample
+from kvbench.errors import UserError
+from kvbench.evaluation import passes
+from kvbench.evaluation.decode import generate, read
+from kvbench.evaluation.evaluate import evaluate
+from kvbench.evaluation.prompts import tokenise
+from kvbench.evaluation.record import Run
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import FullKV
+from kvbench.models import LoadedModel
+from kvbench.prefill import Needs, prefill
+from kvbench.records.store import Store
+from kvbench.run import run as main
+from tests.run.test_run import compose
+from tests.support.config import NAMES, method
+from tests.support.tiny import prompt, tiny_model
+
+TEXT = "The ferry leaves at nine. The secret number of Oslo is 7391426. Bread is baked before dawn."
+QUESTION = "\n\nWhat is the secret number of Oslo?"
+
+
+def sample(name: str = "a", question: str = QUESTION, **more) -> Sample:
+    return Sample(name, TEXT + question, ("7391426",), 12, question=question, **more)
+
+
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("prefix", ["", "The number is"])
+def test_hidden_and_visible_are_the_same_tokens_parted_before_the_question(embedded, chat, prefix):
+    asked = sample(chat=chat, prefix=prefix)
+    visible, hidden = (tokenise(embedded, asked, question) for question in ("visible", "hidden"))
+    assert len(visible.question) == 0
+    assert torch.equal(visible.context, torch.cat([hidden.context, hidden.question]))
+    decode = embedded.tokenizer.decode
+    assert decode(hidden.context).endswith(TEXT)
+    assert decode(hidden.question).startswith(QUESTION)
+    assert decode(hidden.question).endswith(("assistant\n" if chat else QUESTION) + prefix)
+
+
+def test_a_token_that_holds_a_character_of_the_question_is_not_compressed(embedded):
+    asked = Sample("a", "The answer is remembered", ("x",), 4, question="bered", chat=False)
+    hidden = tokenise(embedded, asked, "hidden")
+    assert embedded.tokenizer.decode(hidden.context) == "The answer is"
+
+
+def test_a_template_that_trims_the_prompt_still_parts_at_the_question(embedded):
+    tokenizer = embedded.tokenizer
+    changed = LoadedModel(embedded.spec, embedded.model, tokenizer, embedded.source)
+    template = "{% for m in messages %}<user>{{ m['content'] | trim }}</user>{% endfor %}<answer>"
+    original, tokenizer.chat_template = tokenizer.chat_template, template
+    try:
+        hidden = tokenise(changed, sample(question=QUESTION + "\nAnswer:\n\n"), "hidden")
+    finally:
+        tokenizer.chat_template = original
+    assert tokenizer.decode(hidden.context) == "<user>" + TEXT
+    assert tokenizer.decode(hidden.question) == QUESTION + "\nAnswer:</user><answer>"
+
+
+@pytest.mark.parametrize(
+    "asked, message",
+    [
+        (Sample("a", TEXT, ("x",), 4), "use question=visible"),
+        (Sample("a", TEXT, ("x",), 4, question=TEXT), "no context is left"),
+    ],
+)
+def test_a_sample_without_context_or_question_cannot_be_hidden(embedded, asked, message):
+    with pytest.raises(UserError, match=message):
+        tokenise(embedded, asked, "hidden")
+
+
+def test_a_prompt_must_end_with_its_question():
+    with pytest.raises(ValueError, match="does not end with its question"):
+        Sample("a", "text", ("x",), 4, question="why")
+
+
+@dataclass
+class Given(Benchmark):
+    given: list
+    name: str = "given"
+    metrics: tuple = ("exact",)
+
+    @property
+    def longest(self):
+        return 400
+
+    def samples(self, tokenizer):
+        return self.given
+
+    def score(self, sample, prediction):
+        return {"exact": float(sample.answers[0] in prediction)}
+
+
+SETTINGS = [
+    Setting("full", method("full"), "f"),
+    Setting("snapkv", method("snapkv"), "s", ratio=0.5),
+    Setting("spindle", method("spindle"), "x", ratio=0.5),
+]
+ASKED = [sample("one"), sample("two", "\n\nWhen does the ferry leave?"), sample("three", "\n\nWho bakes?")]
+
+
+def made(tmp_path, embedded, samples, question="hidden", settings=SETTINGS, memory="shared"):
+    run = Run("run", question, embedded, Given(samples), settings, memory, question)
+    with Store(tmp_path) as store:
+        return {(record["sample"], record["setting"]): record for record in evaluate(run, samples, store)}
+
+
+def comparable(record: dict) -> dict:
+    return {k: v for k, v in record.items() if not k.endswith("seconds") and k != "peak_cache_bytes"}
+
+
+def test_questions_of_one_context_share_its_prefill_and_its_compression(embedded, tmp_path, monkeypatch):
+    passed, compressed = [], []
+
+    class Counted(passes.SharedPass):
+        def __init__(self, *args):
+            passed.append(args)
+            super().__init__(*args)
+
+        def compress(self, method, budget):
+            compressed.append(method)
+            return super().compress(method, budget)
+
+    monkeypatch.setattr("kvbench.evaluation.evaluate.SharedPass", Counted)
+    other = replace(sample("far"), prompt="Another text. " + TEXT + QUESTION)
+    together = made(tmp_path / "all", embedded, [ASKED[0], other, *ASKED[1:]])
+    assert (len(passed), len(compressed)) == (2, 6)
+    assert len(together) == 12
+    for alone in ASKED:  # and none sees what another left in the cache
+        for key, record in made(tmp_path / alone.id, embedded, [alone]).items():
+            assert comparable(record) == comparable(together[key])
+
+
+def test_a_hidden_question_is_counted_neither_as_context_nor_as_memory(embedded, tmp_path):
+    hidden = made(tmp_path, embedded, ASKED)
+    whole = made(tmp_path / "visible", embedded, ASKED, "visible")
+    for key, record in hidden.items():
+        assert record["question"] == "hidden" and whole[key]["question"] == "visible"
+        assert record["prompt_tokens"] + record["question_tokens"] == whole[key]["prompt_tokens"]
+        assert record["full_bytes"] < whole[key]["full_bytes"]
+        assert record["full_cache_tokens"] == 0
+    assert {hidden[name, "full"]["r_bytes"] for name in ("one", "two", "three")} == {1}
+    # FullKV loses nothing, so the protocol makes no difference to it
+    assert all(hidden[s.id, "full"]["tokens"] == whole[s.id, "full"]["tokens"] for s in ASKED)
+    assert hidden["one", "full"]["scores"] == {"exact": 1}
+
+
+def test_a_resumed_context_asks_only_what_is_missing(embedded, tmp_path):
+    made(tmp_path, embedded, ASKED[:1])
+    rest = made(tmp_path, embedded, ASKED)
+    assert {name for name, _ in rest} == {"two", "three"}
+
+
+def test_streamed_memory_and_hidden_questions_go_together(embedded, tmp_path):
+    shared = made(tmp_path / "shared", embedded, ASKED, settings=SETTINGS[1:2])
+    streamed = made(tmp_path / "stream", embedded, ASKED, settings=SETTINGS[1:2], memory="stream")
+    for key, record in streamed.items():
+        assert record["tokens"] == shared[key]["tokens"]
+        assert record["r_bytes"] == shared[key]["r_bytes"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
+    """Every method goes on after a block as after single tokens; the plain model agrees for FullKV."""
+    model, chosen = tiny_model(num_layers=4, head_dim=32), method(name)
+    ids, block = prompt(60), prompt(9, seed=1)
+    state = prefill(model, ids, chosen.needs)
+    caches, single = (chosen.compress(state, 30) for _ in range(2))
+    (logits,) = read(model, [caches], block)
+    for token in block:
+        (expected,) = read(model, [single], token[None])
+    torch.testing.assert_close(logits, expected, atol=5e-3, rtol=1e-3)
+    assert [cache.nbytes >= 0 and cache.get_seq_length() for cache in caches] == [69] * 4
+
+
+def test_full_cache_reads_a_question_as_the_model_does():
+    model, ids = tiny_model(), prompt(70)
+    state = prefill(model, ids[:50], Needs())
+    (logits,) = read(model, [FullKV().compress(state, 50)], ids[50:])
+    torch.testing.assert_close(logits, prefill(model, ids, Needs()).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_line_end_stops_but_never_before_one_token():
+    model, ids = tiny_model(), prompt(40)
+    state = prefill(model, ids, Needs())
+    free = generate(model, FullKV().compress(state, 40), state.logits, 20, frozenset()).tokens
+    stop = frozenset({free[0], free[5]})
+    assert generate(model, FullKV().compress(state, 40), state.logits, 20, stop).tokens == []
+    forced = generate(model, FullKV().compress(state, 40), state.logits, 20, stop, at_least_one=True).tokens
+    assert forced[0] == state.logits.argsort(descending=True).tolist()[1]
+    assert not stop & set(forced)
+
+
+def test_stopping_at_a_newline_ends_the_text_there(embedded, tmp_path):
+    story = Sample("s", "Name three fruits as a numbered list.", ("x",), 60)
+    free = made(tmp_path / "free", embedded, [story], "visible", SETTINGS[:1])["s", "full"]["prediction"]
+    line = replace(story, stop_at_newline=True)
+    short = made(tmp_path / "line", embedded, [line], "visible", SETTINGS[:1])["s", "full"]["prediction"]
+    assert "\n" in free and short == free.split("\n")[0]
+
+
+def test_limit_counts_within_each_task():
+    samples = [Sample(f"{task}{i}", "p", ("a",), 1, meta={"task": task}) for task in "ab" for i in range(3)]
+    assert [s.id for s in main.first(samples, 2)] == ["a0", "a1", "b0", "b1"]
+    assert main.first(samples, None) == samples
+    plain = [Sample(str(i), "p", ("a",), 1) for i in range(3)]
+    assert [s.id for s in main.first(plain, 2)] == ["0", "1"]
+
+
+def test_the_command_refuses_another_protocol(tmp_path):
+    with pytest.raises(UserError, match=r"question.*visible"):
+        main.run(compose("question=late", f"output_dir={Path(tmp_path)}"))

@@ -1,0 +1,71 @@
+"""Settings: what ratios and budgets mean."""
+
+import pytest
+
+from kvbench.errors import UserError
+from kvbench.evaluation.settings import build_settings
+
+FULL = {"about": "text", "_target_": "kvbench.methods.FullKV"}
+SNAP = {"_target_": "kvbench.methods.Eviction"}
+STREAM = {"_target_": "kvbench.methods.StreamingLLM", "sinks": 4}
+
+
+def test_every_method_at_every_ratio_and_fullkv_once():
+    settings = build_settings({"full": FULL, "snapkv": SNAP, "s": STREAM}, [0.1, 0.2, 0.1], None)
+    assert [s.label for s in settings] == ["full", "snapkv 0.1", "snapkv 0.2", "s 0.1", "s 0.2"]
+    assert len({s.key for s in settings}) == 5
+    assert [s.label for s in build_settings({"s": STREAM}, None, 64)] == ["s 64"]
+    assert [s.label for s in build_settings({"s": STREAM}, None, None)] == ["s 0.2", "s 0.4"]
+
+
+def test_tokens_of_a_ratio_are_its_share_of_the_prompt_rounded_down():
+    (setting,) = build_settings({"s": STREAM}, 0.2, None)
+    assert [setting.tokens(n, 32) for n in (1000, 999, 1004)] == [200, 199, 200]
+    assert all(
+        build_settings({"s": STREAM}, k / 100, None)[0].tokens(100, 32) == k for k in range(5, 101)
+    )  # no float noise
+    assert build_settings({"s": STREAM}, None, 64)[0].tokens(1000, 32) == 64
+
+
+def test_a_ratio_below_what_is_always_kept_gets_that_and_says_so():
+    (setting,) = build_settings({"snapkv": SNAP}, 0.01, None)
+    assert (setting.asked(1000), setting.tokens(1000, 32)) == (10, 33)
+
+
+def test_a_methods_parameters_enter_its_key_and_its_description_does_not():
+    one, two = (build_settings({"s": STREAM | extra}, 0.2, None)[0].key for extra in ({}, {"sinks": 5}))
+    assert one != two
+    assert (
+        build_settings({"f": FULL}, None, None)[0].key
+        == build_settings({"f": FULL | {"about": "x"}}, None, None)[0].key
+    )
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"sinks": 4}, "method 'm' has no _target_"),
+        ({"_target_": "kvbench.methods.Nothing"}, "method 'm': .*Nothing"),
+        ({"_target_": "kvbench.methods.StreamingLLM", "sink": 4}, "method 'm': .*sink"),
+        (
+            {"_target_": "collections.OrderedDict"},
+            "OrderedDict is not a subclass of kvbench.methods.Method",
+        ),
+        ({"_target_": "kvbench.methods.StreamingLLM", "decode": "shrink"}, "method 'm': unknown decode 'shrink'"),
+    ],
+)
+def test_a_configuration_that_does_not_build_is_told_in_one_line(config, message):
+    with pytest.raises(UserError, match=message) as error:
+        build_settings({"m": config}, 0.2, None)
+    assert "\n" not in str(error.value)
+
+
+def test_plain_values_beside_no_target_are_a_mistake():
+    with pytest.raises(UserError, match=r"method\.window= needs method\._target_"):
+        build_settings({"_target_": None, "window": 3, "s": STREAM}, 0.2, None)
+
+
+def test_two_names_of_one_method_are_two_settings():
+    one, two = build_settings({"a": FULL, "b": FULL}, None, None)
+    assert one.parameters == two.parameters
+    assert one.key != two.key

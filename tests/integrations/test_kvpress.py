@@ -1,0 +1,318 @@
+"""method=kvpress: a press in kvbench answers as in kvpress, and its bytes are those really stored.
+
+Most of it needs kvpress, which needs an older transformers: `make test-guests` has an environment for both.
+"""
+
+import importlib.util
+
+import pytest
+import torch
+
+from kvbench.benchmarks import Sample
+from kvbench.cache.dense import DenseLayer
+from kvbench.cache.ragged import RaggedLayer
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate, read
+from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prompts import tokenise
+from kvbench.evaluation.settings import build_settings
+from kvbench.integrations.kvpress import presses
+from kvbench.integrations.kvpress.method import KVPress
+from kvbench.integrations.kvpress.prefill import own_attention
+from kvbench.methods import Eviction, WindowAttention
+from kvbench.models import ModelSpec
+from kvbench.models import load as load_model
+from kvbench.models.attention_interface import ATTENTION
+from kvbench.prefill import Needs, prefill
+from kvbench.records import load
+from tests.run.test_run import run
+from tests.support.config import method_configs
+
+HERE = importlib.util.find_spec("kvpress") is not None
+guest = pytest.mark.skipif(not HERE, reason="kvpress is not installed; make test-guests runs this")
+TARGET = "kvbench.integrations.kvpress.method.KVPress"
+
+
+@pytest.fixture
+def as_if(monkeypatch):
+    """Pretend that kvpress is installed or not, beside some version of transformers."""
+
+    def pretend(installed: bool, transformers: str = "5.2.0"):
+        presses.kvpress.cache_clear()
+        monkeypatch.setattr(presses.importlib.util, "find_spec", lambda name: object() if installed else None)
+        wants = ["torch<3", "transformers<5.3,>=4.56.0", 'jieba>=0.42.1; extra == "eval"']
+        monkeypatch.setattr(presses.metadata, "requires", lambda name: wants)
+        versions = {"kvpress": "0.5.5", "transformers": transformers}
+        monkeypatch.setattr(presses.metadata, "version", versions.__getitem__)
+
+    yield pretend
+    presses.kvpress.cache_clear()
+
+
+def test_without_kvpress_one_line_tells_how_to_install_it(as_if):
+    as_if(installed=False)
+    with pytest.raises(UserError, match=r"not installed: pip install -c constraints-kvpress.txt 'kvbench\[kvpress\]'"):
+        build_settings({"kvpress": {"_target_": TARGET, "press": "SnapKVPress"}}, 0.2, None)
+
+
+def test_beside_a_newer_transformers_one_line_tells_what_kvpress_needs(as_if):
+    as_if(installed=True, transformers="5.23.0")
+    with pytest.raises(UserError, match=r"kvpress 0.5.5 needs transformers.*<5.3.*transformers 5.23.0 is installed"):
+        build_settings({"kvpress": {"_target_": TARGET, "press": "SnapKVPress"}}, 0.2, None)
+
+
+MISTAKES = {
+    ("press=SnapKVPres",): "unknown press 'SnapKVPres'. Did you mean 'SnapKVPress'? Allowed: AdaKVPress, ",
+    ("press=ScorerPress",): "unknown press 'ScorerPress'",
+    ("press=SnapKVPress", "press_args={window: 3}"): "unknown argument of SnapKVPress 'window'. Did you mean 'window_",
+    ("press=SnapKVPress", "press_args={compression_ratio: 0.5}"): "compression_ratio = 1 - ratio",
+    ("press=AdaKVPress",): "AdaKVPress.__init__() missing 1 required positional argument: 'press'",
+    ("press=AdaKVPress", "press_args={press: {SnapKVPress: {kernel: 3}}}"): "unknown argument of SnapKVPress 'kernel'",
+    ("press=AdaKVPress", "press_args={press: 3}"): "AdaKVPress requires a ScorerPress as input",
+    ("press=DecodingPress", "press_args={base_press: KnormPress}"): "DecodingPress acts while decoding",
+    ("press=DMSPress", "press_args={press: KnormPress, decoding: true}"): "DMSPress acts while decoding",
+    ("press=SnapKVPress", "method.kvpress.attention=flash"): "unknown attention 'flash'",
+}
+
+
+def method(*overrides: str) -> KVPress:
+    (setting, *_) = build_settings(method_configs("kvpress", overrides=overrides), 0.5, None)
+    return setting.method
+
+
+@guest
+@pytest.mark.parametrize("overrides", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_line_before_any_model_is_loaded(overrides):
+    with pytest.raises(UserError) as refused:
+        method(*overrides)
+    assert MISTAKES[overrides] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    """A number among the events of a diary, and the question for it."""
+    line = "On day {} the ferry to the island carried {} passengers and the harbour master noted the weather. "
+    context = "".join(line.format(day, 31 * day % 97) for day in range(1, 8))
+    context += "The secret number of Oslo is 7391426. " + "".join(line.format(day, 17) for day in range(8, 11))
+    return Sample("a", context + "\n\n" + ASK, ("7391426",), 10, question="\n\n" + ASK)
+
+
+ASK = "What is the secret number of Oslo? Answer with the number."
+
+
+def pressed(model, ids, name: str, args: dict | None = None, ratio: float = 0.5, attention: str = "sdpa"):
+    """The caches of a press at a ratio, and the last logits."""
+    guest, n = KVPress(name, args, attention), len(ids)
+    budget = ratio * n if guest.takes_budget else n
+    return SharedPass(model, ids, guest.pruning(n, 30, budget), Needs()).compress(guest, budget)
+
+
+@guest
+@pytest.mark.parametrize("ratio", [0.2, 0.5])
+def test_snapkv_of_kvpress_and_of_kvbench_keep_the_same_tokens(embedded, sample, ratio):
+    """With kvpress's window, kernel and means; the question is hidden, as kvpress's pipeline has it."""
+    ids = tokenise(embedded, sample, "hidden").context
+    method = Eviction(scoring=WindowAttention(window=32, kernel=7, pooling="avg"))
+    state = prefill(embedded.model, ids, method.needs)
+    budget = int(ratio * len(ids) + 1e-9)
+    ours = method.compress(state, budget)
+    theirs = pressed(embedded.model, ids, "SnapKVPress", {"window_size": 32, "kernel_size": 7}, ratio).caches
+    equal = 0
+    for layer, mine, other in zip(state.layers, ours, theirs, strict=True):
+        assert mine.nbytes == other.nbytes
+        scores = method.scores(layer, 32)
+        for head, keys in enumerate(layer.keys):
+            kept = [torch.cdist(cache.k.view[0, head], keys).argmin(dim=-1).tolist() for cache in (mine, other)]
+            assert len(kept[0]) == len(set(kept[0])) == len(set(kept[1])) == budget
+            exchanged = scores[head, sorted(set(kept[0]) ^ set(kept[1]))]
+            equal += len(exchanged) == 0
+            # pooling makes plateaus, where the smallest rounding error chooses
+            assert len(exchanged) == 0 or exchanged.max() - exchanged.min() <= 1e-6 * exchanged.max()
+    assert equal >= 88  # of 90
+
+
+GUESTS = {
+    "SnapKVPress": {"window_size": 16},
+    "ExpectedAttentionPress": {},
+    "AdaKVPress": {"press": "KnormPress"},  # masks: kvpress fakes keys that attention does not see
+    "KVzipPress": {},  # masks too, and reads the context twice
+    "KeyRerotationPress": {"press": "KnormPress"},  # gives what is left new positions
+    "ThinKPress": {"key_channel_compression_ratio": 0.5},
+    "ComposedPress": {
+        "presses": [{"KnormPress": {"compression_ratio": 0.3}}, {"StreamingLLMPress": {"compression_ratio": 0.3}}]
+    },
+}
+
+
+@guest
+@pytest.mark.parametrize("name", GUESTS)
+def test_answers_are_those_of_kvpress_itself(embedded, sample, name):
+    """kvpress's own pipeline, on the same tokens: its cache, its attention, its positions, its decoding."""
+    import kvpress
+
+    prompt, model = tokenise(embedded, sample, "hidden"), embedded.model
+    compressed = pressed(model, prompt.context, name, GUESTS[name])
+    logits = read(model, [compressed.caches], prompt.question)[0]
+    ours = generate(model, compressed.caches, logits, sample.max_new_tokens, embedded.stop_tokens).tokens
+
+    press = presses.build_press(name, GUESTS[name])
+    if presses.takes_ratio(press):
+        press.compression_ratio = 0.5 - 1e-9
+    with own_attention(model, "sdpa"), torch.no_grad():
+        pipeline = kvpress.KVPressTextGenerationPipeline(model=model, tokenizer=embedded.tokenizer)
+        inputs = {"context_ids": prompt.context[None], "questions_ids": [prompt.question[None]]}
+        (theirs,) = pipeline._forward(inputs, max_new_tokens=sample.max_new_tokens, press=press)
+    assert embedded.decode(ours) == theirs
+    assert len(ours) > 3
+
+
+@guest
+def test_what_a_press_masks_is_dropped_and_what_it_zeroes_is_counted(embedded, sample):
+    ids = tokenise(embedded, sample, "visible").context
+    n = len(ids)
+    full = 30 * 2 * 3 * n * 64 * 4
+    masked = pressed(embedded.model, ids, "AdaKVPress", {"press": "KnormPress"}, 0.25)
+    assert masked.full_bytes == full
+    assert all(isinstance(cache, RaggedLayer) for cache in masked.caches)
+    lengths = {len(k.view[0, 0]) for cache in masked.caches for k, _ in cache.heads}
+    assert len(lengths) > 5  # heads differ
+    assert sum(cache.nbytes for cache in masked.caches) == 30 * 2 * 3 * (n // 4) * 64 * 4
+    assert {cache.kept.retained for cache in masked.caches} == {2 * 3 * (n // 4)}
+    assert masked.peak_bytes > full  # kvpress had it all until the pass was over
+
+    zeroed = pressed(embedded.model, ids, "ThinKPress", {"key_channel_compression_ratio": 0.5})
+    assert sum(cache.nbytes for cache in zeroed.caches) == full
+    assert {cache.kept.r1 for cache in zeroed.caches} == {1.0}
+
+    dropped = pressed(embedded.model, ids, "KnormPress", None, 0.25)
+    assert all(isinstance(cache, DenseLayer) for cache in dropped.caches)
+    stored = sum(cache.nbytes for cache in dropped.caches)
+    assert stored == 30 * 2 * 3 * (n // 4) * 64 * 4
+    assert dropped.peak_bytes == stored + full // 30  # one whole layer beside the compressed ones
+
+
+@guest
+def test_a_press_that_complains_is_told_in_one_line_and_leaves_the_model_as_it_was(embedded, sample):
+    ids = tokenise(embedded, sample, "visible").context
+    with pytest.raises(UserError, match=r"press SnapKVPress of kvpress .*Query length 40 should be greater"):
+        pressed(embedded.model, ids[:40], "SnapKVPress")
+    with pytest.raises(UserError, match=r"method\.kvpress\.attention=eager$"):
+        pressed(embedded.model, ids, "ObservedAttentionPress")
+    assert pressed(embedded.model, ids, "ObservedAttentionPress", attention="eager").caches
+    assert embedded.model.config._attn_implementation == ATTENTION
+    assert not any(layer.self_attn._forward_hooks for layer in embedded.model.model.layers)
+    state = prefill(embedded.model, ids, Needs())  # kvbench's attention is not kvpress's
+    assert state.n == len(ids)
+
+
+@guest
+def test_every_press_takes_a_ratio_or_says_that_it_cannot():
+    inner = {
+        "press": "KnormPress",
+        "presses": ["KnormPress"],
+        "compression_ratios": [0.5] * 30,
+        "base_press": "KnormPress",
+    }
+    asked, own, refused = set(), set(), set()
+    for name in presses.names():
+        allowed = presses.inspect.signature(getattr(presses.kvpress(), name)).parameters
+        try:
+            guest = KVPress(name, {key: value for key, value in inner.items() if key in allowed})
+        except UserError as error:
+            assert "acts while decoding" in str(error)
+            refused.add(name)
+            continue
+        (asked if guest.takes_budget else own).add(name)
+    assert {"ExpectedAttentionPress", "SnapKVPress", "AdaKVPress", "KVzipPress", "ChunkKVPress"} <= asked
+    assert own == {
+        *("ComposedPress", "DMSPress", "DuoAttentionPress", "PerLayerCompressionPress", "SimLayerKVPress", "ThinKPress")
+    }
+    assert refused == {"CAMPress", "CompressionRatioDecodingPress", "DecodingPress", "PrefillDecodingPress"}
+
+
+# What presses need besides a ratio.
+PARTS = {
+    "DMSPress": {"press": "KnormPress", "threshold": -0.5},
+    "ComposedPress": {"presses": [{"KnormPress": {"compression_ratio": 0.5}}, "ThinKPress"]},
+    "PerLayerCompressionPress": {"press": "KnormPress", "compression_ratios": [0.5, 0.2, 0.8]},
+    "SimLayerKVPress": {"lazy_threshold": 0.1, "n_recent": 64},
+    "ThinKPress": {"key_channel_compression_ratio": 0.5},
+}
+WRAPPERS = ("AdaKV", "Block", "ChunkKV", "Chunk", "CriticalAdaKV", "CriticalKV", "EntropyGatedChunkKV", "KeyRerotation")
+PARTS |= {f"{name}Press": {"press": "KnormPress"} for name in (*WRAPPERS, "Merging")}
+# Learned heads, statistics and patterns belong to some published model, and come from the network.
+BOUND = {"DuoAttention", "ExpectedAttentionStats", "FastKVzip", "Finch", "KVzap", "LUKV", "QFilter", "RestoreKV"}
+
+
+@guest
+def test_every_press_runs_that_needs_no_model_of_its_own(tiny_folder):
+    loaded = load_model(ModelSpec(name="tiny", max_length=4096, path=str(tiny_folder)))
+    n = 160
+    ids = torch.randint(3, 900, (n,), generator=torch.Generator().manual_seed(0))
+    full = 3 * 2 * 2 * n * 8 * 4
+    stored, refused = {}, set()
+    for name in presses.names():
+        attention = "eager" if name == "ObservedAttentionPress" else "sdpa"
+        try:
+            guest = KVPress(name, PARTS.get(name), attention)
+            budget = n // 2 if guest.takes_budget else n
+            compressed = SharedPass(loaded.model, ids, guest.pruning(n, 3, budget), Needs()).compress(guest, budget)
+        except UserError:
+            refused.add(name.removesuffix("Press"))
+            continue
+        assert compressed.full_bytes == full
+        assert compressed.peak_bytes < 3 * full
+        stored[name] = sum(cache.nbytes for cache in compressed.caches) / full
+        generate(loaded.model, compressed.caches, compressed.logits, 4, frozenset())
+    assert refused >= {"CAM", "CompressionRatioDecoding", "Decoding", "PrefillDecoding"}
+    assert refused <= {"CAM", "CompressionRatioDecoding", "Decoding", "PrefillDecoding", *BOUND}
+    assert stored.pop("ThinKPress") == 1.0
+    assert stored.pop("PerLayerCompressionPress") == (80 + 128 + 31) / (3 * n)  # kvpress rounds 160 × (1 − 0.8) down
+    assert stored.pop("SimLayerKVPress") == (4 + 63) / n
+    assert 0 < stored.pop("DMSPress") < 1
+    assert stored.pop("ChunkKVPress") == pytest.approx(0.5, abs=0.07)  # whole chunks
+    assert stored == pytest.approx(dict.fromkeys(stored, 0.5), abs=0.01)
+    assert len(stored) >= 27
+
+
+@guest
+def test_a_run_has_presses_beside_methods_in_one_table(tiny_folder, tmp_path):
+    folder = run(
+        f"model.path={tiny_folder}",
+        "model.max_length=4096",
+        "benchmark.lengths=[320]",
+        "benchmark.depths=[50]",
+        "benchmark.max_new_tokens=4",
+        f"output_dir={tmp_path}",
+        "method=[full,streaming_llm,kvpress]",
+        "press=StreamingLLMPress",
+        "+method@method.adakv=kvpress",
+        "method.adakv.press=AdaKVPress",
+        "method.adakv.press_args={press: {SnapKVPress: {window_size: 8}}}",
+        "ratio=[0.3,0.6]",
+        "question=hidden",
+    )
+    records = load(folder).set_index("setting")
+    assert set(records.index) == {
+        *("full", "streaming_llm 0.3", "streaming_llm 0.6", "StreamingLLMPress 0.3", "StreamingLLMPress 0.6"),
+        *("adakv 0.3", "adakv 0.6"),
+    }
+    for ratio in ("0.3", "0.6"):
+        ours, theirs, ada = (records.loc[f"{name} {ratio}"] for name in ("streaming_llm", "StreamingLLMPress", "adakv"))
+        assert theirs["prediction"] == ours["prediction"]
+        assert theirs["stored_bytes"] == ours["stored_bytes"] == ada["stored_bytes"]
+        assert theirs["kept_per_layer"] == ours["kept_per_layer"]
+        assert theirs["question_tokens"] > 0
+    table = (folder / "table.md").read_text()
+    assert "StreamingLLMPress" in table
+    assert "adakv" in table
+
+
+@guest
+def test_names_in_tables_tell_the_presses():
+    assert method("press=AdaKVPress", "press_args={press: {SnapKVPress: {window_size: 8}}}").title("kvpress") == (
+        "AdaKVPress(SnapKVPress)"
+    )
+    assert method("press=KnormPress").title("kvpress") == "KnormPress"
+    assert method("press=KnormPress").title("mine") == "mine"

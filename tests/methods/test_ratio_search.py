@@ -1,0 +1,85 @@
+"""control=exact: the eviction is searched that comes to the ratio asked for."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.benchmarks.haystack import generated
+from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.errors import UserError
+from kvbench.evaluation.settings import build_settings
+from kvbench.methods import LinearPyramid, SpindleKV
+from kvbench.methods.ratio_search import meet
+from kvbench.prefill import PrefillState, prefill
+
+
+def ratio_of(caches, state):
+    return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+
+
+@pytest.mark.parametrize("on", ["r", "r_bytes"])
+@pytest.mark.parametrize("target", [0.2, 0.35, 0.5])
+def test_control_meets_the_ratio_within_a_hundredth(embedded_state, on, target):
+    method = SpindleKV(control="exact", control_on=on, repeat=on == "r_bytes")
+    caches = method.compress(embedded_state, target * embedded_state.n)
+    assert getattr(ratio_of(caches, embedded_state), on) == pytest.approx(target, rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def embedded_state(embedded):
+    """A real prompt's state, cut to every sixth layer."""
+    text = "".join(islice(generated(seed=5), 30))
+    state = prefill(embedded.model, embedded.encode(text, chat=False)[:400], SpindleKV().needs)
+    return PrefillState(state.layers[::6], state.logits)
+
+
+def test_what_cannot_be_met_is_approached_and_told_by_the_ratio(embedded_state):
+    n = embedded_state.n
+    method = SpindleKV(control="exact", repeat=False)
+    most = ratio_of(SpindleKV(repeat=False).compress(embedded_state, n), embedded_state)
+    least = ratio_of(SpindleKV(repeat=False).compress(embedded_state, 33), embedded_state)
+    assert least.r > 0.02 and most.r < 0.99
+    assert ratio_of(method.compress(embedded_state, n), embedded_state) == most
+    assert ratio_of(method.compress(embedded_state, 0.02 * n), embedded_state) == least
+
+
+def test_control_leaves_the_choice_of_tokens_to_the_eviction(embedded_state):
+    """The controlled caches are those of the uncontrolled method at some budget."""
+    caches = SpindleKV(control="exact").compress(embedded_state, 0.1 * embedded_state.n)
+    nominal = [cache.kept.nominal for cache in caches]
+    budgets = (step / 4 for step in range(4 * 33, 4 * embedded_state.n))
+    assert nominal in [LinearPyramid().tokens(b, embedded_state.n, 32, len(nominal)) for b in budgets]
+
+
+@given(st.floats(0.01, 2), st.floats(0.3, 3), st.floats(0.0, 0.3), st.floats(0.01, 1), st.integers(50, 5000))
+def test_the_search_meets_any_rising_ratio_or_ends_at_an_end(slope, power, offset, target, n):
+    tries = []
+
+    def ratio_at(x):
+        tries.append(x)
+        return offset + slope * (x / n) ** power
+
+    x = meet(ratio_at, target, 33, n, target * n, 0.01)
+    assert 33 <= x <= n and x in tries
+    reached = ratio_at(x)
+    if offset + slope < target * 0.99:
+        assert x == n
+    elif ratio_at(33) > target * 1.01:
+        assert x == 33
+    else:
+        assert reached == pytest.approx(target, rel=0.01 + 1e-9)
+    assert len(tries) < 20
+
+
+def test_a_ratio_reaches_the_control_as_asked_and_a_budget_as_given():
+    config = {"spindle": {"_target_": "kvbench.methods.SpindleKV", "control": "exact"}}
+    assert build_settings(config, 0.15, None)[0].tokens(333, 30) == pytest.approx(0.15 * 333)
+    assert build_settings(config, None, 20)[0].tokens(333, 30) == 20
+    config["spindle"]["control"] = None
+    assert build_settings(config, 0.15, None)[0].tokens(333, 30) == 49
+    with pytest.raises(UserError, match="at least 33"):
+        build_settings(config, None, 20)
+    config["spindle"]["evict"] = False
+    assert [s.label for s in build_settings(config, [0.1, 0.2], None)] == ["spindle"]

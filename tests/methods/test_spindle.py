@@ -1,0 +1,287 @@
+"""SpindleKV: allocation, scores, ratios, whole models."""
+
+import math
+from itertools import islice, pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from kvbench.benchmarks.haystack import generated
+from kvbench.cache.reserve_ratio import Kept, ReserveRatio
+from kvbench.config import build
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate
+from kvbench.methods import (
+    Codebook,
+    ColumnSums,
+    Dense,
+    Eviction,
+    FullKV,
+    LinearPyramid,
+    SpindleKV,
+    Uniform,
+    WindowAverage,
+)
+from kvbench.methods.selection import reduce_group, top_indices
+from kvbench.ops.rope import Rope
+from kvbench.prefill import prefill
+from tests.support.paths import ROOT
+from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
+
+ROPE = Rope.of(tiny_model())
+
+
+# ------------------------------------------------------------------------------------------- allocation
+
+
+def test_the_worked_numbers_of_the_first_branch():
+    # n = 8000, w = 32, r = 0.4, 32 layers
+    tokens = LinearPyramid().tokens(3200, 8000, 32, 32)
+    r_c = (3200 - 32) / (8000 - 32)
+    assert r_c == pytest.approx(0.39759, abs=5e-6)
+    assert LinearPyramid().ratios(r_c, 32)[0] == pytest.approx(0.74518, abs=5e-6)
+    assert tokens[0] - 32 == 5937 and tokens[31] - 32 == 398
+    assert sum(tokens) / 32 / 8000 == pytest.approx(0.39994, abs=5e-6)
+
+
+def test_the_worked_numbers_of_the_second_branch():
+    tokens = LinearPyramid().tokens(4800, 8000, 32, 32)
+    r_c = (4800 - 32) / (8000 - 32)
+    assert r_c == pytest.approx(0.5984, abs=5e-5)
+    assert LinearPyramid().ratios(r_c, 32)[31] == pytest.approx(0.19679, abs=5e-6)
+    assert tokens[0] - 32 == 7968 and tokens[31] - 32 == 1568
+
+
+@given(st.floats(0, 1), st.floats(0, 0.9), st.integers(1, 80))
+def test_ratios_average_to_what_was_asked_and_stay_within_bounds(r_c, beta, m):
+    ratios = LinearPyramid(beta).ratios(r_c, m)
+    assert sum(ratios) / m == pytest.approx(r_c, abs=1e-9)
+    assert all(a >= b - 1e-12 for a, b in pairwise(ratios))
+    assert all(min(beta, r_c) - 1e-9 <= ratio <= 1 + 1e-9 for ratio in ratios)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.05, 0.3])
+def test_the_branches_meet(beta):
+    for knee in (beta, (1 + beta) / 2):
+        low, high = (LinearPyramid(beta).ratios(knee + step, 5) for step in (-1e-9, 1e-9))
+        assert low == pytest.approx(high, abs=1e-7)
+    assert LinearPyramid(beta).ratios(beta / 2, 5) == [beta / 2] * 5
+
+
+@given(st.integers(9, 400), st.integers(1, 40), st.data())
+def test_layers_spend_no_more_than_asked_and_less_by_under_a_token_each(n, m, data):
+    budget = data.draw(st.integers(9, n))
+    if budget == n:
+        return
+    tokens = LinearPyramid().tokens(budget, n, 8, m)
+    assert m * budget - m < sum(tokens) <= m * budget
+    assert all(8 <= count <= n for count in tokens)
+
+
+@pytest.mark.parametrize("n", [47, 100, 999])
+def test_float_noise_costs_no_token(n):
+    for budget in range(9, n):
+        assert LinearPyramid().tokens(budget, n, 8, 1) == [budget]
+
+
+def test_below_the_window_only_the_window_is_left():
+    assert LinearPyramid().tokens(5, 100, 8, 3) == [8, 8, 8]
+
+
+# --------------------------------------------------------------------------------------------- scores
+
+
+def test_window_scores_are_the_mean_over_the_windows_queries():
+    layer = random_layer(n=40, window=8)
+    group = layer.queries.unflatten(0, (2, 3))
+    logits = torch.einsum("kgwd,knd->kgwn", group, layer.keys) * layer.scaling
+    future = torch.arange(40) > torch.arange(32, 40)[:, None]
+    attention = logits.masked_fill(future, -math.inf).softmax(dim=-1).flatten(0, 1)
+    assert WindowAverage(8).votes(layer).allclose(attention.mean(dim=1), atol=1e-6)
+    printed = WindowAverage(8, "printed").votes(layer)
+    assert printed[:, 5].allclose(attention.sum(dim=1)[:, 5] / 35, atol=1e-6)
+
+
+def test_the_window_norm_keeps_what_unpooled_snapkv_keeps_and_the_printed_one_later_tokens():
+    layer = random_layer(n=200, window=8, rope=ROPE)
+    kept = {}
+    for norm in ("window", "printed"):
+        method = SpindleKV(window=8, score_norm=norm)
+        kept[norm] = method.select(layer, 0, 1, 60).indices
+    expected = top_indices(layer.window_votes(8)[:, :192], 52)
+    assert kept["window"][:, :52].equal(expected)
+    assert kept["printed"].float().mean() > kept["window"].float().mean() + 5
+
+
+def test_repeat_selects_per_query_head_and_otherwise_by_the_groups_mean():
+    layer = random_layer(n=60, window=8, rope=ROPE)
+    unfolded = SpindleKV(window=8).select(layer, 0, 3, 30).indices
+    shared = SpindleKV(window=8, repeat=False).select(layer, 0, 3, 30).indices
+    assert len(unfolded) == 6 and len(shared) == 2
+    k = shared.shape[1] - 8
+    expected = top_indices(reduce_group(layer.window_votes(8), 2, "mean")[:, :52], k)
+    assert shared[:, :k].equal(expected)
+
+
+# ------------------------------------------------------------------------------------- whole models
+
+
+def ratio_of(caches, state):
+    return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+
+
+def tokens_of(model, state, method, budget, steps=30):
+    return generate(model, method.compress(state, budget), state.logits, steps, frozenset()).tokens
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("repeat", [True, False])
+def test_with_all_kept_and_theta_near_one_it_is_fullkv(layout, repeat):
+    model = tiny_model(layout=layout)
+    method = SpindleKV(window=8, theta_k=1, theta_v=1, repeat=repeat, raw_window=False)
+    state = prefill(model, prompt(60), method.needs | FullKV().needs)
+    assert tokens_of(model, state, method, 60) == tokens_of(model, state, FullKV(), 60)
+    for cache, layer in zip(method.compress(state, 60), state.layers, strict=True):
+        read = torch.stack(cache.read_keys())
+        assert read.allclose(layer.keys, atol=1e-4) and not read.equal(layer.keys)
+
+
+@pytest.mark.parametrize("theta", [1.0, 0.9])
+def test_eviction_alone_decides_while_all_are_raw(theta):
+    """window = n leaves nothing to code: bit for bit FullKV, whatever the thresholds."""
+    model = tiny_model()
+    method = SpindleKV(window=64, theta_k=theta, theta_v=theta)
+    state = prefill(model, prompt(60), method.needs)
+    caches = method.compress(state, method.minimum_budget)
+    assert [c.nbytes for c in caches] == [layer.nbytes for layer in state.layers]
+    query = torch.randn(1, 6, 1, 8)
+    for cache, full in zip(caches, FullKV().compress(state, 60), strict=True):
+        assert cache.attend(query, 0.3).allclose(full.attend(query, 0.3), atol=1e-6)
+
+
+@pytest.mark.parametrize("scope", ["kv_group", "head"])
+def test_repeat_makes_no_difference_without_groups(scope):
+    state = prefill(tiny_model(layout="mha"), prompt(80), SpindleKV(window=8).needs)
+    caches = [SpindleKV(window=8, repeat=r, scope=scope, theta_v=0.8).compress(state, 30) for r in (True, False)]
+    assert ratio_of(caches[0], state) == ratio_of(caches[1], state)
+    for one, other in zip(*caches, strict=True):
+        for a, b in zip(one.read_keys() + one.read_values(), other.read_keys() + other.read_values(), strict=True):
+            assert a.equal(b)
+
+
+def test_unfolding_alone_saves_nothing_whatever_r_says():
+    """Lossless merging of unfolded copies: r = 1/g by formula 15, and no fewer bytes than FullKV."""
+    state = random_state(n=64, window=8, rope=ROPE)
+    ratio = ratio_of(SpindleKV(window=8, theta_k=1, theta_v=1).compress(state, 64), state)
+    assert ratio.r1 == 1 and ratio.r2 == pytest.approx(1 / 3)
+    assert ratio.r < 0.36 and ratio.r_bytes > 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+def test_it_decodes_at_the_true_positions_and_twice_the_same(layout, scope):
+    model = tiny_model(layout=layout)
+    method = SpindleKV(window=8, scope=scope, theta_k=0.9, theta_v=0.8)
+    state = prefill(model, prompt(90), method.needs)
+    caches = method.compress(state, 40)
+    first = generate(model, caches, state.logits, 30, frozenset()).tokens
+    assert first == tokens_of(model, state, method, 40)
+    assert all(cache.get_seq_length() == 90 + 29 for cache in caches)
+    assert first[0] == int(state.logits.argmax())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_models_run(dtype):
+    model = tiny_model().to(dtype)
+    method = SpindleKV(window=8)
+    state = prefill(model, prompt(70), method.needs)
+    caches = method.compress(state, 35)
+    stored = {t.dtype for cache in caches for t in cache.tensors()}
+    assert dtype in stored and torch.float32 not in stored
+    assert len(generate(model, caches, state.logits, 10, frozenset()).tokens) == 10
+
+
+@given(n=st.integers(1, 40), budget=st.integers(9, 45), repeat=st.booleans())
+def test_kept_tokens_are_what_the_pyramid_says_at_every_size(n, budget, repeat):
+    state = random_state(num_layers=3, n=n, window=min(8, n), rope=ROPE)
+    caches = SpindleKV(window=8, repeat=repeat).compress(state, budget)
+    expected = [n] * 3 if budget >= n else LinearPyramid().tokens(budget, n, 8, 3)
+    assert [round(c.kept.r1 * n) for c in caches] == expected == [c.kept.nominal for c in caches]
+
+
+def test_the_embedded_model_shrinks_most_in_low_layers_and_still_reads(embedded):
+    """A needle in varied text, which FullKV finds. (Where one sentence repeats, theta_k = 0.98 loses it.)"""
+    sentences = list(islice(generated(seed=5), 30))
+    sentences.insert(15, "The code of the vault is 4711. ")
+    ids = embedded.encode("".join(sentences) + "\nWhat is the code of the vault?", chat=True)
+    method = SpindleKV(evict=False)
+    state = prefill(embedded.model, ids, method.needs)
+    caches = method.compress(state, state.n)
+    r2 = [cache.kept.r2 for cache in caches]
+    assert sum(r2[:5]) < sum(r2[-5:])
+    assert ratio_of(caches, state).r_bytes < 0.8
+    for tried in (caches, FullKV().compress(state, state.n)):
+        output = generate(embedded.model, tried, state.logits, 12, embedded.stop_tokens)
+        assert "4711" in embedded.decode(output.tokens)
+
+
+# ------------------------------------------------------------------------------------------- parts
+
+
+def test_the_parts_of_spindle_make_spindle():
+    state = prefill(tiny_model(), prompt(80), SpindleKV(window=8).needs)
+    parts = Eviction(LinearPyramid(), WindowAverage(8), "query_head", storage=Codebook(window=8))
+    ours, theirs = SpindleKV(window=8).compress(state, 40), parts.compress(state, 40)
+    assert ratio_of(ours, state) == ratio_of(theirs, state)
+    query = torch.randn(1, 6, 1, 8)
+    assert all(a.attend(query, 0.3).equal(b.attend(query, 0.3)) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_the_yaml_is_the_dataclass_with_its_defaults():
+    config = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/method/spindle.yaml"))
+    assert build({**config, "scoring": {"_target_": "kvbench.methods.ColumnSums"}}, "method").needs.column_sums
+    assert build(config, "method") == SpindleKV()
+
+
+def test_other_scorers_and_allocations_choose_the_tokens():
+    method = SpindleKV(window=8, scoring=ColumnSums(recent=8), allocation=Uniform())
+    state = prefill(tiny_model(), prompt(80), method.needs)
+    expected = Eviction(Uniform(), ColumnSums(recent=8), "query_head")
+    for index, layer in enumerate(state.layers):
+        assert method.select(layer, index, 3, 30).indices.equal(expected.select(layer, index, 3, 30).indices)
+
+
+@pytest.mark.parametrize("method", [FullKV(Codebook()), Eviction(storage=Codebook()), Eviction(storage=Dense())])
+def test_methods_that_pay_nothing_per_vector_have_one_ratio(method):
+    state = random_state(n=80, window=32, rope=ROPE)
+    ratio = ratio_of(method.compress(state, 60), state)
+    assert (ratio.r_corrected == ratio.r) == (method == Eviction(storage=Dense()))
+
+
+def test_the_corrected_ratio_pays_per_vector():
+    layers = [Kept(10, 80, 100, r2=0.3, r3=1.01, overhead=2 / 128)]
+    ratio = ReserveRatio.of(layers, 1, 4)
+    assert ratio.r == pytest.approx(0.8 * 0.3 * 1.01)
+    assert ratio.r_corrected == pytest.approx(0.8 * (0.3 + 2 / 128))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"theta_k": 0}, "theta_k=0 "),
+        ({"theta_v": 1.2}, "theta_v=1.2 "),
+        ({"beta": 1}, "beta=1 "),
+        ({"scope": "model"}, "scope"),
+        ({"score_norm": "sum"}, "score_norm"),
+        ({"window": 0}, "window=0 "),
+        ({"control": "close"}, "control"),
+        ({"control_on": "r1"}, "control_on"),
+        ({"control": "exact", "evict": False}, "evict=false"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(options, message):
+    with pytest.raises(UserError, match=message):
+        SpindleKV(**options)

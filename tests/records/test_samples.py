@@ -1,0 +1,90 @@
+"""samples.jsonl: every sample told once, whoever runs first, whatever its text."""
+
+import json
+from multiprocessing import get_context
+
+import pytest
+
+from kvbench.benchmarks import Sample
+from kvbench.records.samples import END, SAMPLES, read_samples, write_samples
+from tests.run.test_run import arguments, run
+
+ODD = ["</script>", "<!--", "\u2028", '"', "\\", "\x00", "\ud800", "市场", "\n", "\r"]
+
+
+def sample(name: str, prompt: str = "context question", **more) -> Sample:
+    return Sample(name, prompt, ("answer",), 5, question="question", **more)
+
+
+def test_a_sample_is_told_with_the_end_of_its_prompt(tmp_path):
+    long = sample("long", "x" * 5000 + "question", prefix="The answer is", meta={"task": "t"})
+    write_samples(tmp_path, [long, sample("short")])
+    told = read_samples(tmp_path)
+    assert told["long"]["prompt_end"] == ("x" * 5000 + "question")[-END:]
+    assert told["long"]["prompt_characters"] == 5008
+    assert told["long"] | {"prompt_end": 0} == {
+        "sample": "long",
+        "prompt_end": 0,
+        "prompt_characters": 5008,
+        "question": "question",
+        "prefix": "The answer is",
+        "answers": ["answer"],
+        "meta": {"task": "t"},
+    }
+    assert told["short"]["prompt_end"] == "context question"
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_any_text_comes_back_as_it_was(tmp_path, text):
+    write_samples(tmp_path, [sample(text, f"{text} {text}question")])
+    assert read_samples(tmp_path)[text]["prompt_end"] == f"{text} {text}question"
+    assert (tmp_path / SAMPLES).read_bytes().isascii()
+
+
+def test_more_samples_are_added_and_what_is_there_stays(tmp_path):
+    assert read_samples(tmp_path) == {}
+    write_samples(tmp_path, [sample("a"), sample("b")])
+    before = (tmp_path / SAMPLES).read_bytes()
+    write_samples(tmp_path, [sample("b"), sample("a")])
+    assert (tmp_path / SAMPLES).read_bytes() == before
+    write_samples(tmp_path, [sample("c"), sample("a")])
+    assert (tmp_path / SAMPLES).read_bytes().startswith(before)
+    assert list(read_samples(tmp_path)) == ["a", "b", "c"]
+
+
+def test_a_damaged_line_is_made_again(tmp_path):
+    write_samples(tmp_path, [sample("a"), sample("b")])
+    first, _ = (tmp_path / SAMPLES).read_text().splitlines()
+    (tmp_path / SAMPLES).write_text(first + '\n{"sample": "b", "prom\n[]\n{"sample": 3}\n')
+    assert list(read_samples(tmp_path)) == ["a"]
+    write_samples(tmp_path, [sample("a"), sample("b")])
+    assert list(read_samples(tmp_path)) == ["a", "b"]
+
+
+def _shard(folder, shard):
+    for number in range(20):
+        write_samples(folder, [sample(f"{shard}-{number}"), sample("shared")])
+
+
+def test_shards_that_write_at_once_lose_nothing(tmp_path):
+    processes = [get_context("fork").Process(target=_shard, args=(tmp_path, shard)) for shard in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert all(process.exitcode == 0 for process in processes)
+    names = [json.loads(line)["sample"] for line in (tmp_path / SAMPLES).read_text().splitlines()]
+    assert sorted(names) == sorted(["shared", *(f"{shard}-{number}" for shard in range(4) for number in range(20))])
+
+
+def test_a_run_tells_its_samples_once_for_all_shards_and_limits(tiny_folder, tmp_path):
+    few = ["method=streaming_llm", "ratio=0.5"]
+    folder = run(*arguments(tiny_folder, tmp_path, *few, "limit=1"))
+    assert len(read_samples(folder)) == 1
+    for shard in (0, 1):
+        run(*arguments(tiny_folder, tmp_path, *few, "shards=2", f"shard={shard}"))
+    told = read_samples(folder)
+    assert [row["meta"]["depth"] for row in told.values()] == [0, 50, 100]
+    assert len((folder / SAMPLES).read_text().splitlines()) == 3
+    for row in told.values():
+        assert row["prompt_end"].endswith(row["question"]) and row["answers"][0] in row["prompt_end"]

@@ -1,0 +1,143 @@
+"""The command line: mistakes in one line with exit code 2, help that lists everything, an installable wheel."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kvbench import cli
+from tests.support.paths import ROOT
+
+
+def kvbench(*arguments, **env):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "kvbench", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "200"} | env,
+        check=False,
+    )
+
+
+MISTAKES = {
+    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: full, h2o,",
+    ("method=[full,pyramid]",): "unknown method 'pyramid'. Did you mean 'pyramidkv'?",
+    ("model=llama",): "unknown model 'llama'.",
+    ("benchmark=needle",): "unknown benchmark 'needle'.",
+    ("ratio=1.5",): "ratio 1.5 is outside (0, 1]",
+    ("ratio=0",): "ratio 0 is outside (0, 1]",
+    ("ratio=half",): "ratio 'half' is outside (0, 1]",
+    ("ratio=[]",): "an empty list",
+    ("ratio=0.2", "budget=64"): "ratio=0.2 and budget=64 exclude each other",
+    ("budget=8", "method=pyramidkv"): "budget 8 is too small for 'pyramidkv': it always keeps 8 tokens",
+    ("budget=4", "method=streaming_llm"): "at least 5 are needed",
+    ("budget=12.5",): "budget 12.5 is not a positive whole number",
+    ("benchmark.lengths=[1024,9000]",): "takes 9032 tokens, but smollm2-135m reads at most 8192",
+    ("benchmark.lengths=[64]",): "64 must be an integer of at least 300",
+    ("benchmark.depths=[101]",): "depth 101",
+    ("benchmark.haystack_dir=/nowhere", "limit=1"): "'/nowhere' is not a folder with .txt files",
+    ("limit=0",): "limit=0 must be an integer of at least 1",
+    ("model.path=/nowhere",): "model.path='/nowhere' is not a folder with a config.json",
+    ("model.dtype=float8",): "unknown model.dtype 'float8'. Did you mean 'float32'?",
+    ("method.snapkv.scoring.kernel=4",): "kernel=4 is even",
+    ("method.snapkv.scoring.windw=4",): "unknown key 'windw'. Did you mean 'window'?",
+    ("rato=0.2",): "unknown key 'rato'. Did you mean 'ratio'?",
+    ("method=[full",): "no viable alternative at input '[full'",
+    ("method=[]",): "no method is chosen",
+    ("method=null",): "Config group override must be a string or a list",
+    ("method._target_=nowhere.Method",): "Error loading 'nowhere.Method': ModuleNotFoundError(\"No module named 'nowh",
+    ("press=KnormPress",): "press=KnormPress is for method=kvpress, which is not chosen",
+    ("method=kvpress",): "press=NAME says which of kvpress's it is",
+    ("model=[smollm2-135m,llama3-8b]",): "a run has one model; -m model=smollm2-135m,llama3-8b makes a run for each",
+    ("model.max_length=long",): "model.max_length='long' must be an integer",
+    ("+model.layers=2",): "unknown key in model 'layers'.",
+    ("model.device=gpu",): "model.device='gpu' is no device",
+    ("~benchmark",): "no benchmark is chosen",
+    ("model=llama3-8b", "limit=1"): "model 'llama3-8b' could not be loaded from meta-llama/Meta-Llama-3-8B-Instruct",
+}
+
+
+def in_process(arguments, monkeypatch, capsys):
+    """The command without a new interpreter: (exit code, standard error)."""
+    monkeypatch.setattr(sys, "argv", ["kvbench", *arguments])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, monkeypatch, capsys, tmp_path):
+    code, told = in_process([*arguments, f"output_dir={tmp_path}"], monkeypatch, capsys)
+    assert code == 2
+    assert MISTAKES[arguments] in told
+    assert told.strip().count("\n") == 0 or arguments[-1] == "limit=1"  # the loading status draws a line
+    assert "Traceback" not in told
+    assert not list(tmp_path.iterdir())  # nothing half-run
+
+
+def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
+    short = kvbench("ratio=2")
+    assert short.returncode == 2
+    assert short.stderr.count("\n") == 1
+    full = kvbench("ratio=2", HYDRA_FULL_ERROR="1")
+    assert full.returncode != 0
+    assert "Traceback" in full.stderr
+    assert "ratio 2 is outside (0, 1]" in full.stderr
+
+
+def test_help_names_every_other_command():
+    """The package's modules that run, each with a line in help."""
+    package = Path(cli.__file__).parent
+    run = {f"{path.parent.relative_to(package)}".replace("/", ".") for path in package.glob("**/__main__.py")} - {"."}
+    run |= {path.stem for path in package.glob("*.py") if '__name__ == "__main__"' in path.read_text()} - {"__main__"}
+    assert set(cli.COMMANDS) == run
+    for name, about in cli.COMMANDS.items():
+        assert f"kvbench.[cyan]{name:<16}[/]  {about}" in cli.help_text()
+
+
+def test_help_lists_every_choice_with_a_line_about_it():
+    text = cli.help_text()
+    for group in cli.GROUPS:
+        for name, about in cli.options(group).items():
+            assert about, f"{group}/{name} says nothing about itself"
+            assert name in text
+            assert about in text.replace(r"\[", "[")
+    assert set(cli.options("method")) >= {"full", "streaming_llm", "h2o", "snapkv", "pyramidkv"}
+    assert set(cli.options("model")) >= {
+        "smollm2-135m",
+        "llama2-7b-chat",
+        "llama3-8b",
+        "llama3-70b",
+        "mistral-7b-v0.2",
+        "mistral-7b-v0.3",
+        "qwen2.5-3b",
+        "yi-1.5-9b",
+    }
+
+
+def test_a_wheel_carries_the_configuration(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    command += ["--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        assert f"kvbench/conf/{file.relative_to(ROOT / 'conf')}" in names
+    assert "kvbench/cli.py" in names
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    help_text = subprocess.run(
+        [sys.executable, "-m", "kvbench", "--help"],
+        cwd=tmp_path / "installed",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "pyramidkv" in help_text

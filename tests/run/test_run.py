@@ -1,0 +1,210 @@
+"""Whole runs of the command: resuming after a kill, sharing a prefill, manifests, figures."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from kvbench.records import load
+from kvbench.records.store import RECORDS, read_records
+from kvbench.run import run as main
+from tests.support.paths import ROOT
+from tests.support.tiny import tiny_config
+
+TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(embedded, tmp_path_factory) -> Path:
+    """A tiny random model with the embedded model's tokenizer, in a folder as the hub lays it out."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny")
+    config = tiny_config()
+    config.vocab_size, config.max_position_embeddings, config.eos_token_id = 49152, 4096, 2
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    embedded.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
+    return [
+        f"model.path={tiny_folder}",
+        "model.max_length=4096",
+        "benchmark.lengths=[320]",
+        "benchmark.depths=[0,50,100]",
+        "benchmark.max_new_tokens=6",
+        "method=[full,streaming_llm,h2o,snapkv,pyramidkv]",
+        "ratio=[0.2,0.5]",
+        f"output_dir={out}",
+        *more,
+    ]
+
+
+def compose(*overrides: str) -> dict:
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    from kvbench.config import CONF
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
+
+
+def run(*overrides: str) -> Path:
+    return main.run(compose(*overrides))
+
+
+def comparable(folder: Path):
+    """Records without what differs from run to run, in an order of their own."""
+    records, torn = read_records(folder / RECORDS)
+    assert not torn
+    return sorted(({k: v for k, v in record.items() if k not in TIMES} for record in records), key=lambda r: r["key"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_folder, tmp_path_factory) -> Path:
+    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))
+
+
+def test_a_run_makes_a_record_per_sample_and_setting(undisturbed):
+    records = load(undisturbed)
+    assert len(records) == 3 * 9  # FullKV once, four methods at two ratios
+    assert records["key"].is_unique
+    full = records[records.method == "full"]
+    assert (full.r == 1).all()
+    assert (full.r_bytes == 1).all()
+    for ratio, group in records.groupby("ratio"):
+        assert group.r_bytes.between(ratio - 0.01, ratio + 0.001).all()
+    assert (records.stored_bytes == (records.r_bytes * records.full_bytes).round()).all()
+    assert records.nominal_per_layer.map(len).eq(3).all()
+
+
+def test_a_run_leaves_its_table_figure_and_manifest(undisturbed):
+    for name in ("table.csv", "table.md", "heatmap.png", "heatmap.pdf"):
+        assert (undisturbed / name).stat().st_size > 0
+    (path,) = (undisturbed / "manifests").iterdir()
+    manifest = json.loads(path.read_text())
+    assert manifest["status"] == "finished"
+    assert manifest["records"] == 27
+    assert manifest["config"]["ratio"] == [0.2, 0.5]
+    assert len(manifest["model"]["files"]["model.safetensors"]) == 64
+    assert len(manifest["data_sha256"]) == 64
+    assert manifest["packages"]["torch"] == torch.__version__
+    assert manifest["hardware"]["cpu"]
+    assert manifest["run"] == load(undisturbed)["run"][0]
+
+
+def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tiny_folder, capsys):
+    before = (undisturbed / "records.jsonl").read_bytes()
+    (undisturbed / "table.md").unlink()
+    assert run(*arguments(tiny_folder, undisturbed.parent)) == undisturbed
+    assert (undisturbed / "records.jsonl").read_bytes() == before
+    assert (undisturbed / "table.md").exists()
+    assert "27 of 27 records are there already" in capsys.readouterr().err
+
+
+def test_more_methods_reuse_what_is_there_and_a_table_shows_what_was_asked(tiny_folder, tmp_path):
+    few = run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
+    first = load(few)
+    more = run(*arguments(tiny_folder, tmp_path, "method=[snapkv,h2o]", "ratio=0.2"))
+    assert more == few
+    assert len(load(more)) == len(first) + 3
+    assert "full" not in (more / "table.md").read_text()
+
+
+def test_a_changed_configuration_never_mixes_into_old_records(tiny_folder, tmp_path):
+    folders = {
+        run(*arguments(tiny_folder, tmp_path, "method=full", *change))
+        for change in ([], ["benchmark.depths=[0,50]"], ["model.chat_template=none"], ["model.dtype=bfloat16"])
+    }
+    assert len(folders) == 4
+    same = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2"))
+    other = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "method.streaming_llm.sinks=8"))
+    assert same == other in folders
+    assert load(other).groupby("parameters").size().tolist() == [3, 3, 3]  # full, and each number of sinks
+    assert "0.2" in (other / "table.md").read_text()
+
+
+def test_changed_weights_get_a_folder_of_their_own(tiny_folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_folder, copy)
+    first = run(*arguments(copy, tmp_path, "method=full", "limit=1"))
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"] *= 2
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    assert run(*arguments(copy, tmp_path, "method=full", "limit=1")) != first
+
+
+def test_shared_prefill_gives_the_records_of_each_setting_run_alone(undisturbed, tiny_folder, tmp_path):
+    for method in ("streaming_llm", "h2o", "snapkv", "pyramidkv"):
+        folder = run(*arguments(tiny_folder, tmp_path, f"method={method}", "ratio=0.5"))
+    alone = {row["key"]: row for row in comparable(folder)}
+    shared = {row["key"]: row for row in comparable(undisturbed) if row["ratio"] == 0.5}
+    assert len(alone) == 12
+    assert alone == shared
+
+
+@pytest.mark.parametrize("moment", [1, 9, 18])  # of 27; those of a sample come almost at once
+def test_a_killed_run_resumes_to_the_records_of_an_undisturbed_one(moment, undisturbed, tiny_folder, tmp_path):
+    """SIGKILL once `moment` records are there, then the same command again."""
+    for attempt in range(5):  # on a busy machine a run may be over before it is killed
+        out = tmp_path / str(attempt)
+        command = [sys.executable, "-m", "kvbench", *arguments(tiny_folder, out)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        path = out / undisturbed.name / "records.jsonl"
+        while process.poll() is None and (not path.exists() or path.read_bytes().count(b"\n") < moment):
+            time.sleep(0.005)
+        process.kill()
+        if process.wait() == -9:
+            break
+    assert process.returncode == -9
+    survived = path.read_bytes()
+    assert moment <= survived.count(b"\n") < 27
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env=os.environ)
+    assert comparable(path.parent) == comparable(undisturbed)
+    assert path.read_bytes().startswith(survived[: survived.rfind(b"\n") + 1])
+    statuses = [json.loads(p.read_text())["status"] for p in sorted((path.parent / "manifests").iterdir())]
+    assert statuses == ["running", "finished"]  # the first never got to say how it ended
+
+
+def test_a_sample_too_long_for_the_model_is_named_and_earlier_records_stay(tiny_folder, tmp_path, monkeypatch):
+    from kvbench.benchmarks import NeedleInAHaystack
+    from kvbench.errors import UserError
+
+    monkeypatch.setattr(NeedleInAHaystack, "longest", property(lambda self: 1))
+    with pytest.raises(UserError, match=r"sample 'number-500-0-0' has \d+ tokens; smollm2-135m takes at most 344"):
+        run(*arguments(tiny_folder, tmp_path, "method=full", "model.max_length=350", "benchmark.lengths=[320,500]"))
+    (folder,) = tmp_path.iterdir()
+    assert len(load(folder)) == 3
+    (manifest,) = (folder / "manifests").iterdir()
+    assert json.loads(manifest.read_text())["status"] == "stopped by UserError"
+
+
+def test_the_embedded_model_finds_its_needle_and_methods_differ(tmp_path):
+    folder = run("benchmark.lengths=[1024]", "benchmark.depths=[30]", "ratio=0.1", f"output_dir={tmp_path}")
+    exact = {row["method"]: row["scores"]["exact"] for row in load(folder).to_dict("records")}
+    assert exact["full"] == 1
+    assert exact["streaming_llm"] == 0
+    assert load(folder)["prediction"].nunique() > 2
+
+
+def test_a_method_of_ones_own_runs_beside_the_chosen_ones(tiny_folder, tmp_path):
+    mine = [
+        "method=[full,snapkv]",
+        "method._target_=tests.support.my_method.MyMethod",
+        "+method.granularity=query_head",
+        "ratio=0.5",
+    ]
+    records = load(run(*arguments(tiny_folder, tmp_path, *mine)))
+    assert records["setting"].unique().tolist() == ["full", "snapkv 0.5", "MyMethod 0.5"]
+    assert json.loads(records["parameters"].iloc[-1])["granularity"] == "query_head"

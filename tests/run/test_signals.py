@@ -1,0 +1,170 @@
+"""A signal ends a run with whole records, a manifest that names it, and the next attempt goes on from there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kvbench.evaluation import evaluate as runner
+from kvbench.records.store import RECORDS, Store, read_records
+from kvbench.run import run as main
+from kvbench.run.failures import one_line_errors
+from kvbench.utils import signals
+from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
+from tests.run.test_run import ROOT, arguments, comparable, run
+
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def statuses(folder) -> list[dict]:
+    manifests = [json.loads(path.read_text()) for path in (folder / "manifests").iterdir()]
+    return sorted(manifests, key=lambda manifest: manifest["there"])
+
+
+@pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signalled_run_stops_and_the_next_goes_on(signum, undisturbed, tiny_folder, tmp_path, monkeypatch):
+    records = runner.records
+
+    def signalled(*args):
+        for made, record in enumerate(records(*args)):
+            if made == 4:
+                os.kill(os.getpid(), signum)
+            yield record
+
+    monkeypatch.setattr(runner, "records", signalled)
+    with pytest.raises(Stopped, match=signum.name) as stop, stoppable():
+        run(*arguments(tiny_folder, tmp_path))
+    assert stop.value.exit_code == 128 + signum
+    monkeypatch.undo()
+    folder = run(*arguments(tiny_folder, tmp_path))
+    assert comparable(folder) == comparable(undisturbed)
+    first, second = statuses(folder)
+    assert (first["status"], first["records"], first["wanted"]) == (f"stopped by {signum.name}", 4, 27)
+    assert (second["status"], second["there"], second["records"]) == ("finished", 4, 23)
+
+
+def test_a_signal_while_a_record_is_written_is_heard_when_it_is_whole(tiny_folder, tmp_path, monkeypatch):
+    append = Store.append
+
+    def signalled(store, record):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)  # the handler runs here
+        append(store, record)
+
+    monkeypatch.setattr(Store, "append", signalled)
+    with pytest.raises(Stopped), stoppable():
+        run(*arguments(tiny_folder, tmp_path))
+    (folder,) = tmp_path.iterdir()
+    whole, torn = read_records(folder / RECORDS)
+    assert (len(whole), torn) == (1, [])
+    assert statuses(folder)[0]["records"] == 1
+
+
+def test_a_signal_that_something_swallows_is_heard_again_at_the_next_record():
+    with pytest.raises(Stopped), stoppable():
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        except BaseException:
+            heard = True
+        with unbroken():
+            pass
+    assert heard
+
+
+def test_only_the_first_signal_stops_but_a_second_interrupt_gives_up():
+    with pytest.raises(Stopped, match="SIGUSR1"), stoppable():
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        finally:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), stoppable():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_handlers_are_what_they_were_afterwards_and_one_that_was_there_gets_the_signal():
+    heard = []
+    before = signal.signal(signal.SIGUSR2, lambda *args: heard.append(args[0]))
+    try:
+        handlers = {signum: signal.getsignal(signum) for signum in STOPS}
+        with pytest.raises(Stopped), stoppable():
+            assert signal.getsignal(signal.SIGUSR2) is signals._hear
+            os.kill(os.getpid(), signal.SIGUSR2)
+        assert heard == [signal.SIGUSR2]
+        assert {signum: signal.getsignal(signum) for signum in STOPS} == handlers
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_ignored_signals_stay_ignored_and_a_handled_sigterm_stays_with_its_handler():
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *args: heard.append(args[0]))
+    ignored = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGUSR1)
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGUSR1, ignored)
+
+
+def test_a_thread_that_cannot_set_handlers_runs_without():
+    ran = []
+
+    def inside():
+        with stoppable():
+            ran.append(True)
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert ran
+
+
+def test_the_command_says_what_stopped_it_and_exits_as_a_shell_would(tiny_folder, tmp_path):
+    many = "benchmark.depths=[0,10,20,30,40,50,60,70,80,90,100]"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvbench", *arguments(tiny_folder, tmp_path, many)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None and not any(path.stat().st_size for path in tmp_path.glob("*/records.jsonl")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGUSR1)
+    told = process.communicate()[1]
+    assert process.returncode == 128 + signal.SIGUSR1
+    assert told.splitlines()[-1].startswith("kvbench: stopped by SIGUSR1; every finished record is on the disk")
+    assert "Traceback" not in told
+    (folder,) = tmp_path.iterdir()
+    assert read_records(folder / RECORDS)[1] == []
+    assert statuses(folder)[0]["status"] == "stopped by SIGUSR1"
+
+
+def test_an_interrupt_is_told_in_one_line(capsys):
+    with pytest.raises(SystemExit) as stop, one_line_errors(), stoppable():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.startswith("kvbench: stopped by SIGINT;")
+
+
+def test_a_stop_is_no_error_of_the_run():
+    assert "error" not in main.ended_by(Stopped(signal.SIGUSR1))
+    assert main.ended_by(ValueError("a\n  b")) == {"status": "stopped by ValueError", "error": "a b"}

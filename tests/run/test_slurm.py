@@ -1,0 +1,224 @@
+"""On a real Slurm of one node: arrays, a killed task, the warning before the time limit, a task that raises."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kvbench.records import load
+from kvbench.records.store import read_records, record_files
+from kvbench.run import status
+from tests.run.test_run import ROOT, TIMES, run
+from tests.support.slurm_node import Slurm, missing, one_node, wait_for
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no Slurm: {missing()}")
+
+LONG = 300  # seconds that nothing takes, however busy the machine is
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    # a short path, for a socket's name must be
+    with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp") as folder, one_node(Path(folder)) as cluster:
+        cluster.env["OMP_NUM_THREADS"] = "1"
+        yield cluster
+
+
+def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
+    return [
+        f"model.path={tiny_folder}",
+        "model.max_length=4096",
+        "benchmark.lengths=[320]",
+        "benchmark.depths=[0,30,60,100]",
+        "benchmark.max_new_tokens=4",
+        "method=[full,snapkv]",
+        "method._target_=tests.support.slow_method.Slow",
+        "ratio=[0.2,0.3,0.4,0.5]",
+        "decode.batch=1",  # a record after the other
+        f"output_dir={out}",
+        *more,
+    ]
+
+
+FAST, ALL = 5, 9  # records of a sample before the slow method's turn, and with it
+
+
+@pytest.fixture(scope="module")
+def one_process(tiny_folder, tmp_path_factory) -> Path:
+    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("one")))
+
+
+def comparable(folder: Path) -> list[dict]:
+    """The records of all shards without what differs from run to run."""
+    parts = [read_records(path) for path in record_files(folder)]
+    assert all(torn == [] for _, torn in parts)
+    rows = [{k: v for k, v in record.items() if k not in TIMES} for part, _ in parts for record in part]
+    return sorted(rows, key=lambda row: row["key"])
+
+
+def attempts(folder: Path, shard: int) -> list[dict]:
+    """The manifests of a shard's attempts, the first first."""
+    manifests = [json.loads(path.read_text()) for path in folder.glob("*/manifests/*.json")]
+    return sorted((m for m in manifests if m["config"]["shard"] == shard), key=lambda m: m["slurm"]["restarts"])
+
+
+def lines(out: Path, shard: str) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in out.glob(f"*/records.{shard}.jsonl"))
+
+
+@pytest.fixture
+def launch(slurm):
+    """A sweep of the command through Hydra's launcher, on as many CPUs as there are; ended with the test."""
+    started = []
+
+    def start(*overrides: str, **env: str) -> subprocess.Popen:
+        launcher = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"]
+        sweep = subprocess.Popen(
+            [sys.executable, "-m", "kvbench", "-m", *launcher, *overrides],
+            cwd=ROOT,
+            env=slurm.env | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(sweep)
+        return sweep
+
+    yield start
+    for sweep in started:
+        sweep.kill()
+        sweep.wait()
+
+
+def warn(slurm: Slurm, task: str, *how: str) -> None:
+    """The signal that Slurm sends before the time limit.
+
+    A task that is being requeued makes scancel try again and again, until it hits the next attempt.
+    """
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(["scancel", *how, task], env=slurm.env, capture_output=True, timeout=1, check=False)
+
+
+def test_an_array_with_a_killed_and_a_warned_task_gives_the_records_of_one_process(
+    slurm, launch, one_process, tiny_folder, tmp_path, capsys
+):
+    shards = ["shards=4", "shard=range(0,4)"]
+    sweep = launch(*arguments(tiny_folder, tmp_path, *shards), KVBENCH_TEST_SECONDS="1.5")
+
+    disturb = {
+        0: lambda task: warn(slurm, f"{task['slurm']['array']}_0", "--signal=USR2"),
+        1: lambda task: os.kill(task["pid"], signal.SIGKILL),
+    }
+
+    def under_way() -> list[int]:
+        assert sweep.poll() is None, sweep.communicate()[0]
+        return [shard for shard in disturb if lines(tmp_path, f"{shard}-of-4") > FAST]
+
+    while disturb:
+        for shard in wait_for(under_way, LONG, slurm.log):
+            disturb.pop(shard)(attempts(tmp_path, shard)[0])
+    job = f"{attempts(tmp_path, 1)[0]['slurm']['array']}_1"
+    wait_for(lambda: slurm.job(job)["JobState"] == "FAILED", LONG)
+    assert status.main([str(tmp_path)]) == 1
+    row = next(line for line in capsys.readouterr().out.splitlines() if "1-of-4" in line)
+    assert "killed" in row and f"/{ALL}" in row
+    slurm.command("scontrol", "requeue", job)
+    told = sweep.communicate(timeout=LONG)[0]
+    assert sweep.returncode == 0, told
+
+    (folder,) = (path.parent for path in tmp_path.glob("*/manifests"))
+    assert folder.name == one_process.name
+    assert comparable(folder) == comparable(one_process)
+    assert (folder / "table.md").exists()
+    for shard, ended in ((0, "stopped by SIGUSR2"), (1, "running")):
+        first, second = attempts(tmp_path, shard)
+        assert (first["status"], second["status"]) == (ended, "finished")
+        assert second["slurm"] == first["slurm"] | {"restarts": 1}
+        assert second["there"] + second["records"] == second["wanted"] == ALL
+    arrays = {each["slurm"]["array"] for shard in range(4) for each in attempts(tmp_path, shard)}
+    assert len(arrays) == 1
+    assert status.main([str(tmp_path)]) == 0
+    assert not list((tmp_path / "starting").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"multirun.yaml", "slurm", "starting", folder.name}
+
+
+@pytest.mark.slow
+def test_at_the_time_limit_a_task_of_an_array_goes_back_into_the_queue(launch, tiny_folder, tmp_path):
+    limit = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30", "shards=2", "shard=range(0,2)"]
+    sweep = launch(*arguments(tiny_folder, tmp_path, *limit, "limit=2"), KVBENCH_TEST_SECONDS="30")
+    told = sweep.communicate(timeout=2 * LONG)[0]
+    assert sweep.returncode == 0, told
+    for shard in (0, 1):
+        *stopped, finished = [each["status"] for each in attempts(tmp_path, shard)]
+        assert (set(stopped), finished) == ({"stopped by SIGUSR2"}, "finished")
+    assert status.main([str(tmp_path)]) == 0
+
+
+def sbatch(slurm: Slurm, out: Path, *arguments: str, options: tuple[str, ...] = (), **env: str) -> str:
+    """The array's number, submitted by the script."""
+    command = ["sbatch", "--parsable", "--cpus-per-task=1", f"--output={out}/%a.log", *options]
+    command += ["scripts/slurm_array.sbatch", *arguments]
+    env = slurm.env | {"PYTHON": sys.executable} | env
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_warned_task_of_the_script_stops_with_whole_records_and_goes_on_when_requeued(
+    slurm, one_process, tiny_folder, tmp_path, capsys
+):
+    out = tmp_path / "runs"
+    array = sbatch(slurm, tmp_path, *arguments(tiny_folder, out), options=("--array=0-1",), KVBENCH_TEST_SECONDS="1")
+    wait_for(lambda: lines(out, "1-of-2") > FAST, LONG)
+    warn(slurm, f"{array}_1", "--batch", "--signal=USR1")
+    wait_for(lambda: len(attempts(out, 1)) == 2, LONG, slurm.log)
+    wait_for(lambda: slurm.job(f"{array}_0")["JobState"] == "COMPLETED", LONG)
+    wait_for(lambda: slurm.job(f"{array}_1")["JobState"] == "COMPLETED", LONG)
+    (untouched,) = attempts(out, 0)
+    first, second = attempts(out, 1)
+    assert first["slurm"]["job"] == array  # the number of the whole array, too: only the task may be requeued
+    assert untouched["status"] == "finished"
+    assert first["status"] == "stopped by SIGUSR1"
+    assert FAST < first["records"] < 2 * ALL
+    assert (second["status"], second["there"]) == ("finished", first["records"])
+    assert [each["slurm"]["restarts"] for each in (first, second)] == [0, 1]
+    (folder,) = (path.parent for path in out.glob("*/manifests"))
+    assert comparable(folder) == comparable(one_process)
+    assert "kvbench: stopped by SIGUSR1" in (tmp_path / "1.log").read_text()
+    assert status.main([str(out)]) == 0
+    assert f"{array}_1 restart 1" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_at_the_time_limit_a_task_of_the_script_goes_back_into_the_queue(slurm, tiny_folder, tmp_path):
+    limit = ("--array=0", "--time=2", "--signal=B:USR1@30")
+    wanted = arguments(tiny_folder, tmp_path / "runs", "limit=1")
+    task = f"{sbatch(slurm, tmp_path, *wanted, options=limit, KVBENCH_TEST_SECONDS='30')}_0"
+    wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED", 2 * LONG)
+    *stopped, finished = [each["status"] for each in attempts(tmp_path / "runs", 0)]
+    assert (set(stopped), finished) == ({"stopped by SIGUSR1"}, "finished")
+
+
+def test_a_task_that_raises_is_completed_for_slurm_and_failed_in_our_status(
+    slurm, launch, tiny_folder, tmp_path, capsys
+):
+    lengths = ["benchmark.lengths=[320,640]", "benchmark.depths=[50]", "ratio=0.5", "method=full"]
+    failing = ["method._target_=tests.support.slow_method.Failing", "shards=2", "shard=range(0,2)"]
+    sweep = launch(*arguments(tiny_folder, tmp_path, *lengths, *failing))
+    told = sweep.communicate(timeout=LONG)[0]
+    assert sweep.returncode == 1
+    assert told.splitlines()[-1] == "kvbench: job 2 of 2: shard=1 failed: out of memory, as it were"
+    assert "Traceback" not in told
+    (failed,) = attempts(tmp_path, 1)
+    task = f"{failed['slurm']['array']}_1"
+    wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED", LONG)  # its result is there while its steps still end
+    assert slurm.job(task)["ExitCode"] == "0:0"
+    assert status.main([str(tmp_path)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in shown if "0-of-2" in line] == [failed["host"]]
+    assert any("1-of-2" in line and "failed" in line and "out of memory, as it were" in line for line in shown)
+    assert len(load(tmp_path / Path(shown[1].split()[0]).name)) == 3  # what was made before is kept

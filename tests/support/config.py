@@ -1,0 +1,26 @@
+"""The configuration as the command composes it."""
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from kvbench.config import CONF
+from kvbench.evaluation.settings import build_settings
+from kvbench.methods import Method
+
+# What needs a package that kvbench does not; tests/test_kvpress_guest.py has it.
+GUESTS = {"kvpress"}
+NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS)
+
+
+def method_configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, dict]:
+    """What `method=[names]` with more overrides makes of conf/method, by name."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", overrides=[f"method=[{','.join(names)}]", *overrides])
+    config = OmegaConf.to_container(config, resolve=True)["method"]
+    return {name: config[name] for name in names}
+
+
+def method(name: str, *overrides: str) -> Method:
+    """The method of one file; its UserError where it refuses what the overrides ask for."""
+    (setting,) = build_settings(method_configs(name, overrides=overrides), 0.5, None)
+    return setting.method

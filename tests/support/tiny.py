@@ -1,0 +1,89 @@
+"""Tiny random models of the families and head layouts that kvbench must serve, and synthetic layer states."""
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from kvbench.models.attention_interface import ATTENTION
+from kvbench.ops import attention
+from kvbench.prefill import LayerState, PrefillState
+
+FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+# name -> (num_attention_heads, num_key_value_heads)
+LAYOUTS = {"mha": (4, 4), "gqa": (6, 2), "mqa": (4, 1)}
+
+
+def tiny_config(family: str = "llama", layout: str = "gqa", num_layers: int = 3, head_dim: int = 8):
+    heads, kv_heads = LAYOUTS[layout]
+    return FAMILIES[family](
+        vocab_size=97,
+        hidden_size=heads * head_dim,
+        intermediate_size=48,
+        num_hidden_layers=num_layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=512,
+        bos_token_id=1,
+        eos_token_id=None,
+        pad_token_id=0,
+        **({"sliding_window": None} if family == "mistral" else {}),
+    )
+
+
+def tiny_model(
+    family: str = "llama",
+    layout: str = "gqa",
+    implementation: str = ATTENTION,
+    num_layers: int = 3,
+    head_dim: int = 8,
+) -> PreTrainedModel:
+    """A random model, the same weights for the same arguments whatever the attention implementation.
+
+    Weights are drawn wide, so that attention is far from uniform and greedy tokens differ.
+    """
+    torch.manual_seed(0)
+    config = tiny_config(family, layout, num_layers, head_dim)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.35)
+    return model
+
+
+def prompt(n: int, seed: int = 0) -> torch.Tensor:
+    """Random token ids [n]."""
+    return torch.randint(3, 97, (n,), generator=torch.Generator().manual_seed(seed))
+
+
+def random_layer(
+    heads: int = 6,
+    kv_heads: int = 2,
+    n: int = 40,
+    head_dim: int = 8,
+    window: int = 8,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    rope=None,
+) -> LayerState:
+    """A layer state of random vectors with every observation made."""
+    generator = torch.Generator().manual_seed(seed)
+    queries, keys, values = (
+        torch.randn(count, n, head_dim, generator=generator).to(dtype) for count in (heads, kv_heads, kv_heads)
+    )
+    sums, lse = attention.column_sums(queries, keys, head_dim**-0.5)
+    similarity = torch.rand((), generator=generator).item()
+    return LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
+
+
+def random_state(num_layers: int = 4, **layer) -> PrefillState:
+    """A prefill state of random layers, all of one length."""
+    seed = layer.pop("seed", 0)
+    return PrefillState([random_layer(seed=seed + i, **layer) for i in range(num_layers)], torch.zeros(97))

@@ -1,0 +1,125 @@
+"""Tables and figures from records alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import colormaps
+from PIL import Image
+
+from kvbench.figures.heatmap import draw_heatmaps
+from kvbench.figures.style import SCALE
+from kvbench.metrics.bootstrap import interval
+from kvbench.tables.layout import blocks, widths
+from kvbench.tables.run import FLOORED, cells, rich_table, summarise, write_table
+
+
+def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        [
+            {
+                "setting": setting,
+                "method": setting.split()[0],
+                "ratio": None if setting == "full" else 0.2,
+                "budget": None,
+                "length": length,
+                "depth": depth,
+                "r": 1.0 if setting == "full" else 0.2,
+                "r_bytes": 1.0 if setting == "full" else 0.6,
+                "scores": {"digits": 1.0 if setting == "full" else rng.random(), "exact": 1.0},
+                "decode_steps": 10,
+                "decode_seconds": 0.5,
+                "decode_batch": 1,
+                "floored": floored,
+            }
+            for setting in settings
+            for length in lengths
+            for depth in depths
+        ]
+    )
+
+
+def test_a_summary_has_a_row_per_setting_with_means():
+    frame = records()
+    summary = summarise(frame, ["digits", "exact"])
+    assert summary["setting"].tolist() == ["full", "snapkv 0.2"]
+    mean = frame[frame.setting == "snapkv 0.2"]["scores"].map(lambda s: s["digits"]).mean()
+    assert summary["digits"][1] == pytest.approx(mean)
+    assert summary["low"][1] < mean < summary["high"][1]
+    assert summary["decode_tokens_per_s"].tolist() == [20, 20]
+    header, rows = cells(summary, ["digits", "exact"])
+    assert all(len(row) == len(header) for row in rows)
+    assert rows[1][:4] == ["snapkv", "0.2", "0.200", "0.600"]
+
+
+def test_speed_is_that_of_sequences_that_decoded_alone():
+    frame = records()
+    frame.loc[frame.index[0], ["decode_batch", "decode_seconds"]] = [2, 50.0]
+    summary = summarise(frame, ["digits"])
+    assert summary["decode_tokens_per_s"].tolist() == [20, 20]
+    summary = summarise(frame.assign(decode_batch=2), ["digits"])
+    assert summary["decode_tokens_per_s"].isna().all()
+    header, rows = cells(summary, ["digits"])
+    assert "tokens/s" not in header and all(len(row) == len(header) for row in rows)
+
+
+def test_tables_are_the_same_when_made_twice(tmp_path):
+    texts = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        paths = write_table(summarise(records(), ["digits"]), ["digits"], tmp_path / name, "caption")
+        texts.append([path.read_bytes() for path in paths])
+    assert texts[0] == texts[1]
+    assert "caption" in texts[0][1].decode()
+
+
+def test_a_setting_that_got_more_than_it_asked_for_is_marked(tmp_path):
+    summary = summarise(records(floored=True), ["digits"])
+    _, markdown = write_table(summary, ["digits"], tmp_path, "caption")
+    assert FLOORED in markdown.read_text()
+    assert "0.2*" in markdown.read_text()
+    assert rich_table(summary, ["digits"], "t").caption == FLOORED
+
+
+def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
+    header, rows = ["setting", "prefill seconds", "batch"], [["spindlekv_paper 0.4", "12.345", "1"]]
+    assert widths(header, rows, 80) == [19, 15, 5]
+    assert widths(header, rows, 38) == [19, 10, 5]
+    assert widths(header, rows, 33) == [19, 6, 4]
+    assert widths(header, rows, 24) == [13, 6, 1]
+    assert widths(header, rows, 10) == [12, 6, 1]
+    assert widths(header, [], 80) == [7, 15, 5]
+    assert widths(["", "a longlongword", "ab cd"], [["x", "1", "2"]], 19) == [
+        1,
+        12,
+        2,
+    ]
+
+
+def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
+    header, rows = ["task", "samples", *(f"snapkv 0.{i}" for i in range(1, 6))], [["qasper", "2", *["12.34"] * 5]]
+    assert blocks(header, rows, 2, 80) == [list(range(7))]
+    assert blocks(header, rows, 2, 31) == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 6]]
+    assert blocks(header, rows, 2, 5) == [[0, 1, i] for i in range(2, 7)]
+
+
+def test_bootstrap_intervals():
+    assert interval([0.5] * 9) == (0.5, 0.5)
+    assert np.isnan(interval([])).all()
+    values = np.random.default_rng(1).normal(3, 1, 400)
+    low, high = interval(values)
+    assert (low, high) == interval(values)
+    assert (high - low) / 2 == pytest.approx(1.96 / 20, rel=0.15)  # the normal approximation
+
+
+@pytest.mark.parametrize("count, lengths, depths", [(1, 1, 1), (2, 2, 3), (9, 2, 5), (3, 40, 21)])
+def test_heatmaps_of_any_number_of_settings_are_drawn(tmp_path, count, lengths, depths):
+    frame = records(
+        ["full", *(f"m{i} 0.2" for i in range(count - 1))], range(1000, 1000 + lengths), np.linspace(0, 100, depths)
+    )
+    png, pdf = draw_heatmaps(frame, "digits", tmp_path / "heatmap", "caption")
+    pixels = np.asarray(Image.open(png).convert("RGB")).reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) > 20
+    light = colormaps[SCALE](1.0, bytes=True)[:3]
+    assert (pixels == light).all(axis=1).any()  # the light end: FullKV's 1.0
+    assert pdf.read_bytes().startswith(b"%PDF")
