@@ -24,7 +24,7 @@ def build(config: Mapping, what: str):
     if "_target_" not in config:
         raise UserError(f"{what} has no _target_: its YAML must name a class")
     try:
-        return instantiate({key: value for key, value in config.items() if key != "about"})
+        return instantiate({key: value for key, value in config.items() if key != "about"}, _convert_="all")
     except InstantiationException as error:
         raise UserError(f"{what}: {in_one_line(error.__cause__ or error)}") from error
 

@@ -9,12 +9,12 @@
 no number, "8" is no integer, a whole number is a float. What two fields say of each other is for `__post_init__`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from types import NoneType
 from typing import Annotated, Any, dataclass_transform, get_args
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from kvbench.errors import UserError, unknown
@@ -25,6 +25,17 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]  # of a whole, not none of it
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _as_names(value: object) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("a name or a list of names")
+    return list(names)
+
+
+# One name stands for a list of one. A validator's ValueError says what would be right, as here.
+Names = Annotated[list[str], BeforeValidator(_as_names)]
 
 _CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid")
 _KINDS = {
@@ -83,7 +94,7 @@ def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
     if first["type"] == "missing":
         return UserError(f"{name} is missing")
     if first["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
-        return unknown(f"parameter of {of.__name__}", str(field), _fields(of))
+        return unknown(f"key in {prefix[:-1]}" if prefix else f"parameter of {of.__name__}", str(field), _fields(of))
     if inner and isinstance(inner[0], int):
         name = f"item {inner[0] + 1} of {name}"
     if first["type"] == "literal_error" and len(same_field) == 1:
@@ -118,6 +129,8 @@ def _wanted(error: dict, of: type) -> str:
         return f"a {context['class']}"
     if kind == "literal_error":
         return context["expected"]
+    if kind == "value_error":
+        return str(context["error"])
     return error["msg"][0].lower() + error["msg"][1:]
 
 
