@@ -6,7 +6,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
 
-.PHONY: demo test test-slow test-guests test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-slow chaos test-guests test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -17,6 +17,10 @@ test: install lint
 
 test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow
+
+# A seeded loop of kills, full disks, closed pipes, corrupt files and hostile names over every command.
+chaos: install
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),20) --seed $(or $(SEED),0)
 
 test-guests: test-kvpress test-lm-eval
 

@@ -27,9 +27,9 @@ from omegaconf import OmegaConf
 
 from kvbench.config import CONF
 from kvbench.figures.style import save
+from kvbench.models.folder import model_identity
 from kvbench.ops.greedy_cover import build_codebook
 from kvbench.prefill import Needs, prefill
-from kvbench.records.manifest import model_identity
 from kvbench.run import run as command
 from kvbench.utils.environment import environment, now
 
