@@ -321,15 +321,15 @@ def test_probes_and_methods_do_not_share_a_folder(probed, tiny_folder, tmp_path)
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["probe=key_similarity", "probe.key_similarity.theta=2"], "theta=2 must be a cosine"),
+        (["probe=key_similarity", "probe.key_similarity.theta=2"], "theta=2 must be a number from -1 to 1"),
         (["probe=key_similarity", "probe.key_similarity.of=queries"], "unknown of 'queries'.*keys, values"),
         (["probe=attention_sparsity", "probe.attention_sparsity.mass=1.0"], "mass=1.0"),
         (["probe=attention_sparsity", "probe.attention_sparsity.window=0"], "window=0 must be an integer"),
         (["probe=lazy_mass", "probe.lazy_mass.variant=both"], "unknown variant 'both'"),
         (["probe=lazy_mass", "probe.lazy_mass.delta=1.5"], "delta=1.5"),
         (["probe=lazy_tokens", "probe.lazy_tokens.bins=0"], "bins=0 must be an integer"),
-        (["probe=attention_map", "probe.attention_map.layers=[-1]"], r"layers=\[-1\] must be a list of layers"),
-        (["probe=attention_map", "probe.attention_map.layers=[]"], "must be a list of layers"),
+        (["probe=attention_map", "probe.attention_map.layers=[-1]"], "item 1 of layers=-1 must be an integer of at least 0"),
+        (["probe=attention_map", "probe.attention_map.layers=[]"], r"layers=\[\] must be a list of at least 1"),
         (["probe=attention_map", "probe.attention_map.answer=maybe"], "answer='maybe' must be true or false"),
         (["+probe.mine._target_=kvbench.methods.FullKV"], "'mine'.*not a subclass of kvbench.probes.Probe"),
     ],
