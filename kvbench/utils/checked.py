@@ -95,12 +95,14 @@ def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
         return UserError(f"{name} is missing")
     if first["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         return unknown(f"key in {prefix[:-1]}" if prefix else f"parameter of {of.__name__}", str(field), _fields(of))
-    if inner and isinstance(inner[0], int):
-        name = f"item {inner[0] + 1} of {name}"
+    item = inner[0] if inner and isinstance(inner[0], int) else None
+    if item is not None:
+        name = f"item {item + 1} of {name}"
     if first["type"] == "literal_error" and len(same_field) == 1:
         return unknown(name, str(value), _literals(of, str(field)) or [first["ctx"]["expected"]])
     wanted = list(dict.fromkeys(_wanted(each, of) for each in same_field))
-    if NoneType in get_args(of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None):
+    annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
+    if item is None and NoneType in get_args(annotation):
         wanted.append("null")
     return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
 
@@ -129,6 +131,8 @@ def _wanted(error: dict, of: type) -> str:
         return f"a {context['class']}"
     if kind == "literal_error":
         return context["expected"]
+    if kind == "too_short":
+        return f"a list of at least {context['min_length']}"
     if kind == "value_error":
         return str(context["error"])
     return error["msg"][0].lower() + error["msg"][1:]
