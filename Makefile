@@ -1,12 +1,16 @@
 # make demo: install, then compare methods on the embedded model. make test: install, lint, test.
-# make test-guests: kvbench with kvpress, beside the older transformers that it needs, and in lm-eval.
+# make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
+# and kvbench as a model of lm-eval.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
+# Of the other tests, those of what kvpress's presses build on.
+KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py cache/test_ragged.py cache/test_caches.py \
+    methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-slow test-guests test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-slow chaos test-integrations test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -18,13 +22,17 @@ test: install lint
 test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow
 
-test-guests: test-kvpress test-lm-eval
+# A seeded loop of kills, full disks, closed pipes, corrupt files and hostile names over every command.
+chaos: install
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),20) --seed $(or $(SEED),0)
+
+test-integrations: test-kvpress test-lm-eval
 
 test-kvpress: $(KVPRESS)/installed
-	$(KVPRESS)/bin/python -m pytest $(addprefix tests/test_,$(addsuffix .py,kvpress_guest ragged fullkv attention caches))
+	$(KVPRESS)/bin/python -m pytest $(KVPRESS_TESTS)
 
 test-lm-eval: $(VENV)/lm-eval
-	$(BIN)/python -m pytest tests/test_lm_eval_host.py
+	$(BIN)/python -m pytest tests/integrations/test_lm_eval.py
 
 lint: install
 	$(BIN)/ruff format --check .

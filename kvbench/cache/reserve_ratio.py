@@ -27,7 +27,7 @@ class Kept:
     r2: float = 1.0  # codebook entries / retained vectors
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
     overhead: float | None = None  # what they really add per retained vector, relative to a vector
-    positions: str | None = None  # histogram of kept positions; None where an entry is pooled from several tokens
+    where: str | None = None  # the kept tokens' positions (see kvbench.where); None where no entry is one token's
 
     @classmethod
     def tokens(
@@ -38,10 +38,10 @@ class Kept:
         heads: int,
         r2: float = 1.0,
         r3: float = 1.0,
-        positions: str | None = None,
+        where: str | None = None,
     ) -> "Kept":
         """`kept` of n tokens in each of `heads` heads; stored as they are unless r2 or r3 say otherwise."""
-        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, positions=positions)
+        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, where=where)
 
     @property
     def r1(self) -> float:

@@ -53,12 +53,12 @@ def generate_batch(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
-    """Greedy tokens after prompts that `sequences` hold as layer caches, see `go_on`."""
-    return go_on(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one, until)
+    """Greedy tokens after prompts that `sequences` hold as layer caches, see `decode_greedily`."""
+    return decode_greedily(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one, until)
 
 
 @torch.inference_mode()
-def go_on(
+def decode_greedily(
     model: PreTrainedModel,
     cache: Cache,
     logits: Tensor,

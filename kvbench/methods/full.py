@@ -1,6 +1,6 @@
-"""FullKV: the baseline."""
+"""FullKV: the baseline that evicts nothing."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvbench.cache.base import LayerCache
 from kvbench.methods.base import Method
@@ -8,11 +8,15 @@ from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, PrefillState
+from kvbench.utils.checked import checked
 
 
-@dataclass
+@checked
 class FullKV(Method):
-    """Keep every token; with dense storage this gives the tokens of `model.generate`."""
+    """Keep every token. With dense storage, greedy decoding returns the tokens of `model.generate`.
+
+    storage   how the tokens are held; with Kivi this is quantisation without eviction.
+    """
 
     storage: Storage = field(default_factory=Dense)
     takes_budget = False

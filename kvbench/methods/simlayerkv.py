@@ -1,14 +1,17 @@
-"""SimLayerKV: layers that look only at sinks and recent tokens need nothing else."""
+"""SimLayerKV (arXiv 2410.13846): lazy layers, which attend to sinks and recent tokens, keep only those."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
+from kvbench.cache.kept_positions import where
+from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
@@ -18,122 +21,47 @@ from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import attention_mass
 from kvbench.prefill import LayerState, Needs, PrefillState
-from kvbench.utils.validation import at_least, choice, is_number
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
+# Makes the cache of one layer from its prefill state.
 Store = Callable[[LayerState], LayerCache]
 
 
-class Verdict:
-    """Hears one score from each of `count` layers, then has every one of them stored as it deserves.
-
-    measure(queries [num_attention_heads, 1, head_dim], keys [num_key_value_heads, n + 1, head_dim], scaling)
-    scores a layer on the first decoded token; decide(scores) says how each layer's prompt is to be stored.
-    """
-
-    def __init__(
-        self,
-        count: int,
-        measure: Callable[[Tensor, Tensor, float], Tensor],
-        decide: Callable[[list[float]], Sequence[Store]],
-    ):
-        self.count, self.measure, self.decide = count, measure, decide
-        self.heard: list[tuple[FirstDecodeLayer, Tensor]] = []
-
-    def hear(self, layer: "FirstDecodeLayer", score: Tensor) -> None:
-        self.heard.append((layer, score))
-        if len(self.heard) < self.count:
-            return
-        # one look at the device for all layers; on several devices the scores are brought together first
-        scores = torch.stack([score.cpu() for _, score in self.heard]).tolist()
-        for (heard, _), store in zip(self.heard, self.decide(scores), strict=True):
-            heard.settle(store)
-
-
-class FirstDecodeLayer(LayerCache):
-    """Full keys and values until the verdict; afterwards the cache that the verdict's store makes of the prompt.
-
-    The first decoded token sees everything, and so does its own layer's output: what is stored changes for
-    the second. The prompt alone is handed to the store, the token follows as any later one does.
-    """
-
-    def __init__(self, layer: LayerState, verdict: Verdict):
-        super().__init__(layer.n, Selection.everything(layer).kept(layer))
-        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
-        self.prompt = layer.n
-        self.form = (layer.scaling, layer.num_attention_heads, layer.rope)
-        self.verdict: Verdict | None = verdict
-
-    def tensors(self) -> list[Tensor]:
-        return self.inner.tensors()
-
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        self.inner.update(keys, values)
-
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        out = self.inner.attend(query, scaling)
-        if self.verdict is not None:
-            verdict, self.verdict = self.verdict, None
-            verdict.hear(self, verdict.measure(query[0], self.inner.k.view[0], scaling))
-        return out
-
-    def settle(self, store: Store) -> None:
-        """Let `store` hold the prompt, and go on with what it made."""
-        keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
-        # copies: the store may keep what it is given, and the buffer behind the view has slack
-        prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]
-        self.inner = store(LayerState(*prompt, *self.form))
-        self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
-        self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])
-
-
-def check_lazy(parameters: object, without: str) -> None:
-    """UserError for values that cannot tell lazy layers; `without` says what delta=null does."""
-    choice("variant", parameters.variant, ("prefill", "decode"))
-    at_least("sinks", parameters.sinks, 0)
-    at_least("window", parameters.window, 1)
-    at_least("w_last", parameters.w_last, 1)
-    delta = parameters.delta
-    if delta is not None and (not is_number(delta) or not 0 <= delta <= 1):
-        raise UserError(f"delta={delta!r} must be a number from 0 to 1, or null to {without}")
-
-
-@dataclass
+@checked
 class SimLayerKV(Method):
-    """SimLayerKV (arXiv 2410.13846): find the lazy layers of this prompt, trim them to sinks and recents.
+    """Find the lazy layers of each prompt and trim them to sinks and recent tokens.
 
-    A layer's score p is the attention that its queries give to X = sinks and recents, in [0, 1], the mean
-    over query heads, through log-sum-exp in float32. The layer is lazy where p > delta, strictly.
+    A layer's score p in [0, 1] is the share of attention that its queries give to X = sinks and recent tokens, the
+    mean over query heads, computed through log-sum-exp in float32. The layer is lazy where p > delta.
 
-    variant="prefill"  eq. 1: the last `w_last` prompt queries, X fixed at the prompt's end. (The paper's
-                       listing for flash attention forgets the scale and the causal mask; both are here.)
-    variant="decode"   eq. 2, the paper's main tables: the first decoded token's query over prompt and itself.
-                       That token still sees the full cache; the next one does not. Nothing is trimmed where
-                       the answer has one token.
-
-    delta      a number, published per model; then no ratio or budget is taken for the lazy layers. null: the
-               laziest layers are trimmed (ties: the lower layer first), the fewest whose mean over layers is
-               at most the ratio or budget asked for. Where trimming all is not enough, r tells.
-    window     1024 in text and code. Table 12 counts 1020 beside 4 sinks: window=1020.
-    include_current  decode only. true, as the code: the decoded token is one of the window. false: the window
-               is prompt tokens only, the decoded token comes on top (the code's 4-bit path).
-    others     what happens in the layers that are not lazy: FullKV, or an `Eviction`, which then gets the
-               ratio or budget for itself (a budget under sinks + window keeps less than a lazy layer does).
-    storage    how trimmed layers are held. `others` has a storage of its own; the YAML points it here.
+    variant    prefill: equation 1, the last `w_last` prompt queries with X fixed at the prompt's end. (The paper's
+               listing for flash attention omits the scale and the causal mask; both are applied here.)
+               decode: equation 2, the paper's main tables: the first decoded token's query over the prompt and
+               itself. That token attends to the full cache, the next one to the trimmed cache. An answer of one
+               token is never affected.
+    delta      threshold, published per model; the method then takes no ratio or budget for the lazy layers.
+               null: trim the fewest of the highest-scoring layers (ties: the lower layer first) whose mean length
+               over layers is at most the ratio or budget. Where trimming all layers is not enough, r shows it.
+    window     recent tokens: 1024 in the paper's text and code. Table 12 counts 1020 beside 4 sinks: window=1020.
+    include_current   decode only. true, as the code: the decoded token is one of the window. false: the window is
+               prompt tokens only and the decoded token is added to it (the code's 4-bit path).
+    others     compresses the layers that are not lazy: FullKV, or an `Eviction`, which then takes the ratio or
+               budget (a budget below sinks + window keeps less than a lazy layer does).
+    storage    how trimmed layers are held. `others` has its own storage; the YAML points it to this one.
 
     r counts the prompt's tokens, so with include_current a lazy layer holds sinks + window - 1 of them.
     """
 
-    variant: str = "prefill"
-    delta: float | None = 0.9
-    sinks: int = 4
-    window: int = 1024
-    w_last: int = 32
+    variant: Literal["prefill", "decode"] = "prefill"
+    delta: Fraction | None = 0.9
+    sinks: NonNegative = 4
+    window: Positive = 1024
+    w_last: Positive = 32
     include_current: bool = True
     others: Method = field(default_factory=FullKV)
     storage: Storage = field(default_factory=Dense)
 
     def __post_init__(self):
-        check_lazy(self, "trim until a ratio is met")
         if not isinstance(self.others, FullKV | Eviction):
             raise UserError(f"others={type(self.others).__name__} must be FullKV or an Eviction")
         evicts = isinstance(self.others, Eviction)
@@ -172,14 +100,14 @@ class SimLayerKV(Method):
 
     @property
     def divisible(self) -> bool:
-        return False  # lazy layers keep the same whatever the budget
+        return False  # the budget does not change what a lazy layer keeps
 
     def floor(self, n: int, num_layers: int) -> int:
         return self.others.floor(n, num_layers) if self.delta is not None else min(n, self.sinks + self.recent)
 
     @property
     def recent(self) -> int:
-        """Prompt tokens of a lazy layer's window."""
+        """Prompt tokens in a lazy layer's window."""
         return self.window - 1 if self.variant == "decode" and self.include_current else self.window
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
@@ -187,8 +115,10 @@ class SimLayerKV(Method):
             return super().compress(state, budget)
         count = len(state.layers)
         if self.variant == "decode":
-            verdict = Verdict(count, self.decoding_score, lambda scores: self._stores(scores, state.n, budget))
-            return [FirstDecodeLayer(layer, verdict) for layer in state.layers]
+            decision = FirstDecodeDecision(
+                count, self.decoding_score, lambda scores: self._stores(scores, state.n, budget)
+            )
+            return [FirstDecodeLayer(layer, decision) for layer in state.layers]
         stores = self._stores([self.score(layer).item() for layer in state.layers], state.n, budget)
         return [store(layer) for store, layer in zip(stores, state.layers, strict=True)]
 
@@ -196,18 +126,22 @@ class SimLayerKV(Method):
         if self.delta is None:
             raise UserError("delta=null compares all layers with each other: one layer alone needs a number")
         if self.variant == "decode":
-            return FirstDecodeLayer(layer, Verdict(1, self.decoding_score, self._stores))
+            return FirstDecodeLayer(layer, FirstDecodeDecision(1, self.decoding_score, self._stores))
         if self.trims([self.score(layer).item()])[0]:
             return self._trim(layer)
         return self.others.compress_layer(layer, index, num_layers, budget)
 
     def score(self, layer: LayerState) -> Tensor:
-        """p of eq. 1, a float32 scalar: the last `w_last` prompt queries."""
+        """p of equation 1, a float32 scalar, from the last `w_last` prompt queries."""
         queries = layer.queries[:, -self.w_last :].contiguous()
         return self._score(queries, layer.keys, layer.scaling, self.window)
 
     def decoding_score(self, queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """p of eq. 2: queries [num_attention_heads, 1, head_dim] of the newest of the n + 1 keys."""
+        """p of equation 2, a float32 scalar.
+
+        queries [num_attention_heads, 1, head_dim] of the first decoded token, keys [num_key_value_heads, n + 1,
+        head_dim] of the prompt and that token.
+        """
         return self._score(queries, keys, scaling, self.recent + 1)
 
     def _score(self, queries: Tensor, keys: Tensor, scaling: float, recent: int) -> Tensor:
@@ -215,7 +149,7 @@ class SimLayerKV(Method):
         return attention_mass(queries, keys, scaling, chosen).mean().clamp(0, 1)
 
     def lazy(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
-        """Which layers are lazy; n and budget count without a delta only."""
+        """Which layers are lazy. n and budget are read only where delta is null."""
         if self.delta is not None:
             return [score > self.delta for score in scores]
         count = layers_to_trim(n, self.sinks + self.recent, budget, len(scores))
@@ -226,8 +160,8 @@ class SimLayerKV(Method):
         """Which layers are trimmed: the lazy ones."""
         return self.lazy(scores, n, budget)
 
-    def _stores(self, scores: list[float], n: int = 0, budget: int = 0) -> list:
-        full = partial(self.others.compress_layer, index=0, num_layers=1, budget=0)  # FullKV reads none of them
+    def _stores(self, scores: list[float], n: int = 0, budget: int = 0) -> list[Store]:
+        full = partial(self.others.compress_layer, index=0, num_layers=1, budget=0)  # FullKV ignores these
         return [self._trim if trim else full for trim in self.trims(scores, n, budget)]
 
     def _trim(self, layer: LayerState) -> LayerCache:
@@ -235,7 +169,7 @@ class SimLayerKV(Method):
 
 
 def trimmed(layer: LayerState, sinks: int, recent: int) -> Selection:
-    """The first `sinks` and last `recent` tokens of a layer; all of them, each once, where the two meet."""
+    """The first `sinks` and last `recent` tokens of a layer; every token, once, where the two ranges overlap."""
     if layer.n <= sinks + recent:
         return Selection.everything(layer)
     return Selection(sinks_and_recent(layer.n, sinks, recent, layer.keys.device), sinks + recent)
@@ -244,8 +178,73 @@ def trimmed(layer: LayerState, sinks: int, recent: int) -> Selection:
 def layers_to_trim(n: int, short: int, budget: int, num_layers: int) -> int:
     """The fewest of `num_layers` layers to trim from n to `short` tokens for a mean of at most `budget`.
 
-    All of them where even that is above the budget; none where trimming frees nothing.
+    All of them where even that exceeds the budget; none where trimming frees nothing.
     """
     if short >= n or budget >= n:
         return 0
     return min(num_layers, -(-num_layers * (n - budget) // (n - short)))
+
+
+class FirstDecodeDecision:
+    """Collects the score of each of `num_layers` layers at the first decoded token, then compresses all of them.
+
+    measure(queries [num_attention_heads, 1, head_dim], keys [num_key_value_heads, n + 1, head_dim], scaling) returns
+    a layer's score; decide(scores) returns the `Store` of each layer's prompt.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        measure: Callable[[Tensor, Tensor, float], Tensor],
+        decide: Callable[[list[float]], Sequence[Store]],
+    ):
+        self.num_layers, self.measure, self.decide = num_layers, measure, decide
+        self.scored: list[tuple[FirstDecodeLayer, Tensor]] = []
+
+    def add(self, layer: "FirstDecodeLayer", score: Tensor) -> None:
+        """Take one layer's score; the last one triggers the decision."""
+        self.scored.append((layer, score))
+        if len(self.scored) < self.num_layers:
+            return
+        # one synchronisation for all layers, which may lie on different devices
+        scores = torch.stack([score.cpu() for _, score in self.scored]).tolist()
+        for (scored, _), store in zip(self.scored, self.decide(scores), strict=True):
+            scored.compress(store)
+
+
+class FirstDecodeLayer(LayerCache):
+    """Full keys and values until the first decoded token was attended to; then the cache that a `Store` makes.
+
+    The first decoded token attends to the whole prompt in every layer, so compression takes effect at the second.
+    The store receives the prompt alone; the first decoded token is appended to what it makes.
+    """
+
+    def __init__(self, layer: LayerState, decision: FirstDecodeDecision):
+        everything = Kept.tokens(layer.n, layer.n, layer.n, layer.num_key_value_heads, where=where(None, layer.n))
+        super().__init__(layer.n, everything)
+        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
+        self.prompt = layer.n
+        self.state_fields = (layer.scaling, layer.num_attention_heads, layer.rope)
+        self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
+
+    def tensors(self) -> list[Tensor]:
+        return self.inner.tensors()
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        self.inner.update(keys, values)
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        out = self.inner.attend(query, scaling)
+        if self.decision is not None:
+            decision, self.decision = self.decision, None
+            decision.add(self, decision.measure(query[0], self.inner.k.view[0], scaling))
+        return out
+
+    def compress(self, store: Store) -> None:
+        """Replace the full cache by the one that `store` makes of the prompt."""
+        keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
+        # copies: the store may keep its arguments, and the buffer behind the view has slack
+        prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]
+        self.inner = store(LayerState(*prompt, *self.state_fields))
+        self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
+        self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])

@@ -1,9 +1,10 @@
-"""SqueezeAttention: layers whose attention changes little keep fewer tokens."""
+"""SqueezeAttention (Wang et al. 2024, arXiv 2404.04793): layers whose attention changes little keep fewer tokens."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import fmean
+from typing import Literal
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
@@ -12,43 +13,36 @@ from kvbench.methods.base import Method
 from kvbench.methods.storage.base import refuse_joint
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.prefill import LayerState, Needs, PrefillState
-from kvbench.utils.validation import choice, is_number
+from kvbench.utils.checked import Share, checked
 
 CLUSTERS = 3
 
 
-@dataclass
+@checked
 class SqueezeAttention(Method):
-    """SqueezeAttention (Wang et al. 2024): a budget per layer from its hidden states, then any token policy.
+    """A budget per layer from its hidden states, then any token policy within each layer.
 
-    Per layer the cosine of the hidden states before and after attention is averaged over the prompt. The m
-    means fall into three clusters, by exact clustering where the code starts k-means at random. The n3 layers
-    of the most similar cluster get a fraction p3 of the prompt, all others (m·ini - n3·p3) / (m - n3), where
-    ini is the asked share of FullKV. Largest remainders round it, so the layers' budgets sum to m times the
-    asked one.
+    Per layer, the cosine of the hidden states before and after attention is averaged over the prompt. The means of the
+    m layers fall into three clusters, by exact clustering where the released code starts k-means at random. The n3
+    layers of the most similar cluster get a fraction p3 of the prompt, all others (m·ini - n3·p3) / (m - n3), where
+    ini is the requested share of FullKV. Largest remainders round the budgets, so they sum to m times the requested
+    budget.
 
-    p3        fraction of the prompt, as the code has it (0.25 with ini 0.4, 0.08 with ini 0.21); never above
-              ini, never below what the policy must keep. null: `squeeze` times ini.
-    squeeze   p3 / ini, which fits any ratio; 0.625 is the code's setting for Llama-2.
-    surplus   what becomes of the others' tokens beyond the prompt's. return: they go back to the squeezed
-              layers. waste: they are lost, as in the code, and r stays below the asked ratio.
-    policy    compresses each layer to its own budget: StreamingLLM as in the code (there with decode=evict), or
-              any other method with the same budget in all layers.
+    p3        fraction of the prompt, as in the code (0.25 with ini 0.4, 0.08 with ini 0.21); at most ini, at least
+              what the policy always keeps. null: `squeeze` times ini.
+    squeeze   p3 / ini, which suits any ratio; 0.625 is the code's setting for Llama-2.
+    surplus   tokens of the other layers beyond the prompt's length. return: given back to the squeezed layers.
+              waste: lost, as in the code, so that r stays below the requested ratio.
+    policy    compresses each layer to its budget: StreamingLLM as in the code (there with decode=evict), or any other
+              method that gives all layers the same budget.
     """
 
-    p3: float | None = None
-    squeeze: float = 0.625
-    surplus: str = "return"
+    p3: Share | None = None
+    squeeze: Share = 0.625
+    surplus: Literal["return", "waste"] = "return"
     policy: Method = field(default_factory=StreamingLLM)
 
     def __post_init__(self):
-        for name in ("squeeze", "p3"):
-            value = getattr(self, name)
-            if name == "p3" and value is None:
-                continue
-            if not is_number(value) or not 0 < value <= 1:
-                raise UserError(f"{name}={value!r} must be a number in (0, 1]")
-        choice("surplus", self.surplus, ("return", "waste"))
         name = type(self.policy).__name__
         if not self.policy.takes_budget:
             raise UserError(f"policy={name} takes no budget: there is nothing to divide between layers")
@@ -74,7 +68,7 @@ class SqueezeAttention(Method):
         ]
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        """Unlike other methods', `budget` is this layer's own: no layer knows it from its own state alone."""
+        """Unlike in other methods, `budget` is that of this layer: it depends on the states of all layers."""
         return self.policy.compress_layer(layer, index, num_layers, budget)
 
     def budgets(self, similarities: Sequence[float], budget: int, n: int) -> list[int]:
@@ -85,8 +79,8 @@ class SqueezeAttention(Method):
         rest = m - sum(squeezed)
         if budget >= n or rest == 0:
             return [budget] * m
-        asked = budget * self.squeeze if self.p3 is None else math.floor(self.p3 * n + 1e-9)
-        least = min(max(asked, self.minimum_budget), budget)
+        requested = budget * self.squeeze if self.p3 is None else math.floor(self.p3 * n + 1e-9)
+        least = min(max(requested, self.minimum_budget), budget)
         if self.surplus == "return":
             least = max(least, (m * budget - rest * n) / (m - rest))
         others = (m * budget - (m - rest) * least) / rest
@@ -96,23 +90,23 @@ class SqueezeAttention(Method):
 def cluster(values: Sequence[float], k: int) -> list[int]:
     """Labels 0 … k-1, ascending with the cluster means, of the k-means optimum in one dimension.
 
-    Optimal clusters are runs of the sorted values, so the best last run after the best clustering of what
-    precedes it is exact. With fewer than k distinct values each is a cluster of its own.
+    Optimal clusters are runs of the sorted values, so dynamic programming over the last run is exact. Fewer than k
+    distinct values make as many clusters.
     """
     order = sorted(range(len(values)), key=lambda i: (values[i], i))
     k = min(k, len(set(values)))
     mean = fmean(values)
-    x = [values[i] - mean for i in order]  # centred, so that the sums of squares below keep their digits
+    x = [values[i] - mean for i in order]  # centred, to keep precision in the sums of squares
     sums, squares = [0.0], [0.0]
     for value in x:
         sums.append(sums[-1] + value)
         squares.append(squares[-1] + value * value)
 
     def spread(i: int, j: int) -> float:
-        """Squared distances of x[i:j] from their mean."""
+        """Sum of squared distances of x[i:j] from their mean."""
         return squares[j] - squares[i] - (sums[j] - sums[i]) ** 2 / (j - i)
 
-    # best[c][j]: cost of x[:j] in c + 1 clusters, and where the last one starts
+    # best[c][j]: cost of x[:j] in c + 1 clusters, and the start of the last one
     best = [{j: (spread(0, j), 0) for j in range(1, len(x) + 1)}]
     for c in range(1, k):
         best.append({j: min((best[-1][i][0] + spread(i, j), i) for i in range(c, j)) for j in range(c + 1, len(x) + 1)})

@@ -1,6 +1,7 @@
-"""StreamingLLM: attention sinks and a recent window."""
+"""StreamingLLM (Xiao et al. 2024, arXiv 2309.17453): attention sinks and a window of recent tokens."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,91 +16,41 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope
 from kvbench.prefill import LayerState, PrefillState
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import NonNegative, Positive, checked
 
 
-class SlidingLayer(LayerCache):
-    """At most `budget` tokens: the first `sinks`, and the most recent ones in a ring that overwrites itself.
-
-    With `rope`, positions roll as in the official code, where a key's position is its slot. Only relative
-    positions matter, so instead of rotating everything down, the sinks move up by the number of evicted
-    tokens to sit right before the recent ones: the same attention, and untouched bits while all fits.
-    """
-
-    batches = True
-
-    def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept, budget: int, sinks: int, rope: Rope | None):
-        """keys, values [num_key_value_heads, len, head_dim] in order of position, len <= budget."""
-        super().__init__(seen, kept)
-        self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())  # written in place
-        self.budget, self.sinks, self.rope = budget, sinks, rope
-        self.sink_keys: Tensor | None = None  # as prefill left them, from the first eviction on
-        self.evicted = seen - keys.shape[1]
-        self.oldest = 0  # ring slot of the oldest recent token
-        self._roll()
-
-    def tensors(self) -> list[Tensor]:
-        return [self.k.buffer, self.v.buffer] + ([] if self.sink_keys is None else [self.sink_keys])
-
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        if self.k.length < self.budget:
-            self.k.append(keys)
-            self.v.append(values)
-            return
-        slot = self.sinks + self.oldest
-        self.k.view[:, :, slot] = keys[:, :, 0]
-        self.v.view[:, :, slot] = values[:, :, 0]
-        self.oldest = (self.oldest + 1) % (self.budget - self.sinks)
-        self.evicted += 1
-        self._roll()
-
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        return dense_attention(query, self.k.view, self.v.view, scaling)
-
-    def _roll(self) -> None:
-        if self.rope and self.evicted:
-            if self.sink_keys is None:
-                self.sink_keys = self.k.view[0, :, : self.sinks].clone()
-            by = torch.full((self.sinks,), self.evicted)
-            self.k.view[0, :, : self.sinks] = self.rope.rotate(self.sink_keys, by)
-
-
-@dataclass
+@checked
 class StreamingLLM(Method):
-    """StreamingLLM (Xiao et al. 2024): the first `sinks` tokens and the last budget - sinks, in every layer.
+    """Keep the first `sinks` tokens and the last budget - sinks tokens of every layer.
 
-    sinks=null, recent=R  the last R tokens and the first budget - R instead: PyramidKV's needle in a haystack.
-    decode="grow"      cut once after prefill, then grow, as the papers' baselines do.
-    decode="evict"     the cache stays at the budget; every new token pushes the oldest recent one out.
-    rope="original"    keys keep their true positions.
-    rope="rolling"     positions are slots in the cache, never above the budget; needs decode="evict".
+    sinks      number of first tokens; null with recent=R keeps the last R tokens and the first budget - R, as in
+               PyramidKV's needle-in-a-haystack script.
+    decode     grow: evict once, after prefill, then let the cache grow, as the papers' baselines do.
+               evict: keep the cache at the budget; each decoded token replaces the oldest recent one.
+    rope       original: keys keep the positions of their tokens. rolling: a key's position is its slot in the cache,
+               so positions stay below the budget; requires decode=evict.
 
-    The official code is decode="evict", rope="rolling". The prompt itself is read with full attention, as in
-    its chat demo.
+    The released code is decode=evict with rope=rolling. The prompt is prefilled with full attention, as in the
+    authors' chat demo.
     """
 
-    sinks: int | None = 4
-    decode: str = "grow"
-    rope: str = "original"
+    sinks: NonNegative | None = 4
+    decode: Literal["grow", "evict"] = "grow"
+    rope: Literal["original", "rolling"] = "original"
     storage: Storage = field(default_factory=Dense)
-    recent: int | None = None
+    recent: Positive | None = None
 
     def __post_init__(self):
         if (self.sinks is None) == (self.recent is None):
             raise UserError(
-                f"sinks={self.sinks} and recent={self.recent}: give one, the budget's rest is the other's (null)"
+                f"sinks={self.sinks} and recent={self.recent}: give one of them, the other takes the rest of the "
+                "budget (null)"
             )
-        if self.sinks is not None:
-            at_least("sinks", self.sinks, 0)
-        if self.recent is not None:
-            at_least("recent", self.recent, 1)
         refuse_union(self.storage, "StreamingLLM")
-        choice("decode", self.decode, ("grow", "evict"))
-        choice("rope", self.rope, ("original", "rolling"))
         if self.rope == "rolling" and self.decode == "grow":
             raise UserError("rope=rolling counts slots of a cache of constant size: it needs decode=evict")
         if self.decode == "evict" and self.storage != Dense():
-            raise UserError("decode=evict overwrites tokens in its own store: it needs dense storage")
+            raise UserError("decode=evict overwrites tokens in place: it needs dense storage")
 
     @property
     def minimum_budget(self) -> int:
@@ -135,9 +86,56 @@ class StreamingLLM(Method):
             selection.of(layer.values),
             layer.n,
             Kept.tokens(
-                budget, selection.count(layer), layer.n, layer.num_key_value_heads, positions=selection.positions(layer)
+                budget, selection.count(layer), layer.n, layer.num_key_value_heads, where=selection.where(layer)
             ),
             budget,
             self._sinks(budget),
             layer.rope if self.rope == "rolling" else None,
         )
+
+
+class SlidingLayer(LayerCache):
+    """A cache of at most `budget` tokens: the first `sinks`, and the most recent ones in a ring buffer.
+
+    With `rope`, a key's position is its slot in the cache, as in the released code. Attention depends on relative
+    positions only, so the recent keys keep their rotation and the sinks are rotated forward by the number of evicted
+    tokens, which puts them directly before the recent ones. No key changes before the first eviction.
+    """
+
+    batches = True
+
+    def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept, budget: int, sinks: int, rope: Rope | None):
+        """keys, values [num_key_value_heads, len, head_dim] in order of position, len <= budget."""
+        super().__init__(seen, kept)
+        self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())  # written in place
+        self.budget, self.sinks, self.rope = budget, sinks, rope
+        self.sink_keys: Tensor | None = None  # [num_key_value_heads, sinks, head_dim] at their original positions
+        self.evicted = seen - keys.shape[1]
+        self.oldest = 0  # ring slot of the oldest recent token
+        self._roll()
+
+    def tensors(self) -> list[Tensor]:
+        return [self.k.buffer, self.v.buffer] + ([] if self.sink_keys is None else [self.sink_keys])
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        if self.k.length < self.budget:
+            self.k.append(keys)
+            self.v.append(values)
+            return
+        slot = self.sinks + self.oldest
+        self.k.view[:, :, slot] = keys[:, :, 0]
+        self.v.view[:, :, slot] = values[:, :, 0]
+        self.oldest = (self.oldest + 1) % (self.budget - self.sinks)
+        self.evicted += 1
+        self._roll()
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        return dense_attention(query, self.k.view, self.v.view, scaling)
+
+    def _roll(self) -> None:
+        """Rotate the sinks from their original positions forward by the number of evicted tokens."""
+        if self.rope and self.evicted:
+            if self.sink_keys is None:
+                self.sink_keys = self.k.view[0, :, : self.sinks].clone()
+            by = torch.full((self.sinks,), self.evicted)
+            self.k.view[0, :, : self.sinks] = self.rope.rotate(self.sink_keys, by)

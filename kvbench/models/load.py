@@ -1,11 +1,13 @@
 """Loading a Hugging Face causal language model so that caches answer its attention."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -18,10 +20,13 @@ from transformers import (
 from kvbench.errors import UserError, check_fields
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
+from kvbench.models.folder import check_config, weight_files
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.utils.text import first_line
 from kvbench.utils.validation import at_least, choice
 
+# Buffers that old checkpoints saved with their weights; the model computes them.
+BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -94,7 +99,13 @@ class LoadedModel:
         """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`."""
         if self._templated(chat):
             turn = [{"role": "user", "content": prompt}]
-            prompt = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+            try:
+                prompt = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+            except TemplateError as error:
+                raise UserError(
+                    f"the chat template of {self.spec.name} fails: {first_line(error)} "
+                    "(model.chat_template=none gives the model raw text)"
+                ) from error
         return prompt + prefix
 
     def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
@@ -123,24 +134,59 @@ def load(spec: ModelSpec) -> LoadedModel:
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     if spec.random is not None:
         return _drawn(spec, source)
-    revision = {} if spec.path or spec.embedded else {"revision": spec.revision}
-    try:
+    with unreadable(spec, source):
+        revision = {"revision": spec.revision} if source == spec.hub_id else {}
+        if not revision:
+            check_config(Path(source))
+            weight_files(Path(source))
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **revision)
-        model = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=spec.resolve_dtype(),
             attn_implementation=ATTENTION,
             trust_remote_code=False,
             use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported by check_complete, in one line
             device_map=spec.device_map or ({"": device} if device != "cpu" else None),
             **revision,
         )
-    except (OSError, ValueError) as error:
+    check_complete(spec, source, loading)
+    return LoadedModel(spec, model.eval(), tokenizer, source)
+
+
+@contextmanager
+def unreadable(spec: ModelSpec, source: str) -> Iterator[None]:
+    """Whatever transformers raises for a model that it cannot read as a UserError: a folder can hold anything."""
+    try:
+        yield
+    except (UserError, MemoryError, torch.OutOfMemoryError) as error:
+        if isinstance(error, UserError) and spec.embedded and not spec.path:
+            raise UserError(f"{error}; the embedded model is converted again once {source} is deleted") from error
+        raise
+    except Exception as error:
         raise UserError(
             f"model {spec.name!r} could not be loaded from {source}: {first_line(error)} "
             "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
         ) from error
-    return LoadedModel(spec, model.eval(), tokenizer, source)
+
+
+def check_complete(spec: ModelSpec, source: str, loading: Mapping) -> None:
+    """Raise UserError where the checkpoint and the model of its configuration differ in their weights.
+
+    transformers draws missing weights at random and leaves out those it has no place for. `loading` is its
+    output_loading_info, in which tied weights are not missing.
+    """
+    for kind, what in (
+        ("missing_keys", "lacks"),
+        ("mismatched_keys", "has in another shape"),
+        ("unexpected_keys", "has no place in its configuration for"),
+    ):
+        names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in loading.get(kind) or ())
+        names = [name for name in names if not name.endswith(BUFFERS)]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise UserError(f"model {spec.name!r} from {source} {what} {', '.join(names[:3])}{more}")
 
 
 def _reach(device: str) -> None:
@@ -161,7 +207,8 @@ def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     device = spec.resolve_device()
     dtype = _DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
     model = random_model(spec.random, dtype, device)
-    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    with unreadable(spec, source):
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(
             f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"

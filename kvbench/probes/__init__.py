@@ -1,4 +1,4 @@
-"""Probes: what attention and cache look like layer by layer, seen during prefill in place of compressing."""
+"""Probes: properties of attention and cache, measured layer by layer during prefill instead of compressing."""
 
 from kvbench.probes.attention import AttentionEntropy, AttentionSparsity
 from kvbench.probes.base import Observation, Probe, build_probes

@@ -1,33 +1,32 @@
-"""How few tokens a layer's attention falls on (SpindleKV, figure 3a; PyramidKV's pyramidal funnelling)."""
+"""How concentrated a layer's attention is (SpindleKV, figure 3a; PyramidKV's pyramidal information funnelling)."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from kvbench.errors import UserError
 from kvbench.ops.attention import window_attention
 from kvbench.prefill import LayerState, Needs
 from kvbench.probes.base import Probe
-from kvbench.utils.validation import at_least, is_number
+from kvbench.utils.checked import Positive, checked
 
 
-@dataclass
+@checked
 class AttentionSparsity(Probe):
     """Smallest share of the tokens that holds `mass` of the accumulated attention, [num_attention_heads].
 
-    Attention is accumulated over the last `window` queries, over the tokens before them, as SpindleKV and SnapKV
-    do to choose tokens. 1 · mass would be even attention; the smaller, the sparser.
+    Attention is summed over the last `window` queries for the tokens before them, as SpindleKV and SnapKV score
+    tokens. Even attention gives `mass`; the smaller the value, the sparser the attention.
     """
 
-    mass: float = 0.9
-    window: int = 32
+    mass: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    window: Positive = 32
     needs: Needs = field(init=False)
 
     def __post_init__(self):
-        at_least("window", self.window, 1)
-        if not is_number(self.mass) or not 0 < self.mass < 1:
-            raise UserError(f"mass={self.mass!r} must be a share of attention between 0 and 1")
         self.needs = Needs(window=self.window)
 
     @property
@@ -43,18 +42,17 @@ class AttentionSparsity(Probe):
         return count / votes.shape[1]
 
 
-@dataclass
+@checked
 class AttentionEntropy(Probe):
-    """Entropy of a query's attention over that of even attention, mean of the last `window`, [num_attention_heads].
+    """Entropy of a query's attention relative to even attention, mean of the last `window`, [num_attention_heads].
 
-    1 is even attention to all tokens that the query sees, 0 all of it on one token.
+    1 is even attention to all tokens that the query sees, 0 is attention to a single token.
     """
 
-    window: int = 32
+    window: Positive = 32
     needs: Needs = field(init=False)
 
     def __post_init__(self):
-        at_least("window", self.window, 1)
         self.needs = Needs(window=self.window)
 
     @property
@@ -62,7 +60,7 @@ class AttentionEntropy(Probe):
         return f"entropy of attention over that of even attention, last {self.window} queries"
 
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
-        window = min(self.window, layer.n - 1)  # the first query sees one token: no entropy to speak of
+        window = min(self.window, layer.n - 1)  # the first query sees one token only: its entropy is 0 of 0
         if window < 1:
             raise UserError("entropy needs a query that sees two tokens: the prompt has one")
         rows = window_attention(layer.queries[:, -window:].contiguous(), layer.keys, layer.scaling)

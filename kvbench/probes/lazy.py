@@ -1,38 +1,37 @@
-"""How much of a layer's attention stays on sinks and recent tokens (SimLayerKV, figures 4 and 7)."""
+"""The share of attention that goes to sinks and recent tokens (SimLayerKV, arXiv 2410.13846, figures 4 and 7)."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.methods.selection import sinks_and_recent
-from kvbench.methods.simlayerkv import check_lazy
 from kvbench.ops.attention import attention_mass, causal_probabilities
 from kvbench.prefill import LayerState, Needs
-from kvbench.probes.base import ALL, TILE, Probe, checked_layers, true_or_false
-from kvbench.utils.validation import at_least
+from kvbench.probes.base import ALL, TILE, Layers, Probe
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 
-@dataclass
+@checked
 class LazyMass(Probe):
-    """SimLayerKV's p: attention that goes to `sinks` first and `window` last tokens, [num_attention_heads].
+    """SimLayerKV's score p: share of attention to the `sinks` first and `window` last tokens, [num_attention_heads].
 
-    variant="prefill"  eq. 1: mean over the last `w_last` prompt queries, the tokens fixed at the prompt's end.
-    variant="decode"   eq. 2: the first decoded token's query, itself one of the window.
-
-    A layer is lazy where the mean over heads exceeds `delta`, which figures draw; nothing here depends on it.
+    variant   prefill: equation 1, mean over the last `w_last` prompt queries, with the tokens fixed at the prompt's
+              end. decode: equation 2, the first decoded token's query, which is itself one of the window.
+    delta     threshold on the mean over heads above which a layer is lazy: a line in figures, or null for none. The
+              values do not depend on it.
     """
 
-    variant: str = "prefill"
-    sinks: int = 4
-    window: int = 1024
-    w_last: int = 32
-    delta: float | None = None
+    variant: Literal["prefill", "decode"] = "prefill"
+    sinks: NonNegative = 4
+    window: Positive = 1024
+    w_last: Positive = 32
+    delta: Fraction | None = None
     needs: Needs = field(init=False)
     answered: bool = field(init=False)
 
     def __post_init__(self):
-        check_lazy(self, "draw none")
         self.answered = self.variant == "decode"
         self.needs = Needs(window=ALL if self.answered else self.w_last)
 
@@ -49,29 +48,27 @@ class LazyMass(Probe):
         return attention_mass(queries, layer.keys[:, :end], layer.scaling, chosen).mean(dim=-1).clamp(0, 1)
 
 
-@dataclass
+@checked
 class LazyTokens(Probe):
-    """Attention that each token gives to the first `sinks` and its own last `window` tokens, mean over heads.
+    """Share of attention that each token gives to the first `sinks` and its last `window` tokens, mean over heads.
 
-    The prompt's tokens come as means of `bins` stretches of about equal length (all of them where they are fewer),
-    the answer's one by one: [min(bins, prompt) + answer].
+    Values are [min(bins, prompt) + answer]: the prompt's tokens as means over at most `bins` intervals of about equal
+    length, the answer's tokens one by one.
+
+    answer   true: a pass over the prompt and FullKV's answer; false: over the prompt alone.
+    layers   layers to observe, counted from 0; null for all.
     """
 
-    sinks: int = 4
-    window: int = 1024
-    bins: int = 128
+    sinks: NonNegative = 4
+    window: Positive = 1024
+    bins: Positive = 128
     answer: bool = True
-    layers: list[int] | None = None
+    layers: Layers = None
     answered: bool = field(init=False)
     needs = Needs(window=ALL)
     axes = "tokens"
 
     def __post_init__(self):
-        at_least("sinks", self.sinks, 0)
-        at_least("window", self.window, 1)
-        at_least("bins", self.bins, 1)
-        true_or_false("answer", self.answer)
-        self.layers = checked_layers(self.layers)
         self.answered = self.answer
 
     @property
@@ -93,5 +90,5 @@ class LazyTokens(Probe):
 
 
 def binned(values: Tensor, bins: int) -> Tensor:
-    """Means of at most `bins` stretches of values [n], which differ in length by one at most."""
+    """Means of values [n] over at most `bins` intervals whose lengths differ by at most one: [min(bins, n)]."""
     return torch.stack([part.mean() for part in values.tensor_split(min(bins, len(values)))])

@@ -1,35 +1,35 @@
 """Attention maps by layer, small enough to keep (SimLayerKV, figure 2; PyramidKV, figure 2)."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
 
 from kvbench.ops.attention import causal_probabilities
 from kvbench.prefill import LayerState, Needs
-from kvbench.probes.base import ALL, TILE, Probe, checked_layers, true_or_false
-from kvbench.utils.validation import at_least
+from kvbench.probes.base import ALL, TILE, Layers, Probe
+from kvbench.utils.checked import Positive, checked
 
 
-@dataclass
+@checked
 class AttentionMap(Probe):
-    """Attention of stretches of queries to stretches of tokens, mean over heads, [bins, bins].
+    """Attention of intervals of queries to intervals of tokens, mean over heads, [min(bins, n), min(bins, n)].
 
-    The n tokens are parted in min(bins, n) stretches that differ in length by one at most. A value is the share of
-    its attention that a query of the row's stretch gives to the column's, mean over those queries: rows sum to 1.
+    The n tokens are divided into min(bins, n) intervals whose lengths differ by at most one. A value is the share of
+    attention that a query in the row's interval gives to the column's, mean over those queries: rows sum to 1.
+
+    answer   true: a pass over the prompt and FullKV's answer; false: over the prompt alone.
+    layers   layers to observe, counted from 0; null for all.
     """
 
-    layers: list[int] | None = None
-    bins: int = 64
+    layers: Layers = None
+    bins: Positive = 64
     answer: bool = True
     answered: bool = field(init=False)
     needs = Needs(window=ALL)
     axes = "map"
 
     def __post_init__(self):
-        at_least("bins", self.bins, 1)
-        true_or_false("answer", self.answer)
-        self.layers = checked_layers(self.layers)
         self.answered = self.answer
 
     @property
@@ -39,7 +39,7 @@ class AttentionMap(Probe):
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
         bins = min(self.bins, layer.n)
         device = layer.keys.device
-        stretch = torch.repeat_interleave(
+        interval = torch.repeat_interleave(
             torch.arange(bins, device=device),
             torch.tensor([len(part) for part in torch.arange(layer.n).tensor_split(bins)], device=device),
         )
@@ -49,6 +49,6 @@ class AttentionMap(Probe):
                 end = min(start + TILE, layer.n)
                 attention, _ = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling)
                 columns = torch.zeros(end - start, bins, device=device)
-                columns.index_add_(1, stretch[:end], attention.sum(dim=0))
-                total.index_add_(0, stretch[start:end], columns)
-        return total / layer.num_attention_heads / stretch.bincount()[:, None]
+                columns.index_add_(1, interval[:end], attention.sum(dim=0))
+                total.index_add_(0, interval[start:end], columns)
+        return total / layer.num_attention_heads / interval.bincount()[:, None]

@@ -1,20 +1,21 @@
-"""How alike the vectors of a head are, which is what a codebook lives on (SpindleKV, figures 3, 7 and 8)."""
+"""Similarity between the vectors of a head, which a codebook exploits (SpindleKV, figures 3, 7 and 8)."""
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from kvbench.errors import UserError
 from kvbench.ops.greedy_cover import TILE, bound, directions
 from kvbench.prefill import LayerState
 from kvbench.probes.base import Probe
-from kvbench.utils.validation import choice, is_number
+from kvbench.utils.checked import checked
 
-VECTORS = ("keys", "values")
+Vectors = Literal["keys", "values"]
 
 
-def vectors_of(layer: LayerState, of: str) -> Tensor:
+def vectors_of(layer: LayerState, of: Vectors) -> Tensor:
     """The layer's keys before RoPE, or its values: [num_key_value_heads, n, head_dim]; n is at least 2."""
     if layer.n < 2:
         raise UserError("similarity is that of two tokens or more: the prompt has one")
@@ -25,21 +26,16 @@ def vectors_of(layer: LayerState, of: str) -> Tensor:
     return layer.rope.rotate(layer.keys.float(), -torch.arange(layer.n, device=layer.keys.device))
 
 
-@dataclass
+@checked
 class SimilarPairs(Probe):
     """Share of the pairs of two tokens whose vectors have a cosine above theta, [num_key_value_heads].
 
-    of="keys" before RoPE (the papers' theta: 0.9), of="values" (0.6). SpindleKV counts the pairs; a share is the
-    same for prompts of any length. Cosines are those of its codebook, exact to 2^-25.
+    of="keys" before RoPE (the paper's theta: 0.9), of="values" (0.6). SpindleKV reports the number of pairs; the share
+    can be compared between prompts of different lengths. Cosines are those of its codebook, exact to 2^-25.
     """
 
-    of: str = "keys"
-    theta: float = 0.9
-
-    def __post_init__(self):
-        choice("of", self.of, VECTORS)
-        if not is_number(self.theta) or not -1 <= self.theta <= 1:
-            raise UserError(f"theta={self.theta!r} must be a cosine: a number from -1 to 1")
+    of: Vectors = "keys"
+    theta: Annotated[float, Field(ge=-1, le=1)] = 0.9
 
     @property
     def quantity(self) -> str:
@@ -59,14 +55,11 @@ class SimilarPairs(Probe):
         return above
 
 
-@dataclass
+@checked
 class NearestVector(Probe):
     """Cosine of a token's vector with the nearest other one, mean over tokens, [num_key_value_heads]."""
 
-    of: str = "keys"
-
-    def __post_init__(self):
-        choice("of", self.of, VECTORS)
+    of: Vectors = "keys"
 
     @property
     def quantity(self) -> str:

@@ -5,15 +5,6 @@ from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
 from kvbench.utils.files import replacing
-from kvbench.utils.hashing import file_hash
-
-
-def model_identity(source: str, revision: str) -> dict:
-    """What tells a model's weights apart: the hub's revision, or a hash of a folder's files."""
-    if Path(source).is_dir():
-        files = sorted(p for p in Path(source).iterdir() if p.suffix in {".safetensors", ".json", ".jinja"})
-        return {"source": Path(source).name, "files": {p.name: file_hash(p) for p in files}}
-    return {"source": source, "revision": revision}
 
 
 def write_manifest(path: Path, manifest: dict) -> None:

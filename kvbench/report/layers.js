@@ -7,7 +7,7 @@ function layersOf(run, record) {
   return data(`layers-${run.index}-${Math.floor(record / run.chunk)}`)[record % run.chunk];
 }
 
-/** The share of each stretch of the prompt that a layer's text stands for, see kvbench.cache.kept_positions. */
+/** The share of each stretch of the prompt that a layer's text stands for, see kvbench.where. */
 function stretches(text) {
   const share = (letter) => LEVELS.indexOf(letter) / (LEVELS.length - 1);
   const runs = [...text.matchAll(/([a-zA-Z])(\d*)/g)];

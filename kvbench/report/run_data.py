@@ -104,7 +104,7 @@ def asked(samples: pd.DataFrame, of_sample: dict[str, list], told: dict[str, dic
 
 
 def layers(frame: pd.DataFrame) -> list[list]:
-    """Per record the share of tokens kept by each layer, and where they lie, in chunks.
+    """Per record the share of tokens kept by each layer, and where they lie (see kvbench.where), in chunks.
 
     Positions are null for a record made before they were recorded; those of a layer are where it has none to tell.
     """

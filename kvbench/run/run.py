@@ -24,7 +24,8 @@ from kvbench.errors import UserError, on_disk
 from kvbench.evaluation.prompts import together
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, load
-from kvbench.records.manifest import end_manifest, model_identity, write_manifest
+from kvbench.models.folder import model_identity
+from kvbench.records.manifest import end_manifest, write_manifest
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in
 from kvbench.run.job import begun, ended_by, place

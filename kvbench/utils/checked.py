@@ -12,7 +12,7 @@ no number, "8" is no integer, a whole number is a float. What two fields say of 
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import NoneType
-from typing import Annotated, Any, Literal, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, dataclass_transform, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -84,7 +84,7 @@ def _one_line(init: Callable, made: type, prefix: str) -> Callable:
 
 def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
     """The first mistake that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
-    errors = [each | {"loc": _named(of, each["loc"])} for each in error.errors()]
+    errors = error.errors()
     first = errors[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), UserError):
         return cause  # raised by a __post_init__
@@ -95,21 +95,16 @@ def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
         return UserError(f"{name} is missing")
     if first["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         return unknown(f"key in {prefix[:-1]}" if prefix else f"parameter of {of.__name__}", str(field), _fields(of))
-    if inner and isinstance(inner[0], int):
-        name = f"item {inner[0] + 1} of {name}"
-    texts = _literals(of, str(field))
-    if first["type"] == "literal_error" and len(same_field) == 1 and texts:
-        return unknown(name, str(value), texts)
+    item = inner[0] if inner and isinstance(inner[0], int) else None
+    if item is not None:
+        name = f"item {item + 1} of {name}"
+    if first["type"] == "literal_error" and len(same_field) == 1:
+        return unknown(name, str(value), _literals(of, str(field)) or [first["ctx"]["expected"]])
     wanted = list(dict.fromkeys(_wanted(each, of) for each in same_field))
-    if NoneType in get_args(of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None):
+    annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
+    if item is None and NoneType in get_args(annotation):
         wanted.append("null")
     return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
-
-
-def _named(of: type, loc: tuple) -> tuple:
-    """The place of an error, with the field's name for a positional argument's number."""
-    fields = _fields(of)
-    return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
 
 
 def _fields(of: type) -> list[str]:
@@ -117,12 +112,10 @@ def _fields(of: type) -> list[str]:
 
 
 def _literals(of: type, field: str) -> list[str]:
-    """The texts that a field of Literal type allows; empty where it allows anything else but null."""
-    parts = _annotations(of, (field,))
-    found = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
-    if not all(isinstance(value, str) for value in found):
-        return []
-    return [*found, "null"] if NoneType in parts else found
+    """The texts that a field of Literal type allows."""
+    annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
+    found = [str(value) for value in get_args(annotation) if not isinstance(value, type)]
+    return found
 
 
 def _wanted(error: dict, of: type) -> str:
@@ -138,6 +131,8 @@ def _wanted(error: dict, of: type) -> str:
         return f"a {context['class']}"
     if kind == "literal_error":
         return context["expected"]
+    if kind == "too_short":
+        return f"a list of at least {context['min_length']}"
     if kind == "value_error":
         return str(context["error"])
     return error["msg"][0].lower() + error["msg"][1:]

@@ -10,9 +10,12 @@ from kvbench.utils.files import cache_root, replacing
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file; remembered by path, size and time of change, for weights take long to read."""
+    """SHA-256 of a file, which is remembered because weights take long to read.
+
+    It counts as the same file by path, inode, size and times. The change time (ctime) cannot be set back as mtime can.
+    """
     stat = path.stat()
-    mark = f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
+    mark = f"{path.resolve()}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}"
     memory = cache_root() / "hashes" / hashlib.sha256(mark.encode()).hexdigest()
     if memory.is_file() and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
         return known

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from kvbench.benchmarks import Sample, haystack
-from kvbench.benchmarks.niah import multi, placement
+from kvbench.benchmarks.niah import placement
 from kvbench.benchmarks.niah.needles import number_needles
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.benchmarks.niah.sources import read_needle, ruler_noise
 from kvbench.config import build, options
 from kvbench.errors import UserError
-from kvbench.evaluation import passes
 from kvbench.figures.heatmap import draw_heatmaps
 from kvbench.metrics.needle import first_number, rouge1_f, rouge1_recall
+from kvbench.prefill import full
 from kvbench.records import load
 from tests.evaluation.test_protocols import SETTINGS, made
-from tests.run.test_run import arguments, compose, run
+from tests.support.runs import arguments, compose, run
 
 VARIANTS = [name for name in options("benchmark") if name.startswith(("niah", "passkey"))]
 TESTERS = ["niah_kamradt", "niah_pyramidkv", "niah_pyramidkv_mistral", "niah_kvpress"]
@@ -250,16 +250,13 @@ def test_one_question_names_all_cities_in_the_order_of_their_depths(embedded):
     assert [sample.meta["length"] for sample in samples] == [400, 700]
 
 
-def test_the_figure_of_one_question_has_a_cell_per_needle(monkeypatch, tmp_path):
-    drawn = []
-    monkeypatch.setattr(multi, "draw_heatmaps", lambda frame, metric, *rest: drawn.append((frame, metric)) or [])
+def test_the_figure_of_one_question_has_a_cell_per_needle():
     record = {"setting": "full", "length": 400, "r_bytes": 1.0, "depths": [0, 50], "answers": ["1234567", "7654321"]}
     records = pd.DataFrame([record | {"prediction": text} for text in ("7654321, 12", "1234567 7654321")])
-    short("niah_multi_at_once").draw(records, tmp_path, "")
-    ((frame, metric),) = drawn
-    assert metric == "found"
-    assert frame["depth"].tolist() == [0, 50, 0, 50]
-    assert [score["found"] for score in frame["scores"]] == [0, 1, 1, 1]
+    grid = short("niah_multi_at_once").heatmap(records)
+    assert grid.metric == "found"
+    assert grid.cells["depth"].tolist() == [0, 50, 0, 50]
+    assert [score["found"] for score in grid.cells["scores"]] == [0, 1, 1, 1]
 
 
 # scores
@@ -483,8 +480,8 @@ def test_only_where_a_tester_allows_it_a_line_end_as_first_token_leaves_an_empty
 
 def test_hidden_questions_over_one_context_share_its_compression(tiny_folder, tmp_path, monkeypatch):
     seen = []
-    real = passes.prefill
-    monkeypatch.setattr(passes, "prefill", lambda model, ids, *rest: seen.append(len(ids)) or real(model, ids, *rest))
+    real = full.prefill
+    monkeypatch.setattr(full, "prefill", lambda model, ids, *rest: seen.append(len(ids)) or real(model, ids, *rest))
     hidden = ["benchmark=niah_multi", "benchmark.seeds=2", "question=hidden", "method=snapkv", "ratio=0.5"]
     records = load(run(*arguments(tiny_folder, tmp_path, *hidden)))
     assert len(records) == 6

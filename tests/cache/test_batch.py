@@ -8,8 +8,8 @@ from kvbench.evaluation.decode import ROUNDING_ERRORS, choose, generate, generat
 from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 from kvbench.records import load
-from tests.run.test_run import arguments, comparable, run
 from tests.support.config import NAMES, method
+from tests.support.runs import arguments, comparable, run
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
 

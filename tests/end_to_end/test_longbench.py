@@ -12,8 +12,8 @@ from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import score
 from kvbench.records import load
-from tests.run.test_run import compose, run
 from tests.support.paths import DATA
+from tests.support.runs import compose, run
 
 ROWS = DATA / "longbench"
 TASKS = ["2wikimqa", "samsum", "trec", "lcc", "multifieldqa_zh"]

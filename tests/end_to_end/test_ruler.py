@@ -7,8 +7,8 @@ import pandas as pd
 from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.metrics.ruler import string_match_all, string_match_part
 from kvbench.records import load
-from tests.run.test_run import run
 from tests.support.ruler_data import HOTPOTQA, SQUAD, ruler
+from tests.support.runs import run
 
 
 def test_all_tasks_run_and_are_told_by_task(tiny_folder, tmp_path, monkeypatch):

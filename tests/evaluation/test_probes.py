@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from kvbench import probes
 from kvbench.errors import UserError
+from kvbench.evaluation import probes as evaluation
 from kvbench.evaluation.probes import greedy_answer, observe, rounded
 from kvbench.evaluation.prompts import Prompt
 from kvbench.methods import SimLayerKV
@@ -22,7 +23,7 @@ from kvbench.records import gather
 from kvbench.records import load as load_records
 from kvbench.run import run as main
 from tests.ops.test_greedy_cover import LargestFloat
-from tests.run.test_run import compose, run
+from tests.support.runs import compose, run
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, random_layer, tiny_model
 
 N = 41
@@ -195,7 +196,7 @@ def test_probes_share_one_pass_and_hold_one_layer(monkeypatch):
 
     held: list = []
     monkeypatch.setattr(prefill.CaptureLayer, "observe", watch)
-    monkeypatch.setattr(probes.run, "prefill", lambda *a: passes.append(a) or prefill.prefill(*a))
+    monkeypatch.setattr(evaluation, "prefill", lambda *a: passes.append(a) or prefill.prefill(*a))
     some = [Observation(str(i), p, "{}") for i, p in enumerate((probes.SimilarPairs(), probes.AttentionMap()))]
     observe(tiny_model(), prompt(N), N, some)
     assert len(passes) == 1
@@ -304,8 +305,8 @@ def test_the_same_command_makes_nothing_again_and_a_changed_probe_its_own(probed
 
 def test_questions_of_one_context_share_its_pass(monkeypatch, tiny_folder, tmp_path):
     calls = []
-    real = probes.run.observe
-    monkeypatch.setattr(probes.run, "observe", lambda *a: calls.append(len(a[1])) or real(*a))
+    real = evaluation.observe
+    monkeypatch.setattr(evaluation, "observe", lambda *a: calls.append(len(a[1])) or real(*a))
     multi = "benchmark=niah_multi", "benchmark.seeds=1", "question=hidden", "probe=lazy_mass"
     folder = run(*arguments(tiny_folder, tmp_path, *multi))
     records = load_records(folder)
@@ -321,15 +322,15 @@ def test_probes_and_methods_do_not_share_a_folder(probed, tiny_folder, tmp_path)
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["probe=key_similarity", "probe.key_similarity.theta=2"], "theta=2 must be a cosine"),
+        (["probe=key_similarity", "probe.key_similarity.theta=2"], "theta=2 must be a number from -1 to 1"),
         (["probe=key_similarity", "probe.key_similarity.of=queries"], "unknown of 'queries'.*keys, values"),
         (["probe=attention_sparsity", "probe.attention_sparsity.mass=1.0"], "mass=1.0"),
         (["probe=attention_sparsity", "probe.attention_sparsity.window=0"], "window=0 must be an integer"),
         (["probe=lazy_mass", "probe.lazy_mass.variant=both"], "unknown variant 'both'"),
         (["probe=lazy_mass", "probe.lazy_mass.delta=1.5"], "delta=1.5"),
         (["probe=lazy_tokens", "probe.lazy_tokens.bins=0"], "bins=0 must be an integer"),
-        (["probe=attention_map", "probe.attention_map.layers=[-1]"], r"layers=\[-1\] must be a list of layers"),
-        (["probe=attention_map", "probe.attention_map.layers=[]"], "must be a list of layers"),
+        (["probe=attention_map", "probe.attention_map.layers=[-1]"], "item 1 of layers=-1 must be an integer"),
+        (["probe=attention_map", "probe.attention_map.layers=[]"], r"layers=\[\] must be a list of at least 1"),
         (["probe=attention_map", "probe.attention_map.answer=maybe"], "answer='maybe' must be true or false"),
         (["+probe.mine._target_=kvbench.methods.FullKV"], "'mine'.*not a subclass of kvbench.probes.Probe"),
     ],

@@ -19,8 +19,8 @@ from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, prefill
 from kvbench.records.store import Store
 from kvbench.run import run as main
-from tests.run.test_run import compose
 from tests.support.config import NAMES, method
+from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
 
 TEXT = "The ferry leaves at nine. The secret number of Oslo is 7391426. Bread is baked before dawn."

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from kvbench.speed import report
 
 from kvbench.benchmarks import Speed
 from kvbench.cache.batch import BatchLayer, StackedLayer, joined
@@ -28,10 +27,11 @@ from kvbench.models import load as load_model
 from kvbench.papers import speed as published
 from kvbench.papers.experiment import Experiment, load
 from kvbench.records import load as load_records
+from kvbench.run import outputs
 from kvbench.run import run as main
 from kvbench.tables.speed import cells, speeds
-from tests.run.test_run import compose
 from tests.support.config import method
+from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
 
 TINY = [
@@ -98,7 +98,7 @@ BATCHED = ["full", "snapkv", "pyramidkv_paper", "kivi", "minicache", "simlayerkv
 def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
     ids, chosen = prompt(120), setting(name, 60)
     batch = measure(model, ids, chosen, 3, 12)
-    source = SharedPass(model, ids, chosen.method.pruning(120, 4, chosen.tokens(120, 4)), chosen.method.needs)
+    source = SharedPass(model, ids, chosen.method.plan(120, 4, chosen.tokens(120, 4)), chosen.method.needs)
     compressed = source.compress(chosen.method, chosen.tokens(120, 4))
     alone = generate(model, compressed.caches, compressed.logits, 12, frozenset()).tokens
     assert [list(tokens) for tokens in batch.tokens] == [alone] * 3
@@ -204,7 +204,7 @@ def faked(monkeypatch):
         return turn(times.pop(0) if times else 1.0)
 
     monkeypatch.setattr(rounds, "attempt", attempt)
-    monkeypatch.setattr(report, "save", lambda *_: [])  # takes a second
+    monkeypatch.setattr(outputs, "save", lambda *_: [])  # takes a second
     return seen, seconds
 
 

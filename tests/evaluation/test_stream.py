@@ -24,6 +24,7 @@ from kvbench.methods import (
     WindowAttention,
 )
 from kvbench.models import ModelSpec
+from kvbench.prefill import FullPrefill
 from kvbench.records.store import Store
 from kvbench.run.request import check_memory
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
@@ -42,8 +43,8 @@ METHODS = {
 
 def passes(model, ids, method, budget):
     """The pass of either mode over ids for one method."""
-    pruning = method.pruning(len(ids), model.config.num_hidden_layers, budget)
-    return SharedPass(model, ids, pruning, method.needs), StreamedPass(model, ids, pruning)
+    plan = method.plan(len(ids), model.config.num_hidden_layers, budget)
+    return SharedPass(model, ids, plan, method.needs), StreamedPass(model, ids, plan)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -79,7 +80,7 @@ def test_the_streams_peak_is_at_the_layer_where_it_is_largest():
     assert streamed.compress(pyramid, budget).peak_bytes == token * max(n + sum(tokens[: i + 1]) for i in range(m))
     infer = METHODS["pyramidinfer"]
     _, streamed = passes(model, prompt(n), infer, budget)
-    lengths = infer.pruning(n, m, budget).lengths(n)
+    lengths = infer.plan(n, m, budget).lengths(n)
     # what entered a layer is what its cache keeps: nothing is held twice
     assert streamed.compress(infer, budget).peak_bytes == token * sum(lengths)
 
@@ -201,13 +202,13 @@ def test_records_of_both_modes_differ_in_memory_and_time_only(tmp_path):
     assert infer["r"] == pytest.approx(0.5, abs=0.01) and infer["r_bytes"] == pytest.approx(infer["r"])
 
 
-def test_settings_share_a_prefill_unless_their_prunings_differ(tmp_path, monkeypatch):
+def test_settings_share_a_prefill_unless_their_plans_differ(tmp_path, monkeypatch):
     made = []
 
     class Counted(SharedPass):
-        def __init__(self, model, ids, pruning, needs):
-            made.append(pruning)
-            super().__init__(model, ids, pruning, needs)
+        def __init__(self, model, ids, plan, needs):
+            made.append(plan)
+            super().__init__(model, ids, plan, needs)
 
     monkeypatch.setattr("kvbench.evaluation.evaluate.SharedPass", Counted)
     infer = METHODS["pyramidinfer"]
@@ -222,7 +223,7 @@ def test_settings_share_a_prefill_unless_their_prunings_differ(tmp_path, monkeyp
             Setting("infer", infer, "i", ratio=0.6),
         ],
     )
-    assert made == [None, infer.pruning(100, 4, 50), infer.pruning(100, 4, 60)]
+    assert made == [FullPrefill(), infer.plan(100, 4, 50), infer.plan(100, 4, 60)]
 
 
 def test_a_ratio_that_no_pruning_reaches_is_floored_in_the_record_and_stops_nothing(tmp_path):

@@ -29,9 +29,10 @@ from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import published
 from kvbench.papers.select import select
 from kvbench.tables.make import make as make_table
-from tests.run.test_run import run
+from tests.support.command import kvbench
 from tests.support.made_runs import make_runs, records_of, write_run
 from tests.support.paths import DATA
+from tests.support.runs import run
 
 FIG5 = "+experiment=spindlekv_fig5"
 BYTES = {"stored_bytes": 2**20, "full_bytes": 2**21, "peak_cache_bytes": 2**22}
@@ -453,15 +454,12 @@ def test_folders_that_are_none_are_told(figure5, tmp_path):
 
 
 def test_the_command_line_prints_what_it_wrote(figure5, tmp_path, capsys, monkeypatch):
-    from kvbench.figures.__main__ import main
-
     monkeypatch.setattr(command.out, "width", 500)
-    main([FIG5, "model=llama3-8b", f"runs={figure5}", f"out={tmp_path}"])
+    assert kvbench("figure", FIG5, "model=llama3-8b", f"runs={figure5}", f"out={tmp_path}") == 0
     assert str(tmp_path / "spindlekv_fig5-llama3-8b-curve.pdf") in capsys.readouterr().out
-    main(["--help"])
+    assert kvbench("figure", "--help") == 0
     assert "spindlekv_fig5" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        main(["+experiment=nothing"])
+    assert kvbench("figure", "+experiment=nothing") == 2
     assert "unknown experiment 'nothing'" in capsys.readouterr().err
 
 

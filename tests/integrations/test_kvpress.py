@@ -1,6 +1,6 @@
 """method=kvpress: a press in kvbench answers as in kvpress, and its bytes are those really stored.
 
-Most of it needs kvpress, which needs an older transformers: `make test-guests` has an environment for both.
+Most of it needs kvpress, which needs an older transformers: `make test-integrations` has an environment for both.
 """
 
 import importlib.util
@@ -25,11 +25,11 @@ from kvbench.models import load as load_model
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import Needs, prefill
 from kvbench.records import load
-from tests.run.test_run import run
 from tests.support.config import method_configs
+from tests.support.runs import run
 
 HERE = importlib.util.find_spec("kvpress") is not None
-guest = pytest.mark.skipif(not HERE, reason="kvpress is not installed; make test-guests runs this")
+guest = pytest.mark.skipif(not HERE, reason="kvpress is not installed; make test-integrations runs this")
 TARGET = "kvbench.integrations.kvpress.method.KVPress"
 
 
@@ -105,7 +105,7 @@ def pressed(model, ids, name: str, args: dict | None = None, ratio: float = 0.5,
     """The caches of a press at a ratio, and the last logits."""
     guest, n = KVPress(name, args, attention), len(ids)
     budget = ratio * n if guest.takes_budget else n
-    return SharedPass(model, ids, guest.pruning(n, 30, budget), Needs()).compress(guest, budget)
+    return SharedPass(model, ids, guest.plan(n, 30, budget), Needs()).compress(guest, budget)
 
 
 @guest
@@ -257,7 +257,7 @@ def test_every_press_runs_that_needs_no_model_of_its_own(tiny_folder):
         try:
             guest = KVPress(name, PARTS.get(name), attention)
             budget = n // 2 if guest.takes_budget else n
-            compressed = SharedPass(loaded.model, ids, guest.pruning(n, 3, budget), Needs()).compress(guest, budget)
+            compressed = SharedPass(loaded.model, ids, guest.plan(n, 3, budget), Needs()).compress(guest, budget)
         except UserError:
             refused.add(name.removesuffix("Press"))
             continue

@@ -1,6 +1,6 @@
 """lm-eval's tasks with kvbench's models: FullKV scores as lm-eval's own Hugging Face model, document for document.
 
-Needs lm-eval with all its dependencies, which `make test` has only as files; `make test-guests` installs them.
+Needs lm-eval with all its dependencies, which `make test` has only as files; `make test-integrations` installs them.
 """
 
 import json
@@ -17,6 +17,7 @@ from kvbench.evaluation.decode import batched, generate, read, read_all
 from kvbench.integrations.lm_eval import command as host
 from kvbench.methods import H2O, FullKV
 from kvbench.prefill import Needs, prefill
+from tests.support.command import kvbench
 from tests.support.tiny import prompt, tiny_model
 
 try:
@@ -28,7 +29,7 @@ try:
     WHY = ""
 except UserError as error:
     WHY = str(error)
-guest = pytest.mark.skipif(bool(WHY), reason=f"{WHY}; make test-guests runs this")
+guest = pytest.mark.skipif(bool(WHY), reason=f"{WHY}; make test-integrations runs this")
 
 CAPITALS = ["France Paris", "Italy Rome", "Egypt Cairo", "Japan Tokyo", "Peru Lima", "Kenya Nairobi", "Chad Ndjamena"]
 NOISE = "The ferry left at nine, the harbour was quiet, and the gulls circled over the nets. " * 2
@@ -166,10 +167,8 @@ def test_arguments_that_mean_nothing_here_are_refused(arguments, message):
 @guest
 def test_a_mistake_on_the_command_line_is_one_line(tasks, monkeypatch, capsys):
     command = ["--model", "kvbench", "--model_args", "method=snapkw,ratio=0.2", "--tasks", "capitals_text"]
-    monkeypatch.setattr(sys, "argv", ["lm_eval", *command, "--include_path", str(tasks)])
-    with pytest.raises(SystemExit) as stopped:
-        host.main()
-    assert stopped.value.code == 2
+    monkeypatch.setattr(sys, "argv", sys.argv)  # lm-eval reads it
+    assert kvbench("lm_eval", *command, "--include_path", tasks) == 2
     assert "unknown method 'snapkw'. Did you mean 'snapkv'?" in capsys.readouterr().err.splitlines()[-1]
 
 

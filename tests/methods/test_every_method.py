@@ -17,7 +17,8 @@ from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
 from kvbench.ops.rope import Rope
-from kvbench.prefill import Needs
+from kvbench.prefill import Needs, PrefillPlan
+from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
 from tests.support.tiny import prompt, random_state, tiny_model
 
@@ -93,18 +94,18 @@ def model():
 
 
 @cache
-def shared_pass(n: int, pruning) -> SharedPass:
-    return SharedPass(model(), prompt(n), pruning, Needs(32, True, True))
+def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
+    return SharedPass(model(), prompt(n), plan, Needs(32, True, True))
 
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:
     """The pass that a setting needs, and its budget."""
     budget = one.tokens(n, LAYERS)
-    return shared_pass(n, one.method.pruning(n, LAYERS, budget)), budget
+    return shared_pass(n, one.method.plan(n, LAYERS, budget)), budget
 
 
 # methods whose pruning happens in a pass of their own: layers made up by `state` never went through it
-PRUNED = [name for name in NAMES if setting(name).method.pruning(N, LAYERS, N) is not None]
+PRUNED = [name for name in NAMES if isinstance(setting(name).method.plan(N, LAYERS, N), PrunedPrefill)]
 
 
 @cache
@@ -215,7 +216,7 @@ def test_from_prompt_to_answer(name):
 def test_streaming_makes_the_caches_of_a_shared_pass(name):
     one = setting(name, 0.3)
     source, budget = pass_of(one, N)
-    streamed = StreamedPass(model(), prompt(N), one.method.pruning(N, LAYERS, budget)).compress(one.method, budget)
+    streamed = StreamedPass(model(), prompt(N), one.method.plan(N, LAYERS, budget)).compress(one.method, budget)
     shared = source.compress(one.method, budget)
     assert streamed.peak_bytes <= shared.peak_bytes
     outputs = [generate(model(), x.caches, x.logits, STEPS, frozenset()).tokens for x in (streamed, shared)]
@@ -321,6 +322,6 @@ def test_a_floor_is_reached_and_no_more_is_asked_than_the_floor(name, n, ratio, 
     asked, tokens = one.asked(n), one.tokens(n, layers)
     assert tokens == max(asked, one.method.floor(n, layers))
     assert replace(one, ratio=1.0).asked(n) == n
-    pruning = one.method.pruning(n, layers, tokens)
-    if pruning is not None and one.method.takes_budget:
-        assert sum(pruning.lengths(n)) <= tokens * layers
+    plan = one.method.plan(n, layers, tokens)
+    if isinstance(plan, PrunedPrefill) and one.method.takes_budget:
+        assert sum(plan.lengths(n)) <= tokens * layers

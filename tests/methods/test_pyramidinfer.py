@@ -19,8 +19,8 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.methods import FullKV, PyramidInfer
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops import attention
-from kvbench.prefill import Needs, prefill
-from kvbench.prefill.pruned import Pruning, pruned_prefill
+from kvbench.prefill import FullPrefill, Needs, prefill
+from kvbench.prefill.pruned import PrunedPrefill, pruned_prefill
 from tests.reference.eager_pyramidinfer import Oracle
 from tests.support import config as composed
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
@@ -39,7 +39,7 @@ def run(model, ids, method, budget=None, steps=0):
     """State and caches after the method's own pass, and `steps` greedy tokens."""
     layers, n = model.config.num_hidden_layers, len(ids)
     budget = n if budget is None else budget
-    state = pruned_prefill(model, ids, method.pruning(n, layers, budget))
+    state = pruned_prefill(model, ids, method.plan(n, layers, budget))
     caches = method.compress(state, budget)
     tokens = generate(model, caches, state.logits, steps, frozenset()).tokens if steps else []
     return state, caches, tokens
@@ -47,7 +47,7 @@ def run(model, ids, method, budget=None, steps=0):
 
 def test_the_official_lengths_at_4096_tokens():
     method = PyramidInfer(schedule="cosine", recent_ratio=0.2, decay=0.9)
-    lengths = method.pruning(4096, 32, 4096).lengths(4096)
+    lengths = method.plan(4096, 32, 4096).lengths(4096)
     assert [lengths[layer] for layer in (0, 8, 16, 31)] == [4096, 3985, 3313, 1541]
     assert round(fmean(lengths) / 4096, 3) == 0.766
 
@@ -57,7 +57,7 @@ def test_the_official_lengths_at_4096_tokens():
 )
 def test_the_official_ratios_of_larger_models(layers, decay, interval, expected):
     method = PyramidInfer(schedule="cosine", recent_ratio=0.2, decay=decay, interval=interval)
-    assert fmean(method.pruning(8000, layers, 8000).lengths(8000)) / 8000 == pytest.approx(expected, abs=2e-3)
+    assert fmean(method.plan(8000, layers, 8000).lengths(8000)) / 8000 == pytest.approx(expected, abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_official_ratios_of_larger_models(layers, decay, interval, expected)
 def test_ratios_of_the_constant_schedule_at_8000_tokens(recent, expected):
     for decay, ratio in zip([0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5], expected, strict=True):
         method = PyramidInfer(schedule="constant", recent_ratio=recent, decay=decay)
-        assert fmean(method.pruning(8000, 32, 8000).lengths(8000)) / 8000 == pytest.approx(ratio, abs=6e-4)
+        assert fmean(method.plan(8000, 32, 8000).lengths(8000)) / 8000 == pytest.approx(ratio, abs=6e-4)
 
 
 @given(
@@ -85,18 +85,18 @@ def test_ratios_of_the_constant_schedule_at_8000_tokens(recent, expected):
 )
 def test_lengths_start_full_and_never_rise(n, layers, schedule, recent, decay, min_ctx, interval):
     method = PyramidInfer(schedule, recent, decay, min_ctx, interval)
-    pruning = method.pruning(n, layers, n)
-    lengths = pruning.lengths(n)
+    plan = method.plan(n, layers, n)
+    lengths = plan.lengths(n)
     assert lengths[0] == n and len(lengths) == layers
     assert all(a >= b for a, b in pairwise(lengths))
-    assert lengths[-1] >= min(n, pruning.tail + min_ctx)
+    assert lengths[-1] >= min(n, plan.tail + min_ctx)
     assert all(a == b for i, (a, b) in enumerate(pairwise(lengths)) if i % interval)
 
 
 @given(n=st.integers(1000, 9000), share=st.floats(0.3, 0.99), layers=st.integers(8, 80))
 def test_bisection_meets_the_budget_from_below(n, share, layers):
     budget = int(share * n)
-    lengths = PyramidInfer(recent_ratio=0.05).pruning(n, layers, budget).lengths(n)
+    lengths = PyramidInfer(recent_ratio=0.05).plan(n, layers, budget).lengths(n)
     assert budget - 0.01 * n - 1 <= fmean(lengths) <= budget
 
 
@@ -107,11 +107,11 @@ def test_bisection_meets_the_budget_from_below(n, share, layers):
 def test_an_unreachable_ratio_gets_the_fewest_tokens_that_any_decay_reaches(n, schedule, recent, min_ctx):
     method = PyramidInfer(schedule, recent, min_ctx=min_ctx, sinks=0)
     decays = [step / 1000 for step in range(1, 1001)]
-    fewest = min(sum(PyramidInfer(schedule, recent, d, min_ctx, sinks=0).pruning(n, 32, n).lengths(n)) for d in decays)
+    fewest = min(sum(PyramidInfer(schedule, recent, d, min_ctx, sinks=0).plan(n, 32, n).lengths(n)) for d in decays)
     floor = method.floor(n, 32)
     assert floor == -(-fewest // 32)
-    assert sum(method.pruning(n, 32, floor).lengths(n)) <= floor * 32
-    assert sum(method.pruning(n, 32, 1).lengths(n)) == fewest  # asked directly, below its floor
+    assert sum(method.plan(n, 32, floor).lengths(n)) <= floor * 32
+    assert sum(method.plan(n, 32, 1).lengths(n)) == fewest  # asked directly, below its floor
     assert PyramidInfer(schedule, recent, decay=0.5, min_ctx=min_ctx, sinks=0).floor(n, 32) == 1  # no ratio is asked
 
 
@@ -162,7 +162,7 @@ def test_kept_sets_are_nested_and_hold_sinks_and_recent_tokens(dtype):
     assert sets[0] == set(range(n))
     assert all(deeper <= lower for lower, deeper in pairwise(sets))
     assert all(set(range(4)) | set(range(n - 1 - 9, n)) <= kept for kept in sets)
-    assert [len(kept) for kept in sets] == method.pruning(n, 5, n).lengths(n)
+    assert [len(kept) for kept in sets] == method.plan(n, 5, n).lengths(n)
     assert all((layer.positions.diff() > 0).all() for layer in state.layers)
     assert state.logits.isfinite().all()
     assert all(cache.k.buffer.dtype is dtype for cache in caches)
@@ -201,7 +201,7 @@ def test_bytes_are_those_of_the_lengths_over_the_whole_prompt(layout):
     n, method = 80, small()
     model = tiny_model(layout=layout, num_layers=4)
     state, caches, _ = run(model, prompt(n), method)
-    lengths = method.pruning(n, 4, n).lengths(n)
+    lengths = method.plan(n, 4, n).lengths(n)
     per_token = 2 * LAYOUTS[layout][1] * 8 * 4
     assert [cache.nbytes for cache in caches] == [per_token * length for length in lengths]
     assert state.nbytes == 4 * n * per_token and state.n == n
@@ -227,9 +227,9 @@ def test_decoding_never_touches_the_prompt_and_keeps_the_stated_counts():
         assert cache.nbytes == storage_bytes([cache.k.buffer, cache.v.buffer]) + 4 * (fed - cut * 5)
 
 
-def test_equal_prunings_share_a_pass_and_other_methods_have_none():
-    assert small(decode="none").pruning(90, 4, 90) == small(decode="compress").pruning(90, 4, 90)
-    assert FullKV().pruning(90, 4, 90) is None
+def test_equal_plans_share_a_pass_and_other_methods_have_the_full_one():
+    assert small(decode="none").plan(90, 4, 90) == small(decode="compress").plan(90, 4, 90)
+    assert FullKV().plan(90, 4, 90) == FullPrefill()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_equal_prunings_share_a_pass_and_other_methods_have_none():
 def test_a_model_that_is_more_than_its_layers_is_refused(config, message):
     model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()
     with pytest.raises(UserError, match=message):
-        pruned_prefill(model, prompt(40), Pruning((0.5, 0.5), 5, 4, 6, 1.2))
+        pruned_prefill(model, prompt(40), PrunedPrefill((0.5, 0.5), 5, 4, 6, 1.2))
 
 
 @pytest.mark.parametrize("tile", [1, 3, 16, 100])
@@ -265,11 +265,11 @@ def test_rows_are_weighed_in_tiles_as_they_are_at_once(tile):
 def test_any_pass_gives_nested_sets_of_the_stated_lengths_and_bytes(n, layout, recent, decay, interval, dtype):
     method = small(recent_ratio=recent, decay=decay, interval=interval)
     state, caches, _ = run(tiny_model(layout=layout, num_layers=4).to(dtype), prompt(n), method)
-    pruning = method.pruning(n, 4, n)
+    plan = method.plan(n, 4, n)
     sets = [set(layer.positions.tolist()) for layer in state.layers]
-    assert [len(kept) for kept in sets] == pruning.lengths(n)
+    assert [len(kept) for kept in sets] == plan.lengths(n)
     assert sets[0] == set(range(n)) and all(deeper <= lower for lower, deeper in pairwise(sets))
-    assert set(range(min(4, n))) | set(range(n - pruning.tail, n)) <= sets[-1]
+    assert set(range(min(4, n))) | set(range(n - plan.tail, n)) <= sets[-1]
     token = 2 * LAYOUTS[layout][1] * 8 * dtype.itemsize
     assert [cache.nbytes for cache in caches] == [token * len(kept) for kept in sets]
     assert state.nbytes == 4 * n * token

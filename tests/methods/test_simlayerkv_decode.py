@@ -12,8 +12,8 @@ from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Row, Run, measure
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Dense, FullKV, SimLayerKV
-from kvbench.methods.simlayerkv import FirstDecodeLayer, Verdict
-from kvbench.prefill import Needs, prefill
+from kvbench.methods.simlayerkv import FirstDecodeDecision, FirstDecodeLayer
+from kvbench.prefill import FullPrefill, Needs, prefill
 from tests.support.tiny import LAYOUTS, prompt, random_state, tiny_model
 
 
@@ -26,16 +26,16 @@ def decode_steps(model, caches, tokens):
 
 def decoding_scores(model, method, ids, token):
     """The score of every layer for `token` after the prompt `ids`; nothing is trimmed."""
-    heard = []
+    reported = []
 
     def keep_all(scores):
-        heard.extend(scores)
+        reported.extend(scores)
         return [lambda layer: FullKV().compress_layer(layer, 0, 1, 0)] * len(scores)
 
     layers = prefill(model, ids, Needs()).layers
-    verdict = Verdict(len(layers), method.decoding_score, keep_all)
-    decode_steps(model, [FirstDecodeLayer(layer, verdict) for layer in layers], token)
-    return heard
+    decision = FirstDecodeDecision(len(layers), method.decoding_score, keep_all)
+    decode_steps(model, [FirstDecodeLayer(layer, decision) for layer in layers], token)
+    return reported
 
 
 def test_prefill_score_with_one_query_equals_the_decode_score_at_the_last_prompt_token():
@@ -67,7 +67,7 @@ def test_decode_variant_trims_after_the_first_decoded_token(layout, include_curr
         assert torch.equal(inner, other.k.view[:, :, chosen])
         assert cache.kept.r1 == kept / 40
         assert cache.late_bytes == state.nbytes / 3 * kept / 40
-        assert cache.verdict is None
+        assert cache.decision is None
     assert not torch.equal(decode_steps(model, caches, steps[1:2]), decode_steps(model, full, steps[1:2]))
     decode_steps(model, caches, steps[2:])
     assert {cache.inner.k.length for cache in caches} == {kept + 5}  # it grows afterwards
@@ -131,7 +131,7 @@ def test_records_tell_what_the_decode_variant_stored_of_the_prompt(steps, kept):
     config = {"_target_": "kvbench.methods.SimLayerKV", "variant": "decode", "delta": 0, "sinks": 2, "window": 6}
     setting = build_settings({"lazy": config}, None, None)[0]
     sample = Sample("s", "", (), steps)
-    compressed = SharedPass(model, prompt(40), None, setting.method.needs).compress(setting.method, 0)
+    compressed = SharedPass(model, prompt(40), FullPrefill(), setting.method.needs).compress(setting.method, 0)
     asked = Prompt(sample, prompt(40), prompt(0))
     (record,) = measure(fake_run(model), asked, [Row(setting, compressed, compressed.caches)])
     assert record["r"] == pytest.approx(kept / 40) and record["r_bytes"] == kept / 40

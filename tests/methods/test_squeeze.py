@@ -233,7 +233,7 @@ def test_squeezed_layers_can_be_quantised_too():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"p3": 0}, r"p3=0 must be a number in \(0, 1\]"),
+        ({"p3": 0}, r"p3=0 must be a number above 0 and at most 1 or null"),
         ({"squeeze": 1.2}, "squeeze=1.2"),
         ({"squeeze": None}, "squeeze=None"),
         ({"surplus": "keep"}, "surplus 'keep'"),

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.models import embedded as embedding
+from kvbench.models.folder import model_identity
 from kvbench.prefill import Needs, prefill
-from kvbench.records.manifest import model_identity
 from kvbench.utils.hashing import file_hash
 from tests.support.tiny import prompt, tiny_config
 
@@ -65,7 +65,7 @@ def test_generation_stops_at_every_end_of_sequence_token(embedded):
 
 def test_a_folder_that_is_no_model_is_told_in_one_line(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="could not be loaded from") as error:
+    with pytest.raises(UserError, match="is missing: a model") as error:
         load(ModelSpec(name="m", max_length=10, path=str(tmp_path)))
     assert "\n" not in str(error.value)
 

@@ -147,7 +147,7 @@ def test_a_wheel_carries_the_figures(tmp_path):
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    code = "import kvbench.results.published as p; print(p.PUBLISHED, len(p.items()))"
+    code = "import kvbench.papers.published as p; print(p.PUBLISHED, len(p.items()))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, cwd=tmp_path,
         capture_output=True, text=True, check=True,

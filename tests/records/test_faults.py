@@ -49,7 +49,7 @@ def lines(count: int, size: int = 2000) -> bytes:
 WRITERS = """
 import os, sys
 from pathlib import Path
-from tests.test_faults import Store, record
+from tests.records.test_faults import Store, record
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
 for _ in sys.stdin:  # a writer for every line that comes in
@@ -251,7 +251,7 @@ def test_a_tail_of_nul_as_after_a_power_cut_costs_only_what_it_replaced(lost, tm
 RIVAL = """
 import random, sys, time
 from pathlib import Path
-from tests.test_faults import RECORDS, Store, UserError, record
+from tests.records.test_faults import RECORDS, Store, UserError, record
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for i in range(12):

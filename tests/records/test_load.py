@@ -10,9 +10,9 @@ import pytest
 
 from kvbench.errors import UserError
 from kvbench.records import check, gather, load, manifests
-from kvbench.records.command import main
 from kvbench.records.provenance import PROVENANCE, processor
 from kvbench.records.store import RECORDS, Store, read_records
+from tests.support.command import kvbench
 from tests.support.paths import ROOT
 
 
@@ -243,7 +243,7 @@ def test_the_processor_is_what_the_run_computed_on(device, gpus, told):
 def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
     records = [record(i, setting) for setting in ("full", "snapkv 0.2") for i in range(3)][:-1]
     write(tmp_path / "a", records, manifest(), manifest("r2", status="stopped by UserError"))
-    assert main([str(tmp_path)]) == 0
+    assert kvbench("records", str(tmp_path)) == 0
     told = capsys.readouterr().out
     assert "records    5 in 1 file of 1 folder\n" in told
     assert "runs       2: 1 finished, 1 stopped by UserError\n" in told
@@ -255,7 +255,7 @@ def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
 def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
     write(tmp_path / "a", [record(i, "full") for i in range(3)], manifest())
     write(tmp_path / "b", [record(0, "lazy_mass", probe="lazy_mass")], manifest())
-    assert main([str(tmp_path)]) == 0
+    assert kvbench("records", str(tmp_path)) == 0
     rows = [line.split()[-4:] for line in capsys.readouterr().out.splitlines() if line.startswith("niah")]
     assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]
 
@@ -265,9 +265,9 @@ def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys
     second = [record(0), record(1, prediction=""), record(2) | {"key": "2"}, record(3, run="r9")]
     path = write(tmp_path / "b", second, manifest(dtype="torch.bfloat16", git="01" * 20))
     path.write_bytes(path.read_bytes() + b"\0\0\0")
-    assert main([str(tmp_path), "--csv", str(tmp_path / "out.csv")]) == 2  # contradictions are not exported
+    assert kvbench("records", str(tmp_path), "--csv", str(tmp_path / "out.csv")) == 2  # contradictions are not exported
     assert not (tmp_path / "out.csv").exists()
-    assert main([str(tmp_path)]) == 1
+    assert kvbench("records", str(tmp_path)) == 1
     told = capsys.readouterr()
     for kind in ("torn     !", "manifest !", "duplicate ", "outcome  !", "conflict !"):
         assert told.out.count(f"\n{kind} ") == 2, kind
@@ -280,7 +280,7 @@ def test_an_exported_frame_reads_back(suffix, tmp_path, capsys):
     mixed = [record(0, depth=50, scores={"digits": 1}), record(1, depth="half", scores={"rouge": 0.5}), record(2)]
     write(tmp_path / "runs", mixed, manifest())
     path = tmp_path / f"all.{suffix}"
-    assert main([str(tmp_path / "runs"), f"--{suffix}", str(path)]) == 0
+    assert kvbench("records", str(tmp_path / "runs"), f"--{suffix}", str(path)) == 0
     assert f"written    {path}\n" in capsys.readouterr().out
     back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
     frame = load(tmp_path / "runs")
@@ -308,7 +308,7 @@ def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_b
     assert frame["prediction"].tolist() == ["a\ufffdb é", "é"]
     assert frame["answers"][0] == odd["answers"]
     path = tmp_path / f"all.{suffix}"
-    assert main([str(tmp_path / "run"), f"--{suffix}", str(path)]) == 0
+    assert kvbench("records", str(tmp_path / "run"), f"--{suffix}", str(path)) == 0
     back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
     assert json.loads(back["answers"][0]) == odd["answers"]
 
@@ -316,19 +316,19 @@ def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_b
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_an_export_that_cannot_be_written_is_one_line(suffix, tmp_path, capsys):
     write(tmp_path, [record()], manifest())
-    assert main([str(tmp_path), f"--{suffix}", str(tmp_path / "nowhere" / "all")]) == 2
+    assert kvbench("records", str(tmp_path), f"--{suffix}", str(tmp_path / "nowhere" / "all")) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"kvbench: cannot write {tmp_path / 'nowhere' / 'all'}: ") and told.count("\n") == 1
 
 
 def test_the_command_without_records_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main([]) == 2
+    assert kvbench("records") == 2
     assert capsys.readouterr().err == "kvbench: runs is not a folder\n"
 
 
 def test_the_command_starts_without_torch_and_has_help():
-    code = "import sys; from kvbench.results.__main__ import main; assert 'torch' not in sys.modules; main(['--help'])"
+    code = "import sys; from kvbench.records.command import main; assert 'torch' not in sys.modules; main(['--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     for word in ("FOLDER", "--csv", "--parquet", "conflict", "exit code: 0"):
         assert word.lower() in done.stdout.lower()

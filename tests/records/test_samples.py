@@ -7,7 +7,7 @@ import pytest
 
 from kvbench.benchmarks import Sample
 from kvbench.records.samples import END, SAMPLES, read_samples, write_samples
-from tests.run.test_run import arguments, run
+from tests.support.runs import arguments, run
 
 ODD = ["</script>", "<!--", "\u2028", '"', "\\", "\x00", "\ud800", "市场", "\n", "\r"]
 

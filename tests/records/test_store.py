@@ -75,7 +75,7 @@ def test_the_same_record_is_not_written_twice(tmp_path):
 
 
 def test_a_second_process_is_told_to_wait(tmp_path):
-    code = f"from kvbench.results.store import Store; from pathlib import Path; Store(Path({str(tmp_path)!r}))"
+    code = f"from kvbench.records.store import Store; from pathlib import Path; Store(Path({str(tmp_path)!r}))"
     with Store(tmp_path):
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "another kvbench is writing" in other.stderr
@@ -96,7 +96,7 @@ def test_loading_from_a_folder_without_records_says_so(tmp_path):
 def test_a_kill_in_the_middle_of_writing_leaves_whole_records(tmp_path):
     """A process that appends as fast as it can is killed; what it acknowledged is there."""
     code = (
-        "from kvbench.results.store import Store; from pathlib import Path\n"
+        "from kvbench.records.store import Store; from pathlib import Path\n"
         f"store = Store(Path({str(tmp_path)!r}))\n"
         "for i in range(10**6):\n"
         "    store.append({'key': f'k{i}', 'text': 'x' * 3000}); print(i, flush=True)\n"

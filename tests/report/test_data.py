@@ -8,13 +8,14 @@ import pytest
 
 from kvbench.cache.kept_positions import decode
 from kvbench.records import load
-from kvbench.report.command import main
 from kvbench.report.labels import differences
 from kvbench.report.page import HERE, embedded, page
 from kvbench.report.run_data import find_runs, read_run
 from kvbench.tables.run import summarise
-from tests.run.test_run import arguments, run
+from tests.support.command import kvbench
+from tests.support.paths import ROOT
 from tests.support.report_run import manifest, record, told, write_run
+from tests.support.runs import arguments, run
 
 BLOCK = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>', re.S)
 
@@ -152,11 +153,11 @@ def test_runs_are_found_below_a_folder_and_once(tmp_path):
 def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     a, b = (write_run(tmp_path / name, [record("s", "full", 1.0)], [told("s")]) for name in "ab")
-    main([str(a)])
+    kvbench("report", a)
     assert f"page     {a / 'report.html'} (" in capsys.readouterr().out
-    main([str(a), str(b)])
+    kvbench("report", a, b)
     assert blocks((tmp_path / "report.html").read_text())["runs"] == ["a", "b"]
-    main([str(b), "--out", "there.html"])
+    kvbench("report", b, "--out", "there.html")
     assert blocks((tmp_path / "there.html").read_text())["run-0"]["samples"]["end"] == ["some text. What?"]
     assert not list(tmp_path.glob(".*"))
 
@@ -166,12 +167,11 @@ def test_runs_without_outputs_are_told_and_left_out(tmp_path, capsys, monkeypatc
     write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [told("s")])
     write_run(tmp_path / "runs" / "b", [record("s", "full", 1.0) | {"probe": "lazy_mass"}])
     write_run(tmp_path / "runs" / "c", [record("s", "full", 1.0) | {"repeats_seconds": {}}])
-    main(["runs"])
+    assert kvbench("report", "runs") == 0
     err = capsys.readouterr().err
     assert "runs/b is a run of probes: no outputs to show" in err and "runs/c is a run of speed" in err
     assert blocks((tmp_path / "runs" / "a" / "report.html").read_text())["runs"] == ["a"]
-    with pytest.raises(SystemExit):
-        main(["runs/b"])
+    assert kvbench("report", "runs/b") == 2
     assert capsys.readouterr().err.startswith("kvbench: runs/b is a run of probes")
 
 
@@ -194,15 +194,14 @@ def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, command, said):
     (tmp_path / "file").touch()
     write_run(tmp_path / "begun", [])
     write_run(tmp_path / "run", [record("s", "full", 1.0)])
-    with pytest.raises(SystemExit) as stopped:
-        main(command)
+    assert kvbench("report", *command) == 2
     err = capsys.readouterr().err
-    assert stopped.value.code == 2 and said in err and err.count("\n") == 1
+    assert said in err and err.count("\n") == 1
 
 
 def test_a_wheel_brings_the_page_along(tmp_path):
     from hatchling.builders.wheel import WheelBuilder
 
-    (wheel,) = WheelBuilder(str(HERE.parents[2])).build(directory=str(tmp_path), versions=["standard"])
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"kvbench/report/html/{path.name}" for path in HERE.iterdir() if path.is_file()} <= names
+    assert {f"kvbench/report/{path.name}" for path in HERE.iterdir() if path.is_file()} <= names

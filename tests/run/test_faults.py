@@ -22,9 +22,10 @@ from kvbench.records.samples import SAMPLES
 from kvbench.records.store import RECORDS, Store, records_name
 from kvbench.run import run as main
 from kvbench.utils.hashing import file_hash
-from tests.run.test_run import ROOT, arguments, compose
 from tests.run.test_shards import rows
 from tests.support.disks import files_up_to, read_only, resize, small_disk
+from tests.support.paths import ROOT
+from tests.support.runs import arguments, compose
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_a_read_only_output_folder_is_told_under_slurm_too(command, tmp_path, mo
 
 def test_a_second_command_on_one_shard_waits_for_the_first_to_end_or_be_killed(command, whole, tmp_path):
     folder = tmp_path / whole.name
-    code = f"from kvbench.results.store import *; s = Store(Path({str(folder)!r})); print(1, flush=True); input()"
+    code = f"from kvbench.records.store import *; s = Store(Path({str(folder)!r})); print(1, flush=True); input()"
     first = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -6,72 +6,13 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from kvbench.records import load
-from kvbench.records.store import RECORDS, read_records
-from kvbench.run import run as main
 from tests.support.paths import ROOT
-from tests.support.tiny import tiny_config
-
-TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
-
-
-@pytest.fixture(scope="module")
-def tiny_folder(embedded, tmp_path_factory) -> Path:
-    """A tiny random model with the embedded model's tokenizer, in a folder as the hub lays it out."""
-    from transformers import AutoModelForCausalLM
-
-    folder = tmp_path_factory.mktemp("tiny")
-    config = tiny_config()
-    config.vocab_size, config.max_position_embeddings, config.eos_token_id = 49152, 4096, 2
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    embedded.tokenizer.save_pretrained(folder)
-    return folder
-
-
-def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
-    return [
-        f"model.path={tiny_folder}",
-        "model.max_length=4096",
-        "benchmark.lengths=[320]",
-        "benchmark.depths=[0,50,100]",
-        "benchmark.max_new_tokens=6",
-        "method=[full,streaming_llm,h2o,snapkv,pyramidkv]",
-        "ratio=[0.2,0.5]",
-        f"output_dir={out}",
-        *more,
-    ]
-
-
-def compose(*overrides: str) -> dict:
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    from kvbench.config import CONF
-
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
-
-
-def run(*overrides: str) -> Path:
-    return main.run(compose(*overrides))
-
-
-def comparable(folder: Path):
-    """Records without what differs from run to run, in an order of their own."""
-    records, torn = read_records(folder / RECORDS)
-    assert not torn
-    return sorted(({k: v for k, v in record.items() if k not in TIMES} for record in records), key=lambda r: r["key"])
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tiny_folder, tmp_path_factory) -> Path:
-    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))
+from tests.support.runs import arguments, comparable, run
 
 
 def test_a_run_makes_a_record_per_sample_and_setting(undisturbed):

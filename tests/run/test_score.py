@@ -1,8 +1,7 @@
-"""`python -m kvbench.score`: published scores from published predictions, LongBench-E, records, mistakes."""
+"""`python -m kvbench score`: published scores from published predictions, LongBench-E, records, mistakes."""
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 
 from kvbench.evaluation import rescore as predictions
 from kvbench.metrics.longbench import score as official
-from kvbench.run import score
 from kvbench.tables import rescored
+from tests.support.command import kvbench
 from tests.support.paths import ROOT
 
 PUBLISHED = (ROOT / "tests") / "data/longbench_pred"
@@ -44,7 +43,7 @@ def rows(name: str) -> list[dict]:
 
 def command(capsys, *arguments: object) -> str:
     """What the command prints; nothing may stand on stderr."""
-    score.main([str(argument) for argument in arguments])
+    assert kvbench("score", *arguments) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
@@ -56,9 +55,7 @@ def cells(printed: str) -> dict[str, list[str]]:
 
 
 def mistake(capsys, *arguments: object) -> str:
-    with pytest.raises(SystemExit) as exit:
-        score.main([str(argument) for argument in arguments])
-    assert exit.value.code == 2
+    assert kvbench("score", *arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("kvbench: ") and printed.err.count("\n") == 1
@@ -273,24 +270,14 @@ def test_scores_that_cannot_be_written_are_a_mistake(capsys, tmp_path):
     folder = write(tmp_path / "predictions", qasper=[ROW])
     nowhere = tmp_path / "nowhere" / "scores.json"
     assert "there is no folder" in mistake(capsys, folder, "--out", nowhere)
-    with pytest.raises(SystemExit) as exit:
-        score.main([str(folder), "--out", str(tmp_path)])
-    assert exit.value.code == 2
+    assert kvbench("score", folder, "--out", tmp_path) == 2
     assert "cannot be written: Is a directory" in capsys.readouterr().err
-
-
-def test_the_module_runs_as_a_command_and_its_name_is_installed(capsys, tmp_path, monkeypatch):
-    write(tmp_path, qasper=[ROW])
-    monkeypatch.setattr(sys, "argv", ["score", str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "kvbench.run.score")
-    runpy.run_module("kvbench.run.score", run_name="__main__")
-    assert cells(capsys.readouterr().out)["qasper"] == ["1", "100.00"]
-    assert '\nkvbench-score = "kvbench.score:main"\n' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_help_tells_the_form_of_the_files_without_loading_torch():
     code = (
-        "import sys; from kvbench.score import main\ntry: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
+        "import sys; from kvbench.run.score import main\n"
+        "try: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     for told in ("TASK.jsonl", "all_classes", "--e", "--out FILE", "result.json", "records.jsonl"):

@@ -7,8 +7,8 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.records import load
 from kvbench.records.store import Store, records_name
 from kvbench.run.request import check_shard
-from tests.run.test_run import arguments, compose, run
 from tests.support.config import method_configs
+from tests.support.runs import arguments, compose, run
 
 
 def rows(folder) -> list[tuple]:

@@ -16,7 +16,8 @@ from kvbench.run import run as main
 from kvbench.run.failures import one_line_errors
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
-from tests.run.test_run import ROOT, arguments, comparable, run
+from tests.support.paths import ROOT
+from tests.support.runs import arguments, comparable, run
 
 
 @pytest.fixture(autouse=True)

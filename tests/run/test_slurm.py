@@ -14,7 +14,8 @@ import pytest
 from kvbench.records import load
 from kvbench.records.store import read_records, record_files
 from kvbench.run import status
-from tests.run.test_run import ROOT, TIMES, run
+from tests.support.paths import ROOT
+from tests.support.runs import TIMES, run
 from tests.support.slurm_node import Slurm, missing, one_node, wait_for
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no Slurm: {missing()}")

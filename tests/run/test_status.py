@@ -10,15 +10,17 @@ import pytest
 
 from kvbench.evaluation import evaluate as runner
 from kvbench.records.store import Store
-from kvbench.run import job, status
+from kvbench.run import job
 from kvbench.utils.signals import Stopped
-from tests.run.test_run import ROOT, arguments, compose, run
+from tests.support.command import kvbench
+from tests.support.paths import ROOT
+from tests.support.runs import arguments, compose, run
 
 
 def told(folder, capsys) -> tuple[int, dict[str, list[str]]]:
     """Exit code, and the rows as shard -> words."""
     capsys.readouterr()
-    code = status.main([str(folder)])
+    code = kvbench("status", folder)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     return code, {next(word for word in row if re.fullmatch(r"\d+-of-\d+", word)): row for row in rows[1:]}
 
@@ -135,7 +137,7 @@ def test_a_damaged_manifest_is_a_row_and_hides_no_other(tiny_folder, tmp_path, c
     folder = run(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
     (folder / "manifests" / "cut.json").write_text('{"run": ')
     capsys.readouterr()
-    assert status.main([str(tmp_path)]) == 1
+    assert kvbench("status", tmp_path) == 1
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 3
     assert "finished" in shown[1]
@@ -144,7 +146,7 @@ def test_a_damaged_manifest_is_a_row_and_hides_no_other(tiny_folder, tmp_path, c
 
 def test_a_folder_without_runs_is_a_mistake_in_one_line(tmp_path, capsys):
     for folder, why in ((tmp_path, "holds no runs"), (tmp_path / "none", "is no folder")):
-        assert status.main([str(folder)]) == 2
+        assert kvbench("status", folder) == 2
         error = capsys.readouterr().err
         assert why in error and error.count("\n") == 1
 

@@ -10,7 +10,7 @@ from hydra import initialize_config_dir
 
 from kvbench import cli
 from kvbench.run.sweep import jobs, let_go
-from tests.run.test_run import arguments
+from tests.support.runs import arguments
 
 
 @pytest.fixture

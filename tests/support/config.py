@@ -7,7 +7,7 @@ from kvbench.config import CONF
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Method
 
-# What needs a package that kvbench does not; tests/test_kvpress_guest.py has it.
+# What needs a package that kvbench does not; tests/integrations/test_kvpress.py tests it.
 GUESTS = {"kvpress"}
 NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS)
 

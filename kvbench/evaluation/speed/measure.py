@@ -13,7 +13,7 @@ from transformers import Cache, PreTrainedModel
 from kvbench.cache.base import AttendingLayer, LayerCache, storage_bytes
 from kvbench.cache.batch import StackedLayer, joined
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.evaluation.decode import go_on
+from kvbench.evaluation.decode import decode_greedily
 from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.settings import Setting
 from kvbench.methods.base import Method
@@ -76,7 +76,7 @@ def measure(
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
     del held
     cache = as_batch(list(compressed.copies(batch)))
-    outputs = go_on(
+    outputs = decode_greedily(
         model, cache, compressed.logits.expand(batch, -1), new_tokens - len(tokens), stop_tokens=frozenset()
     )
     wait_for(model)

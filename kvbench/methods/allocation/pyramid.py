@@ -1,16 +1,15 @@
 """PyramidKV's allocation: an arithmetic sequence over the layers."""
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
 
-from pydantic import Field
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import largest_remainder
+from kvbench.utils.validation import choice, is_number
 
-from kvbench.methods.allocation.base import Allocation, largest_remainder
-from kvbench.utils.checked import checked
 
-
-@checked(frozen=True)
-class Pyramid(Allocation):
-    """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, most tokens in the lowest layer.
+@dataclass(frozen=True)
+class Pyramid:
+    """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, much for low layers and little for high ones.
 
     With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper
     prints the two the wrong way round and a divisor m for m - 1; three readings exist:
@@ -23,8 +22,13 @@ class Pyramid(Allocation):
                       n - window). Compared with kvpress by scripts/kvpress_parity.py.
     """
 
-    beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20
-    alloc: Literal["exact", "official", "kvpress"] = "exact"
+    beta: float = 20
+    alloc: str = "exact"
+
+    def __post_init__(self):
+        choice("alloc", self.alloc, ("exact", "official", "kvpress"))
+        if not is_number(self.beta) or self.beta < 1:
+            raise UserError(f"beta={self.beta!r} must be a number of at least 1")
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:

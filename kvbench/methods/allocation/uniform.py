@@ -1,11 +1,10 @@
 """The same budget in every layer."""
 
-from kvbench.methods.allocation.base import Allocation
-from kvbench.utils.checked import checked
+from dataclasses import dataclass
 
 
-@checked(frozen=True)
-class Uniform(Allocation):
+@dataclass(frozen=True)
+class Uniform:
     """The same budget in every layer."""
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:

@@ -1,16 +1,16 @@
 """H2O's score: attention of all queries."""
 
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.checked import NonNegative, checked
+from kvbench.utils.validation import at_least, choice
 
 
-@checked
+@dataclass
 class ColumnSums(Scoring):
     """H2O (Zhang et al. 2023): attention of all queries so far, summed per key in float32.
 
@@ -20,17 +20,15 @@ class ColumnSums(Scoring):
                   tables were made with 8.
     """
 
-    recent: NonNegative | None = None
-    score: Literal["sum", "mean"] = "sum"
+    recent: int | None = None
+    score: str = "sum"
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(column_sums=True)
-
-    @property
-    def minimum_budget(self) -> int:
-        """With half of the budget recent, one heavy and one recent token."""
-        return 2 if self.recent is None else super().minimum_budget
+    def __post_init__(self):
+        choice("score", self.score, ("sum", "mean"))
+        if self.recent is not None:
+            at_least("recent", self.recent, 0)
+        self.needs = Needs(column_sums=True)
+        self.minimum_budget = 2 if self.recent is None else self.recent + 1
 
     def protected(self, budget: int) -> int:
         return budget // 2 if self.recent is None else self.recent

@@ -1,16 +1,16 @@
 """SpindleKV's score: attention of the last queries, not pooled."""
 
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.checked import Positive, checked
+from kvbench.utils.validation import at_least, choice
 
 
-@checked
+@dataclass
 class WindowAverage(Scoring):
     """SpindleKV's accumulated attention (§3.1, equations 2 and 3): the window's queries, not pooled.
 
@@ -19,12 +19,14 @@ class WindowAverage(Scoring):
                            an all-query sum, which favours late tokens by up to n / w.
     """
 
-    window: Positive = 32
-    score_norm: Literal["window", "printed"] = "window"
+    window: int = 32
+    score_norm: str = "window"
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(window=self.window)
+    def __post_init__(self):
+        at_least("window", self.window, 1)
+        choice("score_norm", self.score_norm, ("window", "printed"))
+        self.needs = Needs(window=self.window)
+        self.minimum_budget = self.window + 1
 
     def protected(self, budget: int) -> int:
         return self.window

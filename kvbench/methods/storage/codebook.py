@@ -1,6 +1,6 @@
 """The codebook as a storage: any selection of tokens, held as entries, references and magnitudes."""
 
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,14 +9,14 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
-from kvbench.methods.storage.codebook_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
+from kvbench.methods.storage.coded_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
 from kvbench.ops.bits import pack_bits
-from kvbench.ops.greedy_cover import greedy_cover
+from kvbench.ops.greedy_cover import build_codebook
 from kvbench.prefill import LayerState
-from kvbench.utils.checked import NonNegative, Share, checked
+from kvbench.utils.validation import at_least, choice, is_number
 
 
-@checked
+@dataclass
 class Codebook(Storage):
     """SpindleKV's similarity based token replacement (Tang et al. 2025, §3.4), by itself.
 
@@ -34,11 +34,19 @@ class Codebook(Storage):
     Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
     """
 
-    theta_k: Share = 0.98
-    theta_v: Share = 0.95
-    scope: Literal["kv_group", "layer", "head"] = "kv_group"
+    theta_k: float = 0.98
+    theta_v: float = 0.95
+    scope: str = "kv_group"
     reconstruct: bool = True
-    window: NonNegative = 32
+    window: int = 32
+
+    def __post_init__(self):
+        for name in ("theta_k", "theta_v"):
+            theta = getattr(self, name)
+            if not is_number(theta) or not 0 < theta <= 1:
+                raise UserError(f"{name}={theta!r} is outside (0, 1]: it is the cosine above which vectors merge")
+        choice("scope", self.scope, ("kv_group", "layer", "head"))
+        at_least("window", self.window, 0)
 
     def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
         if layer.rope is None:
@@ -78,7 +86,7 @@ class Codebook(Storage):
         self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype
     ) -> list[Coded]:
         x = torch.cat(vectors).float()
-        cover = greedy_cover(x, theta, torch.cat(counts))
+        cover = build_codebook(x, theta, torch.cat(counts))
         norms = x.norm(dim=-1)
         entries = x[cover.entries]
         if self.reconstruct:
@@ -107,7 +115,7 @@ class Codebook(Storage):
             r2=(sum(books.values()) + raw) / retained,
             r3=1 + 8 * width / (8 * size + 1) / d,
             overhead=per_coded * 2 * coded / retained,
-            positions=selection.positions(layer),
+            where=selection.where(layer),
         )
 
 

@@ -1,0 +1,79 @@
+"""A model's folder: which files are its weights, what is wrong with it before it is loaded, and what identifies it.
+
+Only safetensors directly inside the folder count as weights. transformers follows an index to any file, a pickled one
+too; here such an index is an error.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from kvbench.errors import UserError
+from kvbench.utils.hashing import file_hash
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+# What transformers reads from a folder: weights, configurations, chat templates and vocabularies.
+READ = frozenset({".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken"})
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights of a folder in the hub's layout. Raises UserError where one is missing,
+    lies elsewhere, is no safetensors file or is cut short."""
+    index = folder / INDEX
+    indexed = index.exists() and not (folder / SINGLE).exists()
+    files = [folder / name for name in (_indexed(index) if indexed else [SINGLE])]
+    for path in files:
+        _check_weights(path)
+    return files
+
+
+def check_config(folder: Path) -> None:
+    """Raise UserError where config.json is no file with a JSON object."""
+    _mapping(folder / "config.json")
+
+
+def model_identity(source: str, revision: str) -> dict:
+    """What tells the weights of a model apart from all others: the SHA-256 of each file that loading reads from a
+    folder, or the hub's revision."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return {"source": source, "revision": revision}
+    files = sorted(path for path in folder.iterdir() if path.suffix in READ and path.is_file())
+    return {"source": folder.name, "files": {path.name: file_hash(path) for path in files}}
+
+
+def _indexed(index: Path) -> list[str]:
+    weights = _mapping(index).get("weight_map")
+    if not isinstance(weights, Mapping) or not weights:
+        raise UserError(f"{index} has no weight_map that names the files of the weights")
+    names = sorted(set(map(str, weights.values())))
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise UserError(f"{index} names {name!r}: weights must be .safetensors files in the same folder")
+    return names
+
+
+def _check_weights(path: Path) -> None:
+    if not path.is_file():
+        what = "is not a file" if path.exists() or path.is_symlink() else "is missing"
+        raise UserError(f"{path} {what}: a model's folder needs its weights as safetensors")
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _mapping(path: Path) -> Mapping:
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is not a JSON object")
+    return value

@@ -1,0 +1,155 @@
+"""A model's folder: its weights are safetensors inside it, complete, and what is loaded is what is hashed."""
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from kvbench.errors import UserError
+from kvbench.models import ModelSpec, load
+from kvbench.models.embedded import _forget_offline
+from kvbench.models.folder import model_identity, weight_files
+from tests.support.tiny import tiny_config
+
+
+@pytest.fixture(scope="module")
+def whole(embedded, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    config = tiny_config()
+    config.vocab_size = 49152
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    embedded.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "model")
+
+
+def spec(folder) -> ModelSpec:
+    return ModelSpec(name="broken", max_length=512, path=str(folder))
+
+
+def refused(folder) -> str:
+    with pytest.raises(UserError) as caught:
+        load(spec(folder))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def change_weights(folder, change) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(change(weights), folder / "model.safetensors", {"format": "pt"})
+
+
+def change_config(folder, **values) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_whole_folder_loads(folder):
+    assert load(spec(folder)).model.config.num_hidden_layers == 3
+
+
+def test_a_missing_weight_is_an_error_and_not_random(folder):
+    name = "model.layers.1.self_attn.q_proj.weight"
+    change_weights(folder, lambda weights: {key: value for key, value in weights.items() if key != name})
+    assert f"lacks {name}" in refused(folder)
+
+
+def test_weights_under_another_prefix_are_an_error(folder):
+    change_weights(folder, lambda weights: {f"other.{key}": value for key, value in weights.items()})
+    assert "lacks" in refused(folder)
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_a_configuration_with_another_number_of_layers_is_an_error(folder, layers):
+    change_config(folder, num_hidden_layers=layers, layer_types=None)
+    assert ("lacks" if layers > 3 else "no place") in refused(folder)
+
+
+def test_weights_of_another_shape_are_an_error(folder):
+    name = "model.norm.weight"
+    change_weights(folder, lambda weights: weights | {name: torch.ones(7)})
+    assert name in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["sub/w.safetensors", "../w.safetensors", "/etc/w.safetensors", "pytorch_model.bin"])
+def test_an_index_may_name_only_safetensors_in_the_folder(folder, name):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "w.safetensors")
+    (folder / "sub").mkdir()
+    shutil.copy(folder / "w.safetensors", folder / "sub")
+    torch.save(weights, folder / "pytorch_model.bin")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert f"{name!r}" in refused(folder)
+
+
+def test_an_index_of_files_in_the_folder_is_followed_and_hashed(folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "w.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "w.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert [path.name for path in weight_files(folder)] == ["w.safetensors"]
+    assert load(spec(folder)).model.config.num_hidden_layers == 3
+    first = model_identity(str(folder), "main")
+    assert "w.safetensors" in first["files"] and "model.safetensors.index.json" in first["files"]
+    save_file({key: value + 1 for key, value in weights.items()}, folder / "w.safetensors", {"format": "pt"})
+    assert model_identity(str(folder), "main") != first
+
+
+def test_a_changed_file_of_equal_size_and_time_has_another_hash(folder):
+    path = folder / "config.json"
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    first = model_identity(str(folder), "main")
+    path.write_text(path.read_text().replace('"rope_theta": 1', '"rope_theta": 2').replace("0.02", "0.03"))
+    os.utime(path, ns=times)
+    assert model_identity(str(folder), "main") != first
+
+
+@pytest.mark.parametrize("kept", [0, 5, 1000])
+def test_cut_weights_are_one_line(folder, kept):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    assert "cannot be read as safetensors" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "[]", "{", '{"model_type": 7}', '{"model_type": "llama", "hidden_size": "x"}']
+)
+def test_a_configuration_that_is_none_is_one_line(folder, text):
+    (folder / "config.json").write_text(text)
+    refused(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("instead", ["folder", "dangling link"])
+def test_a_folder_or_a_dangling_link_in_place_of_a_file_is_one_line(folder, name, instead):
+    (folder / name).unlink()
+    if instead == "folder":
+        (folder / name).mkdir()
+    else:
+        (folder / name).symlink_to("nowhere")
+    refused(folder)
+
+
+def test_a_chat_template_that_fails_is_one_line(folder):
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('no system prompt') }}")
+    with pytest.raises(UserError, match="chat template of broken fails: no system prompt"):
+        load(spec(folder)).render("hello", chat=True)
+
+
+def test_the_embedded_models_identity_does_not_depend_on_the_hub_being_offline(tmp_path):
+    config = tmp_path / "tokenizer_config.json"
+    texts = []
+    for offline in ("true", "false"):
+        config.write_text(f'{{\n  "is_local": true,\n  "local_files_only": {offline}\n}}\n')
+        _forget_offline(config)
+        texts.append(config.read_text())
+    assert texts[0] == texts[1]

@@ -1,0 +1,53 @@
+"""Whole runs in this process: composed as the command composes them, on a tiny model."""
+
+from functools import cache
+from pathlib import Path
+
+from hydra import compose as compose_config
+from hydra import initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from kvbench.config import CONF
+from kvbench.records.store import RECORDS, read_records
+from kvbench.run import run as command
+
+# Fields that differ from run to run.
+TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose_config("config", list(overrides))
+
+
+def compose(*overrides: str) -> dict:
+    """The configuration of `kvbench OVERRIDES`."""
+    return OmegaConf.to_container(_composed(overrides), resolve=True)
+
+
+def run(*overrides: str) -> Path:
+    """The folder of a run."""
+    return command.run(compose(*overrides))
+
+
+def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
+    """A run of 27 records: three needles, FullKV once and four methods at two ratios."""
+    return [
+        f"model.path={tiny_folder}",
+        "model.max_length=4096",
+        "benchmark.lengths=[320]",
+        "benchmark.depths=[0,50,100]",
+        "benchmark.max_new_tokens=6",
+        "method=[full,streaming_llm,h2o,snapkv,pyramidkv]",
+        "ratio=[0.2,0.5]",
+        f"output_dir={out}",
+        *more,
+    ]
+
+
+def comparable(folder: Path) -> list[dict]:
+    """Records without the fields that differ from run to run, ordered by key."""
+    records, torn = read_records(folder / RECORDS)
+    assert not torn
+    return sorted(({k: v for k, v in record.items() if k not in TIMES} for record in records), key=lambda r: r["key"])
