@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
 from jinja2 import TemplateError
+from pydantic import AfterValidator
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -17,48 +19,57 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from kvbench.errors import UserError, check_fields
+from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.random_weights import random_model, random_source
+from kvbench.utils.checked import Positive, checked
 from kvbench.utils.text import first_line
-from kvbench.utils.validation import at_least, choice
 
 # Buffers that old checkpoints saved with their weights; the model computes them.
 BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True)
+def _device(name: str) -> str:
+    if name != "auto":
+        try:  # syntax alone: whether the device exists, only the machine that loads the model can say
+            torch.device(name)
+        except RuntimeError as error:
+            raise ValueError("auto or a device of torch: cpu, cuda or cuda:0") from error
+    return name
+
+
+def _model_folder(path: str) -> str:
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError("a folder with a config.json")
+    return path
+
+
+@checked(prefix="model.", frozen=True)
 class ModelSpec:
     """A model as conf/model describes it."""
 
     name: str
-    max_length: int  # context limit in tokens, prompt and answer together
+    max_length: Positive  # context limit in tokens, prompt and answer together
     hub_id: str | None = None
     revision: str = "main"
-    path: str | None = None  # a local folder in the hub's layout; wins over hub_id
+    path: Annotated[str, AfterValidator(_model_folder)] | None = (
+        None  # a local folder in the hub's layout; wins over hub_id
+    )
     embedded: str | None = None  # a Python package that ships the model as GGUF
-    random: Mapping | None = None  # a configuration to draw weights for; the other three then name a tokenizer
-    chat_template: str = "auto"  # auto: the tokenizer's own where there is one; none: raw text
-    dtype: str = "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
-    device: str = "auto"
+    random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
+    chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = (
+        "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
+    )
+    device: Annotated[str, AfterValidator(_device)] = "auto"
     device_map: str | None = None  # "auto" spreads a model over several GPUs
-    lazy_threshold: float | None = None  # SimLayerKV's delta; read by its YAML, never here
-    longbench_max_length: Mapping[str, int] | None = None  # by prompt_protocol; read by LongBench's YAML, never here
+    lazy_threshold: float | None = None  # SimLayerKV's delta; only its YAML reads it
+    longbench_max_length: dict[str, int] | None = None  # by prompt_protocol; only LongBench's YAML reads it
 
     def __post_init__(self):
-        choice("model.chat_template", self.chat_template, ("auto", "none"))
-        choice("model.dtype", self.dtype, ("auto", *_DTYPES))
-        if self.device != "auto":
-            try:  # whether it is there, only the machine that loads the model can tell
-                torch.device(self.device)
-            except (RuntimeError, TypeError) as error:
-                raise UserError(f"model.device={self.device!r} is no device: auto, cpu, cuda or cuda:0") from error
-        at_least("model.max_length", self.max_length, 1)
-        if self.path is not None and not (Path(str(self.path)) / "config.json").is_file():
-            raise UserError(f"model.path={self.path!r} is not a folder with a config.json")
         if not (self.path or self.hub_id or self.embedded):
             raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
 
@@ -74,10 +85,8 @@ class ModelSpec:
 
 
 def model_spec(config: Mapping) -> ModelSpec:
-    """The model of a configuration's node. UserError for a key that no model has, or that is missing."""
-    known = {key: value for key, value in config.items() if key != "about"}
-    check_fields("model", known, ModelSpec)
-    return ModelSpec(**known)
+    """The model of a configuration's node. Raises UserError for an unknown or missing key and for a bad value."""
+    return ModelSpec(**{key: value for key, value in config.items() if key != "about"})
 
 
 @dataclass

@@ -12,7 +12,7 @@ no number, "8" is no integer, a whole number is a float. What two fields say of 
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import NoneType
-from typing import Annotated, Any, dataclass_transform, get_args
+from typing import Annotated, Any, Literal, dataclass_transform, get_args, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -101,6 +101,8 @@ def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
     if first["type"] == "literal_error" and len(same_field) == 1:
         return unknown(name, str(value), _literals(of, str(field)) or [first["ctx"]["expected"]])
     wanted = list(dict.fromkeys(_wanted(each, of) for each in same_field))
+    # of int | float under the same bounds, the number says it all
+    wanted = [text for text in wanted if not (text[:10] == "an integer" and f"a number{text[10:]}" in wanted)]
     annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
     if item is None and NoneType in get_args(annotation):
         wanted.append("null")
@@ -113,9 +115,8 @@ def _fields(of: type) -> list[str]:
 
 def _literals(of: type, field: str) -> list[str]:
     """The texts that a field of Literal type allows."""
-    annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
-    found = [str(value) for value in get_args(annotation) if not isinstance(value, type)]
-    return found
+    parts = _annotations(of, (field,))
+    return [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
 
 
 def _wanted(error: dict, of: type) -> str:

@@ -123,9 +123,10 @@ def test_a_wrong_setting_is_told_before_anything_is_read():
     for changes, message in {
         ("prompt_protocol", "legacy"): "Did you mean 'legacy_pyramidkv'",
         ("max_length", None): "benchmark.max_length=TOKENS",
-        ("max_length", 1): "at least 2",
-        ("seed", -1): "benchmark.seed=-1",
+        ("max_length", 1): "benchmark.max_length=1 must be an integer of at least 2 or null",
+        ("seed", -1): "benchmark.seed=-1 must be an integer of at least 0 or null",
         ("tasks", "trecc"): "Did you mean 'trec'",
+        ("tasks", ()): r"benchmark.tasks=\(\) must be a name or a list of names",
     }.items():
         with pytest.raises(UserError, match=message):
             benchmark(data_dir="/nowhere", **{changes[0]: changes[1]})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kvbench.benchmarks import Sample, haystack
+from kvbench.benchmarks import NeedleInAHaystack, Sample, haystack
 from kvbench.benchmarks.niah import placement
 from kvbench.benchmarks.niah.needles import number_needles
 from kvbench.benchmarks.niah.ranges import numbers
@@ -66,27 +66,27 @@ def test_ranges_are_those_of_the_testers():
     ],
 )
 def test_a_list_of_numbers_in_one_line(value, meant):
-    assert numbers("x", value) == meant
+    assert numbers(value) == meant
 
 
 @pytest.mark.parametrize(
     "value, message",
     [
-        ("1000 - 8000", "is not a list of numbers, 'A to B by STEP'"),
-        ("1000 to 8000", "is not a list"),
-        ("1.2.3 to 8000 by 1", "is not a list"),
+        ("1000 - 8000", "must be a list of numbers, 'A to B by STEP'"),
+        ("1000 to 8000", "must be a list of numbers"),
+        ("1.2.3 to 8000 by 1", "must be a list of numbers"),
         ("8 to 1 by 1", "A < B"),
         ("1 to 8 by 0", "STEP > 0"),
         ("1 to 8 in 1", "COUNT > 1"),
-        ([], "is not a list"),
-        (["a"], "is not a list"),
-        ([True], "is not a list"),
-        (None, "is not a list"),
+        ([], "must be a list of numbers"),
+        (["a"], "must be a list of numbers"),
+        ([True], "must be a list of numbers"),
+        (None, "must be a list of numbers"),
     ],
 )
 def test_a_bad_list_of_numbers_is_named_with_the_forms_that_are_right(value, message):
     with pytest.raises(UserError, match=message) as error:
-        numbers("benchmark.lengths", value)
+        NeedleInAHaystack(lengths=value, depths=[0])
     assert "benchmark.lengths=" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -250,13 +250,13 @@ def test_one_question_names_all_cities_in_the_order_of_their_depths(embedded):
     assert [sample.meta["length"] for sample in samples] == [400, 700]
 
 
-def test_the_figure_of_one_question_has_a_cell_per_needle():
+def test_the_heatmap_of_one_question_has_a_cell_per_needle():
     record = {"setting": "full", "length": 400, "r_bytes": 1.0, "depths": [0, 50], "answers": ["1234567", "7654321"]}
     records = pd.DataFrame([record | {"prediction": text} for text in ("7654321, 12", "1234567 7654321")])
-    grid = short("niah_multi_at_once").heatmap(records)
-    assert grid.metric == "found"
-    assert grid.cells["depth"].tolist() == [0, 50, 0, 50]
-    assert [score["found"] for score in grid.cells["scores"]] == [0, 1, 1, 1]
+    heatmap = short("niah_multi_at_once").heatmap(records)
+    assert heatmap.metric == "found"
+    assert heatmap.cells["depth"].tolist() == [0, 50, 0, 50]
+    assert [score["found"] for score in heatmap.cells["scores"]] == [0, 1, 1, 1]
 
 
 # scores
@@ -408,15 +408,26 @@ def test_a_bad_needle_file_is_told_in_one_line(tmp_path, name, content, message)
 @pytest.mark.parametrize(
     "name, override, message",
     [
-        ("niah", "lengths=1000 to 2000", "benchmark.lengths='1000 to 2000' is not a list of numbers"),
-        ("niah", "depths=[0,120]", "depth 120 in benchmark.depths is outside 0 to 100"),
-        ("niah", "lengths=[512.5]", "512.5 must be an integer of at least 300"),
+        (
+            "niah",
+            "lengths=1000 to 2000",
+            "benchmark.lengths='1000 to 2000' must be a list of numbers, 'A to B by STEP'",
+        ),
+        ("niah", "depths=[0,120]", "item 2 of benchmark.depths=120 must be a number from 0 to 100"),
+        ("niah", "lengths=[400,299]", "item 2 of benchmark.lengths=299 must be an integer of at least 300"),
+        ("niah", "lengths=[512.5]", "item 1 of benchmark.lengths=512.5 must be an integer of at least 1"),
+        ("niah", "haystack_dir=3", "benchmark.haystack_dir=3 must be a text or null"),
+        (
+            "niah",
+            "needle=nomber",
+            "unknown benchmark.needle 'nomber'. Did you mean 'number'? Allowed: number, sentence",
+        ),
         ("niah_multi", "depths=[50]", "benchmark.depths has 1 places for needles: 2 to 9 are wanted"),
         ("niah_multi_at_once", "depths=0 to 100 in 12", "has 12 places for needles"),
         ("niah_multi", "seeds=0", "benchmark.seeds=0 must be an integer of at least 1"),
         ("passkey", "noise=loud", "unknown benchmark.noise 'loud'"),
-        ("passkey", "digits=0", "benchmark.digits=0"),
-        ("niah_kvpress", "buffer=-1", "benchmark.buffer=-1"),
+        ("passkey", "digits=0", "benchmark.digits=0 must be an integer of at least 1"),
+        ("niah_kvpress", "buffer=-1", "benchmark.buffer=-1 must be an integer of at least 0"),
         ("niah_kamradt", "needle=''", "niah_kamradt needs benchmark.needle and benchmark.question"),
         ("niah_kamradt", "prompt='{context}'", "benchmark.prompt needs the places {context} and {question}"),
     ],
@@ -457,7 +468,7 @@ def test_a_figure_stays_as_wide_as_a_page_shows(tmp_path, lengths, across):
             {"setting": f"m{i}", "length": length, "depth": depth, "r": 1.0, "r_bytes": 1.0, "scores": {"rouge1": 0.5}}
             for i in range(5)
             for length in range(1000, 1000 + lengths)
-            for depth in numbers("x", "0 to 100 in 10")
+            for depth in numbers("0 to 100 in 10")
         ]
     )
     png, _ = draw_heatmaps(frame, "rouge1", tmp_path / "heatmap", "caption")

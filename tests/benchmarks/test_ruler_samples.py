@@ -174,14 +174,14 @@ def test_missing_punkt_data_is_told_with_both_ways_out(tmp_path, monkeypatch):
     ("options", "message"),
     [
         ({"tasks": ["qa_3"]}, "unknown task in benchmark.tasks 'qa_3'. Did you mean 'qa_2'"),
-        ({"tasks": []}, "benchmark.tasks is empty"),
-        ({"lengths": []}, "benchmark.lengths is empty"),
-        ({"lengths": None}, "benchmark.lengths=None is not a list of numbers"),
-        ({"lengths": "long"}, "benchmark.lengths='long' is not a list of numbers"),
+        ({"tasks": []}, r"benchmark.tasks=\[\] must be a name or a list of names"),
+        ({"lengths": []}, r"benchmark.lengths=\[\] must be a list of numbers"),
+        ({"lengths": None}, "benchmark.lengths=None must be a list of numbers"),
+        ({"lengths": "long"}, "benchmark.lengths='long' must be a list of numbers"),
         ({"tasks": 3}, "benchmark.tasks=3 must be a name or a list of names"),
         ({"tasks": ["vt", 3]}, r"benchmark.tasks=\['vt', 3\] must be a name or a list of names"),
-        ({"lengths": [100]}, "a length in benchmark.lengths=100 must be an integer of at least 256"),
-        ({"num_samples": 0}, "benchmark.num_samples=0 must be"),
+        ({"lengths": [100]}, "item 1 of benchmark.lengths=100 must be an integer of at least 256"),
+        ({"num_samples": 0}, "benchmark.num_samples=0 must be an integer of at least 1"),
         ({"sentences": "spacy"}, "unknown benchmark.sentences 'spacy'.*Allowed: nltk, simple"),
         ({"essays_dir": "/nowhere"}, "benchmark.essays_dir='/nowhere' is neither"),
         ({"squad": "/nowhere"}, r"benchmark.squad='/nowhere' is not a file \(needed by qa_1; benchmark.tasks="),
@@ -203,7 +203,7 @@ def test_one_length_is_a_list_of_one():
 
 
 def test_groups_of_tasks_can_be_chosen():
-    assert select("all") == list(TASKS)
+    assert select(["all"]) == list(TASKS)
     assert select(["aggregation", "vt", "cwe"]) == ["cwe", "fwe", "vt"]
     assert sorted(name for members in GROUPS.values() for name in members) == sorted(TASKS)
 

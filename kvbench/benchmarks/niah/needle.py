@@ -1,7 +1,7 @@
 """Needle in a Haystack (Kamradt 2023) with needles of our own: a number to recite, digit by digit."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
@@ -11,10 +11,10 @@ from kvbench.benchmarks.niah.needles import number_needle
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import Positive, checked
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class NeedleInAHaystack(NeedleGrid):
     """One needle in every cell of the grid, with `seeds` needles and haystacks.
 
@@ -24,16 +24,14 @@ class NeedleInAHaystack(NeedleGrid):
     The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
     """
 
-    seeds: int = 1
-    needle: str = "number"
+    seeds: Positive = 1
+    needle: Literal["number", "sentence"] = "number"
     sentence: str = ""
     question: str = ""
     name: str = "niah"
 
     def __post_init__(self):
         super().__post_init__()
-        choice("benchmark.needle", self.needle, ("number", "sentence"))
-        at_least("benchmark.seeds", self.seeds, 1)
         if self.needle == "sentence" and not (self.sentence and self.question):
             raise UserError("benchmark.needle=sentence needs benchmark.sentence and benchmark.question")
         self.metrics = ("digits", "exact") if self.needle == "number" else ("rouge1",)

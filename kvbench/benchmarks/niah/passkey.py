@@ -1,9 +1,9 @@
-"""Passkey retrieval (Mohtashami and Jaggi 2023): a number in lines of noise that say the same again and again."""
+"""Passkey retrieval (Mohtashami and Jaggi 2023): a number in one line of noise that repeats."""
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import repeat
+from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
@@ -12,34 +12,29 @@ from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.sources import ruler_noise
 from kvbench.metrics.needle import first_number, leading_digits
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import Positive, checked
 
 _NOISE = "The river is slow. The hills are low. The wind is mild. On we walk. Soon we turn for home."
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class PassKey(NeedleGrid):
-    """A pass key of `digits` digits, drawn anew for every cell and seed; between two sentences at its depth.
+    """A pass key of `digits` digits, a new one in every cell and seed, between two sentences at its depth.
 
-    noise="own" repeats a line of ours, noise="ruler" the line of RULER's noise tasks, which is Mohtashami and
-    Jaggi's, read from the package lm-eval. With `haystack_dir` the texts of a folder stand in its place, as in
-    longctx_bench. The wording of key, instruction and question is ours. The answer is begun for the model.
+    noise="own" repeats a line of our own, noise="ruler" the line of RULER's noise tasks, which is Mohtashami and
+    Jaggi's, read from the package lm-eval. `haystack_dir` replaces the noise by the texts of a folder, as in
+    longctx_bench. The wording of key, instruction and question is our own. The prompt ends with the beginning of
+    the answer.
 
-    Scores: 1 if the first number of the answer is the key, as theirs; and the share of leading digits.
+    Scores: 1 if the first number of the answer is the key, as in the original; and the share of leading digits.
     """
 
-    seeds: int = 1
-    digits: int = 5
-    noise: str = "own"
-    max_new_tokens: int = 16
+    seeds: Positive = 1
+    digits: Positive = 5
+    noise: Literal["own", "ruler"] = "own"
+    max_new_tokens: Positive = 16
     name: str = "passkey"
     metrics = ("exact", "digits")
-
-    def __post_init__(self):
-        super().__post_init__()
-        choice("benchmark.noise", self.noise, ("own", "ruler"))
-        at_least("benchmark.seeds", self.seeds, 1)
-        at_least("benchmark.digits", self.digits, 1)
 
     def haystack(self, seed: int, separator: str = "\n") -> Iterator[str]:
         if self.haystack_dir is not None:

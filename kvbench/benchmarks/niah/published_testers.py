@@ -1,13 +1,12 @@
-"""The published testers of needle sentences: Kamradt's, PyramidKV's and kvpress's.
+"""The published needle-in-a-haystack testers: Kamradt's, PyramidKV's and kvpress's.
 
-A tester is a rule that places the needle, a form of prompt, a way to stop and a score. What they share: one
-haystack, the beginning of all texts joined without a gap, and one needle sentence, in every cell of the grid.
-Their needles, questions and prompts are not repeated here: the ones in the YAML files are our own.
-`needle_file` brings theirs, and `meta` says of both where they come from.
+A tester is a rule that places the needle, a prompt template, a stopping rule and a score. All three use one
+haystack (all texts joined without a separator, cut to length) and one needle sentence in every cell of the grid.
+The needles, questions and prompts in the YAML files are our own; `needle_file` reads the published ones, and
+`meta` records the origin of both.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from transformers import PreTrainedTokenizerBase
@@ -18,16 +17,17 @@ from kvbench.benchmarks.niah.placement import at_period, at_token, cut, encode, 
 from kvbench.benchmarks.niah.sources import read_needle
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
+from kvbench.utils.checked import NonNegative, Positive, checked
 
 # (text, needle, depth, tokenizer) -> the text's token ids with the needle's among them
 Placement = Callable[[list[int], list[int], float, PreTrainedTokenizerBase], list[int]]
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class SentenceTester(NeedleGrid):
     """A grid with one needle sentence; `prompt` has the places {context} and {question}, in this order.
 
-    The line of {question}, and what follows it, is what question=hidden hides.
+    question=hidden hides the line of {question} and all that follows it.
     """
 
     needle: str = ""
@@ -83,22 +83,22 @@ class SentenceTester(NeedleGrid):
         return {"rouge1": rouge1_f(needle, prediction)}
 
     def fill(self, context: str) -> tuple[str, str]:
-        """The whole prompt, and the end of it that asks."""
+        """The prompt, and its end from the line of the question on."""
         before, _, after = self.prompt.partition("{context}")
         between, _, end = after.partition("{question}")
-        told, newline, asking = between.rpartition("\n")
-        tail = asking + self.question + end
-        return before + context + told + newline + tail, tail
+        instruction, newline, lead = between.rpartition("\n")
+        tail = lead + self.question + end
+        return before + context + instruction + newline + tail, tail
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class KamradtNeedle(SentenceTester):
     """LLMTest_NeedleInAHaystack (Kamradt 2023): chat, the needle after a full stop, a long answer.
 
-    Kamradt lets GPT judge answers from 1 to 10. Here: ROUGE-1 F, and the share of the needle's words told.
+    Kamradt has GPT grade answers from 1 to 10. Here: ROUGE-1 F, and ROUGE-1 recall, the share of the needle's words.
     """
 
-    max_new_tokens: int = 300
+    max_new_tokens: Positive = 300
     name: str = "niah_kamradt"
     place = staticmethod(at_period)
     metrics = ("rouge1", "recall")
@@ -108,7 +108,7 @@ class KamradtNeedle(SentenceTester):
         return super().score(sample, prediction) | {"recall": rouge1_recall(needle, prediction)}
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class PyramidKVNeedle(SentenceTester):
     """PyramidKV's run_needle_in_haystack.py (Cai et al. 2024): Kamradt's contexts as raw text; a line end ends the
     answer, and may do so as its first token.
@@ -116,21 +116,21 @@ class PyramidKVNeedle(SentenceTester):
     Its score is ten times ours.
     """
 
-    max_new_tokens: int = 30
+    max_new_tokens: Positive = 30
     name: str = "niah_pyramidkv"
     place = staticmethod(at_period)
     chat = False
     stop_at_newline = True
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class KVPressNeedle(SentenceTester):
-    """kvpress's needle_in_haystack: chat, the needle wherever its depth falls, the answer begun for the model.
+    """kvpress's needle_in_haystack: chat, the needle at any token, and a prompt that begins the answer.
 
-    Its score is ten times ours. kvpress compresses before it asks: run it with question=hidden.
+    Its score is ten times ours. kvpress compresses the context without the question: run it with question=hidden.
     """
 
-    buffer: int = 150
-    max_new_tokens: int = 40
+    buffer: NonNegative = 150
+    max_new_tokens: Positive = 40
     name: str = "niah_kvpress"
     place = staticmethod(at_token)

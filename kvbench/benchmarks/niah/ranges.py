@@ -1,40 +1,51 @@
-"""Lists of numbers in one line of YAML: the lengths and depths of a grid."""
+"""Types of fields that hold the lengths or depths of a grid: lists of numbers that one line of YAML can write."""
 
 import math
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
-from kvbench.errors import UserError
-from kvbench.utils.validation import is_number
+from pydantic import BeforeValidator, Field
 
 _RANGE = re.compile(r"(-?[\d.]+) to (-?[\d.]+) (?:by ([\d.]+)|in (\d+)( sigmoid)?)")
 _FORMS = "a list of numbers, 'A to B by STEP', 'A to B in COUNT' or 'A to B in COUNT sigmoid'"
 
 
-def numbers(name: str, value: object) -> list[int | float]:
+def numbers(value: object) -> list[int | float]:
     """The numbers that `value` stands for, each once, in order; whole ones as int.
 
     1000 to 8000 by 100      both ends included
     0 to 100 in 10           ten evenly spread, rounded to whole numbers, as Kamradt's and PyramidKV's testers do
     0 to 100 in 35 sigmoid   dense towards both ends: the logistic curve of Kamradt's tester, to three places
 
-    A list or a single number is taken as it is. UserError names anything else.
+    A list or a single number is taken as it is. Raises ValueError with the allowed forms for anything else.
     """
-    found = _from_text(name, value) if isinstance(value, str) else [value] if is_number(value) else value
-    if not isinstance(found, Sequence) or not found or not all(is_number(x) and math.isfinite(x) for x in found):
-        raise UserError(f"{name}={value!r} is not {_FORMS}")
+    found = _from_text(value) if isinstance(value, str) else [value] if _is_number(value) else value
+    if not isinstance(found, Sequence) or not found or not all(_is_number(x) and math.isfinite(x) for x in found):
+        raise ValueError(_FORMS)
     return list(dict.fromkeys(int(x) if x == int(x) else x for x in found))
 
 
-def _from_text(name: str, text: str) -> list[float]:
+# Tokens of a prompt, and places in a text in per cent
+Lengths = Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(numbers)]
+Depths = Annotated[
+    list[Annotated[int, Field(ge=0, le=100)] | Annotated[float, Field(ge=0, le=100)]], BeforeValidator(numbers)
+]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _from_text(text: str) -> list[float]:
     try:
         first, last, step, count, sigmoid = _RANGE.fullmatch(text.strip()).groups()
         first, last = float(first), float(last)
         step, count = step and float(step), count and int(count)
     except (AttributeError, ValueError):
-        raise UserError(f"{name}={text!r} is not {_FORMS}") from None
+        raise ValueError(_FORMS) from None
     if last <= first or step == 0 or count in (0, 1):
-        raise UserError(f"{name}={text!r} has nothing to count: A < B, STEP > 0 and COUNT > 1 are needed")
+        raise ValueError("a range that is not empty: A < B, STEP > 0 and COUNT > 1")
     if step:
         return [first + i * step for i in range(int((last - first) / step + 1e-9) + 1)]
     shares = [i / (count - 1) for i in range(count)]

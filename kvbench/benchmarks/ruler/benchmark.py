@@ -1,30 +1,30 @@
 """RULER as a benchmark."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
+from typing import Annotated, Literal
 
 import pandas as pd
+from pydantic import BeforeValidator, Field
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.benchmarks.ruler import files
-from kvbench.benchmarks.ruler.essays import SPLITTERS
 from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
-from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.ruler import string_match_all, string_match_part
+from kvbench.utils.checked import Names, NonNegative, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
-from kvbench.utils.validation import at_least, choice
 
 TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was counted without
 
 
-@dataclass
+@checked(prefix="benchmark.")
 class Ruler(Benchmark):
     """RULER (Hsieh et al. 2024): 13 tasks at any length, the official generator's samples for the model's tokenizer.
 
@@ -32,13 +32,13 @@ class Ruler(Benchmark):
     with `count_chat_template` the template too. Samples are made once and cached, or read from `data_dir`.
     """
 
-    lengths: int | list[int]
-    tasks: str | list[str] = "all"
-    num_samples: int = 500
-    seed: int = 42
+    lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(numbers)]
+    tasks: Names = field(default_factory=lambda: ["all"])
+    num_samples: Positive = 500
+    seed: NonNegative = 42
     count_chat_template: bool = False
     essays_dir: str | None = None
-    sentences: str | None = None
+    sentences: Literal["nltk", "simple"] | None = None
     squad: str | None = None
     hotpotqa: str | None = None
     english_words: str | None = None
@@ -52,17 +52,8 @@ class Ruler(Benchmark):
 
     def __post_init__(self):
         self.chosen = select(self.tasks)
-        if self.lengths == []:
-            raise UserError("benchmark.lengths is empty: name lengths in tokens, for example [4096]")
-        self.lengths = numbers("benchmark.lengths", self.lengths)
-        for length in self.lengths:
-            at_least("a length in benchmark.lengths", length, 256)
-        at_least("benchmark.num_samples", self.num_samples, 1)
-        at_least("benchmark.seed", self.seed, 0)
-        if self.sentences is not None:
-            choice("benchmark.sentences", self.sentences, SPLITTERS)
         self.inputs = Inputs(self.seed, self.essays_dir, self.sentences, self.squad, self.hotpotqa, self.english_words)
-        # what is missing or malformed is told before a model is loaded
+        # missing or malformed files are reported before a model is loaded
         if self.data_dir is None:
             self.inputs.check(self.chosen, self.num_samples)
         else:
@@ -108,8 +99,8 @@ class Ruler(Benchmark):
                 yield length, name, files.cached(path, self.num_samples, make)
 
     def _imported(self) -> Iterator[tuple[int, str, list[dict]]]:
-        """Length, task and rows of every file in `data_dir` that was asked for."""
-        found = files.find(self.data_dir, self.lengths, self.chosen, all_asked=self.tasks != "all")
+        """Length, task and rows of every requested file in `data_dir`."""
+        found = files.find(self.data_dir, self.lengths, self.chosen, all_required=self.tasks != ["all"])
         for (length, name), path in found.items():
             yield length, name, files.read(path, name, length, self.num_samples)
 

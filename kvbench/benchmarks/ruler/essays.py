@@ -11,7 +11,6 @@ from pathlib import Path
 from kvbench.benchmarks import haystack
 from kvbench.errors import UserError
 
-SPLITTERS = ("nltk", "simple")
 _OFFICIAL = "PaulGrahamEssays.json"
 
 

@@ -45,11 +45,11 @@ def export(folder: Path, length: int, name: str, rows: Iterable[dict]) -> Path:
     return path
 
 
-def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_asked: bool) -> dict[tuple[int, str], Path]:
+def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_required: bool) -> dict[tuple[int, str], Path]:
     """The file of every task at every length in a folder of the official layout.
 
     That is LENGTH/TASK/validation.jsonl, LENGTH/data/TASK/validation.jsonl or LENGTH/TASK.jsonl; with one length
-    also without the folder LENGTH. With `all_asked` every task must be there, else at least one.
+    also without the folder LENGTH. With `all_required` every task must be there, else at least one.
     """
     root = Path(str(folder))
     if not root.is_dir():
@@ -62,7 +62,7 @@ def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_asked: b
             if path := next((file for file in files if file.is_file()), None):
                 found[length, name] = path
     missing = [(length, name) for length in lengths for name in names if (length, name) not in found]
-    if missing and (all_asked or len(missing) == len(lengths) * len(names)):
+    if missing and (all_required or len(missing) == len(lengths) * len(names)):
         length, name = missing[0]
         there = ", ".join(f"{length}/{name}" for length, name in found) or "none"
         raise UserError(

@@ -1,15 +1,14 @@
 """RULER's 13 tasks as data (Hsieh et al. 2024, https://github.com/NVIDIA/RULER, scripts/synthetic.yaml)."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvbench.errors import unknown
-from kvbench.utils.validation import texts
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task: its generator, what is asked of the model, how it is scored."""
+    """One task: its generator, the length and form of the answer, its metric."""
 
     kind: str  # niah, vt, cwe, fwe, qa: the official generator
     max_new_tokens: int
@@ -57,11 +56,10 @@ GROUPS = {
 }
 
 
-def select(names: str | Iterable[str]) -> list[str]:
-    """The tasks, each once, that names of tasks and groups and `all` stand for. UserError names an unknown one."""
+def select(names: Sequence[str]) -> list[str]:
+    """The tasks, each once, that names of tasks, groups and `all` stand for. UserError for an unknown name."""
     allowed = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
-    chosen = texts("benchmark.tasks", names)
-    for name in chosen:
+    for name in names:
         if name not in allowed:
             raise unknown("task in benchmark.tasks", name, allowed)
-    return list(dict.fromkeys(member for name in chosen for member in allowed[name]))
+    return list(dict.fromkeys(member for name in names for member in allowed[name]))

@@ -1,0 +1,85 @@
+"""Types with constraints: every bad value is one line with the key, the value and what is allowed."""
+
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import AfterValidator, Field
+
+from kvbench.errors import UserError
+from kvbench.utils.checked import Fraction, Names, NonNegative, Positive, PositiveNumber, Share, checked
+
+
+def _even(value: int) -> int:
+    if value % 2:
+        raise ValueError("an even number")
+    return value
+
+
+@checked(prefix="part.")
+class Part:
+    window: Positive = 1
+    sinks: NonNegative | None = 0
+    ratio: Share = 0.5
+    delta: Fraction = 0.5
+    gib: PositiveNumber | None = None
+    mode: Literal["sum", "mean"] | None = None
+    flag: bool = False
+    name: str = ""
+    names: Names | None = None
+    batches: Annotated[list[Positive | Literal["largest"]], Field(min_length=1)] | None = None
+    depths: list[Annotated[int, Field(ge=0, le=9)] | Annotated[float, Field(ge=0, le=9)]] | None = None
+    even: Annotated[int, AfterValidator(_even)] = 0
+
+    def __post_init__(self):
+        if self.window == 7:
+            raise UserError("window=7 is refused by a relation between fields")
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"window": 0}, "part.window=0 must be an integer of at least 1"),
+        ({"window": True}, "part.window=True must be an integer of at least 1"),
+        ({"window": 1.0}, "part.window=1.0 must be an integer of at least 1"),
+        ({"window": "8"}, "part.window='8' must be an integer of at least 1"),
+        ({"window": 7}, "window=7 is refused by a relation between fields"),
+        ({"sinks": -1}, "part.sinks=-1 must be an integer of at least 0 or null"),
+        ({"ratio": 0}, "part.ratio=0 must be a number above 0 and at most 1"),
+        ({"delta": 1.5}, "part.delta=1.5 must be a number from 0 to 1"),
+        ({"gib": float("inf")}, "part.gib=inf must be a finite number or null"),
+        ({"mode": "some"}, "unknown part.mode 'some'. Did you mean 'sum'? Allowed: mean, sum"),
+        ({"flag": "yes"}, "part.flag='yes' must be true or false"),
+        ({"name": 3}, "part.name=3 must be a text"),
+        ({"names": ["a", 3]}, "part.names=['a', 3] must be a name or a list of names or null"),
+        ({"names": []}, "part.names=[] must be a name or a list of names or null"),
+        ({"batches": []}, "part.batches=[] must be a list of at least 1 or null"),
+        ({"even": 3}, "part.even=3 must be an even number"),
+        ({"windw": 3}, "unknown key in part 'windw'. Did you mean 'window'?"),
+    ],
+)
+def test_a_bad_value_is_one_line(values, line):
+    with pytest.raises(UserError) as error:
+        Part(**values)
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)
+
+
+def test_good_values_stay_what_they_are():
+    part = Part(window=3, names="one", batches=[2, "largest"], depths=[1, 2.5], mode="mean")
+    assert (part.names, part.batches, part.mode) == (["one"], [2, "largest"], "mean")
+    assert [type(depth) for depth in part.depths] == [int, float]
+
+
+def test_a_parameter_that_is_missing_is_named():
+    @checked
+    class Needed:
+        window: Positive
+
+    with pytest.raises(UserError, match=r"^window is missing$"):
+        Needed()
+    with pytest.raises(UserError, match=r"^item 2 of depths=10 must be a number from 0 to 9$"):
+
+        @checked
+        class Depths:
+            depths: list[Annotated[int, Field(ge=0, le=9)] | Annotated[float, Field(ge=0, le=9)]]
+
+        Depths(depths=[0, 10])
