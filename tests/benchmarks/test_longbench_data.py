@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import time
 import zipfile
 from pathlib import Path
 
@@ -249,11 +248,9 @@ def test_an_archive_that_is_not_the_official_one_is_refused(archive, cache, monk
 
 
 @pytest.mark.parametrize("offline", [True, False], ids=["offline mode", "no network"])
-def test_without_the_hub_the_other_way_is_told_at_once(cache, monkeypatch, offline):
+def test_without_the_hub_the_error_names_data_dir(cache, monkeypatch, offline):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
-    started = time.perf_counter()
     with pytest.raises(UserError, match=r"could not be fetched from .* benchmark.data_dir=FOLDER") as told:
         data.from_hub("nobody/LongBench", "0123456789")
-    assert time.perf_counter() - started < 5
     assert "\n" not in str(told.value)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,20 +48,21 @@ def lines(count: int, size: int = 2000) -> bytes:
 # --- killed -----------------------------------------------------------------------------------------------------
 
 WRITERS = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from tests.records.test_faults import Store, record
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
-for _ in sys.stdin:  # a writer for every line that comes in
+for most in sys.stdin:  # a writer of at most this many records and one more for every line that comes in
     writer = os.fork()
     if not writer:
         print("pid", os.getpid(), flush=True)
         with Store(folder) as store:
-            for i in range(count):
-                if f"k{i}" not in store.done:
-                    store.append(record(i, size=1 + 400_000 * (i % 3)))
-                    print("made", i, flush=True)
+            for made, i in enumerate(i for i in range(count) if f"k{i}" not in store.done):
+                if made > int(most):
+                    signal.pause()  # until it is killed, however late the test is
+                store.append(record(i, size=1 + 400_000 * (i % 3)))
+                print("made", i, flush=True)
         os._exit(0)
     print("end", os.waitpid(writer, 0)[1], flush=True)
 """
@@ -78,8 +80,8 @@ def test_a_writer_killed_at_random_moments_loses_nothing_it_acknowledged(tmp_pat
     )
     made, status = set(), None
     while status != 0:
-        writers.stdin.write("start\n")
         writer, last = None, moments.randint(1, 12)
+        writers.stdin.write(f"{last}\n")
         for told in writers.stdout:
             what, number = told.split()
             if what == "end":
@@ -93,7 +95,8 @@ def test_a_writer_killed_at_random_moments_loses_nothing_it_acknowledged(tmp_pat
             last -= 1
             if last == 0:
                 time.sleep(moments.uniform(0, 0.004))  # somewhere in the writing of the next one
-                os.kill(writer, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # the last writer may be through
+                    os.kill(writer, signal.SIGKILL)
         kills += status == signal.SIGKILL
     writers.stdin.close()
     assert writers.wait() == 0 and kills >= 4

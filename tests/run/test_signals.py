@@ -139,23 +139,15 @@ def test_a_thread_that_cannot_set_handlers_runs_without():
 
 
 def test_the_command_says_what_stopped_it_and_exits_as_a_shell_would(tiny_folder, tmp_path):
-    many = "benchmark.depths=[0,10,20,30,40,50,60,70,80,90,100]"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kvbench", *arguments(tiny_folder, tmp_path, many)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while process.poll() is None and not any(path.stat().st_size for path in tmp_path.glob("*/records.jsonl")):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGUSR1)
-    told = process.communicate()[1]
-    assert process.returncode == 128 + signal.SIGUSR1
+    command = [sys.executable, "-m", "tests.support.signalled", "3", "SIGUSR1", *arguments(tiny_folder, tmp_path)]
+    stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    told = stopped.stderr
+    assert stopped.returncode == 128 + signal.SIGUSR1
     assert told.splitlines()[-1].startswith("kvbench: stopped by SIGUSR1; every finished record is on the disk")
     assert "Traceback" not in told
     (folder,) = tmp_path.iterdir()
-    assert read_records(folder / RECORDS)[1] == []
+    records, torn = read_records(folder / RECORDS)
+    assert (len(records), torn) == (3, [])
     assert statuses(folder)[0]["status"] == "stopped by SIGUSR1"
 
 

@@ -16,11 +16,10 @@ from kvbench.records.store import read_records, record_files
 from kvbench.run import status
 from tests.support.paths import ROOT
 from tests.support.runs import TIMES, run
-from tests.support.slurm_node import Slurm, missing, one_node, wait_for
+from tests.support.slurm_node import Slurm, missing, one_node
+from tests.support.waiting import HANG, wait_for
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no Slurm: {missing()}")
-
-LONG = 300  # seconds that nothing takes, however busy the machine is
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +121,15 @@ def test_an_array_with_a_killed_and_a_warned_task_gives_the_records_of_one_proce
         return [shard for shard in disturb if lines(tmp_path, f"{shard}-of-4") > FAST]
 
     while disturb:
-        for shard in wait_for(under_way, LONG, slurm.log):
+        for shard in wait_for(under_way, slurm.log):
             disturb.pop(shard)(attempts(tmp_path, shard)[0])
     job = f"{attempts(tmp_path, 1)[0]['slurm']['array']}_1"
-    wait_for(lambda: slurm.job(job)["JobState"] == "FAILED", LONG)
+    wait_for(lambda: slurm.job(job)["JobState"] == "FAILED")
     assert status.main([str(tmp_path)]) == 1
     row = next(line for line in capsys.readouterr().out.splitlines() if "1-of-4" in line)
     assert "killed" in row and f"/{ALL}" in row
     slurm.command("scontrol", "requeue", job)
-    told = sweep.communicate(timeout=LONG)[0]
+    told = sweep.communicate(timeout=HANG)[0]
     assert sweep.returncode == 0, told
 
     (folder,) = (path.parent for path in tmp_path.glob("*/manifests"))
@@ -153,7 +152,7 @@ def test_an_array_with_a_killed_and_a_warned_task_gives_the_records_of_one_proce
 def test_at_the_time_limit_a_task_of_an_array_goes_back_into_the_queue(launch, tiny_folder, tmp_path):
     limit = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30", "shards=2", "shard=range(0,2)"]
     sweep = launch(*arguments(tiny_folder, tmp_path, *limit, "limit=2"), KVBENCH_TEST_SECONDS="30")
-    told = sweep.communicate(timeout=2 * LONG)[0]
+    told = sweep.communicate(timeout=2 * HANG)[0]
     assert sweep.returncode == 0, told
     for shard in (0, 1):
         *stopped, finished = [each["status"] for each in attempts(tmp_path, shard)]
@@ -174,11 +173,11 @@ def test_a_warned_task_of_the_script_stops_with_whole_records_and_goes_on_when_r
 ):
     out = tmp_path / "runs"
     array = sbatch(slurm, tmp_path, *arguments(tiny_folder, out), options=("--array=0-1",), KVBENCH_TEST_SECONDS="1")
-    wait_for(lambda: lines(out, "1-of-2") > FAST, LONG)
+    wait_for(lambda: lines(out, "1-of-2") > FAST)
     warn(slurm, f"{array}_1", "--batch", "--signal=USR1")
-    wait_for(lambda: len(attempts(out, 1)) == 2, LONG, slurm.log)
-    wait_for(lambda: slurm.job(f"{array}_0")["JobState"] == "COMPLETED", LONG)
-    wait_for(lambda: slurm.job(f"{array}_1")["JobState"] == "COMPLETED", LONG)
+    wait_for(lambda: len(attempts(out, 1)) == 2, slurm.log)
+    wait_for(lambda: slurm.job(f"{array}_0")["JobState"] == "COMPLETED")
+    wait_for(lambda: slurm.job(f"{array}_1")["JobState"] == "COMPLETED")
     (untouched,) = attempts(out, 0)
     first, second = attempts(out, 1)
     assert first["slurm"]["job"] == array  # the number of the whole array, too: only the task may be requeued
@@ -199,7 +198,7 @@ def test_at_the_time_limit_a_task_of_the_script_goes_back_into_the_queue(slurm, 
     limit = ("--array=0", "--time=2", "--signal=B:USR1@30")
     wanted = arguments(tiny_folder, tmp_path / "runs", "limit=1")
     task = f"{sbatch(slurm, tmp_path, *wanted, options=limit, KVBENCH_TEST_SECONDS='30')}_0"
-    wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED", 2 * LONG)
+    wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED", seconds=2 * HANG)
     *stopped, finished = [each["status"] for each in attempts(tmp_path / "runs", 0)]
     assert (set(stopped), finished) == ({"stopped by SIGUSR1"}, "finished")
 
@@ -210,13 +209,13 @@ def test_a_task_that_raises_is_completed_for_slurm_and_failed_in_our_status(
     lengths = ["benchmark.lengths=[320,640]", "benchmark.depths=[50]", "ratio=0.5", "method=full"]
     failing = ["method._target_=tests.support.slow_method.Failing", "shards=2", "shard=range(0,2)"]
     sweep = launch(*arguments(tiny_folder, tmp_path, *lengths, *failing))
-    told = sweep.communicate(timeout=LONG)[0]
+    told = sweep.communicate(timeout=HANG)[0]
     assert sweep.returncode == 1
     assert told.splitlines()[-1] == "kvbench: job 2 of 2: shard=1 failed: out of memory, as it were"
     assert "Traceback" not in told
     (failed,) = attempts(tmp_path, 1)
     task = f"{failed['slurm']['array']}_1"
-    wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED", LONG)  # its result is there while its steps still end
+    wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED")  # its result is there while its steps still end
     assert slurm.job(task)["ExitCode"] == "0:0"
     assert status.main([str(tmp_path)]) == 1
     shown = capsys.readouterr().out.splitlines()

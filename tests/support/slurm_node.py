@@ -10,11 +10,12 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.waiting import wait_for
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CLIENTS = ("sbatch", "srun", "scontrol", "scancel", "squeue", "sinfo")
@@ -79,15 +80,6 @@ class Slurm:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("*.log")))
 
 
-def wait_for(what: Callable[[], object], seconds: float, told: Callable[[], str] = str) -> object:
-    """What `what` returns once it is true; a failed assertion with `told()` when it is not in time."""
-    deadline = time.monotonic() + seconds
-    while not (value := what()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {told()}"
-        time.sleep(0.2)
-    return value
-
-
 @contextmanager
 def one_node(folder: Path) -> Iterator[Slurm]:
     """A cluster that takes jobs, until the end; its jobs end with it."""
@@ -114,14 +106,13 @@ def one_node(folder: Path) -> Iterator[Slurm]:
             running.enter_context(daemon(slurm, command))
 
         start("munged", "--foreground", "--force", f"--key-file={key}", *munged)
-        wait_for(lambda: (folder / "munge.socket").exists(), 20, slurm.log)
+        wait_for(lambda: (folder / "munge.socket").exists(), slurm.log)
         start("slurmctld", "-D")
         start("slurmd", "-D")
         running.callback(clear, slurm)
         idle = ["sinfo", "--noheader", "--format=%T"]
         wait_for(
             lambda: subprocess.run(idle, env=slurm.env, capture_output=True, text=True, check=False).stdout == "idle\n",
-            60,
             slurm.log,
         )
         yield slurm
@@ -147,7 +138,7 @@ def clear(slurm: Slurm) -> None:
     """Cancel what runs, for a node daemon leaves its jobs behind when it ends."""
     slurm.command("scancel", "--user=root", "--signal=KILL", "--full")
     slurm.command("scancel", "--user=root")
-    wait_for(lambda: not slurm.command("squeue", "--noheader"), 30, slurm.log)
+    wait_for(lambda: not slurm.command("squeue", "--noheader"), slurm.log)
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,7 +1,6 @@
 """JSON-lines files: what is read, and that a fault is one line that names file and row."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -136,7 +135,6 @@ def test_what_cannot_be_opened_is_named(tmp_path):
 
 def test_a_line_of_50_megabytes_is_read_and_never_repeated_in_an_error(file):
     long = "All work and no play makes Jack a dull boy. " * 1_200_000
-    started = time.perf_counter()
     (row,) = read(file, line(context=long))
     assert row["context"] == long
     for broken in (line(context=long)[:-20], line(context=long, answers=7), line(context=long) * 2):
@@ -144,4 +142,3 @@ def test_a_line_of_50_megabytes_is_read_and_never_repeated_in_an_error(file):
             read(file, broken)
         assert "work" not in str(caught.value)
         assert len(str(caught.value)) < 300 + len(str(file))
-    assert time.perf_counter() - started < 20
