@@ -5,11 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import torch
 from jinja2 import TemplateError
-from pydantic import AfterValidator
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -24,69 +22,11 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.random_weights import random_model, random_source
-from kvbench.utils.checked import Positive, checked
+from kvbench.models.spec import DTYPES, ModelSpec
 from kvbench.utils.text import first_line
 
 # Buffers that old checkpoints saved with their weights; the model computes them.
 BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-def _device(name: str) -> str:
-    if name != "auto":
-        try:  # syntax alone: whether the device exists, only the machine that loads the model can say
-            torch.device(name)
-        except RuntimeError as error:
-            raise ValueError("auto or a device of torch: cpu, cuda or cuda:0") from error
-    return name
-
-
-def _model_folder(path: str) -> str:
-    if not (Path(path) / "config.json").is_file():
-        raise ValueError("a folder with a config.json")
-    return path
-
-
-@checked(prefix="model.", frozen=True)
-class ModelSpec:
-    """A model as conf/model describes it."""
-
-    name: str
-    max_length: Positive  # context limit in tokens, prompt and answer together
-    hub_id: str | None = None
-    revision: str = "main"
-    path: Annotated[str, AfterValidator(_model_folder)] | None = (
-        None  # a local folder in the hub's layout; wins over hub_id
-    )
-    embedded: str | None = None  # a Python package that ships the model as GGUF
-    random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
-    chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
-    dtype: Literal["auto", "float32", "float16", "bfloat16"] = (
-        "auto"  # auto: float32 on a CPU, the checkpoint's on a GPU
-    )
-    device: Annotated[str, AfterValidator(_device)] = "auto"
-    device_map: str | None = None  # "auto" spreads a model over several GPUs
-    lazy_threshold: float | None = None  # SimLayerKV's delta; only its YAML reads it
-    longbench_max_length: dict[str, int] | None = None  # by prompt_protocol; only LongBench's YAML reads it
-
-    def __post_init__(self):
-        if not (self.path or self.hub_id or self.embedded):
-            raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
-
-    def resolve_device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
-    def resolve_dtype(self) -> torch.dtype | str:
-        if self.dtype != "auto":
-            return _DTYPES[self.dtype]
-        return torch.float32 if self.resolve_device() == "cpu" else "auto"
-
-
-def model_spec(config: Mapping) -> ModelSpec:
-    """The model of a configuration's node. Raises UserError for an unknown or missing key and for a bad value."""
-    return ModelSpec(**{key: value for key, value in config.items() if key != "about"})
 
 
 @dataclass
@@ -214,7 +154,7 @@ def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     if spec.device_map is not None:
         raise UserError(f"model.device_map={spec.device_map}: random weights lie on one device, model.device=")
     device = spec.resolve_device()
-    dtype = _DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
+    dtype = DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
     model = random_model(spec.random, dtype, device)
     with unreadable(spec, source):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)

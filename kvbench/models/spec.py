@@ -1,0 +1,71 @@
+"""The description of a model: what conf/model sets, checked before anything is loaded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import AfterValidator
+
+from kvbench.errors import UserError
+from kvbench.utils.checked import Positive, checked
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        try:  # syntax alone: whether the device exists, only the machine that loads the model can say
+            torch.device(name)
+        except RuntimeError as error:
+            raise ValueError("auto or a device of torch: cpu, cuda or cuda:0") from error
+    return name
+
+
+def _model_folder(path: str) -> str:
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError("a folder with a config.json")
+    return path
+
+
+Device = Annotated[str, AfterValidator(_device)]
+ModelFolder = Annotated[str, AfterValidator(_model_folder)]
+
+
+@checked(prefix="model.", frozen=True)
+class ModelSpec:
+    """A model as conf/model describes it."""
+
+    name: str
+    max_length: Positive  # context limit in tokens, prompt and answer together
+    hub_id: str | None = None
+    revision: str = "main"
+    path: ModelFolder | None = None  # a local folder in the hub's layout; wins over hub_id
+    embedded: str | None = None  # a Python package that ships the model as GGUF
+    random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
+    chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
+    # auto: float32 on a CPU, the checkpoint's on a GPU
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    device: Device = "auto"
+    device_map: str | None = None  # "auto" spreads a model over several GPUs
+    lazy_threshold: float | None = None  # SimLayerKV's delta; only its YAML reads it
+    longbench_max_length: dict[str, int] | None = None  # by prompt_protocol; only LongBench's YAML reads it
+
+    def __post_init__(self):
+        if not (self.path or self.hub_id or self.embedded):
+            raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
+
+    def resolve_device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def resolve_dtype(self) -> torch.dtype | str:
+        if self.dtype != "auto":
+            return DTYPES[self.dtype]
+        return torch.float32 if self.resolve_device() == "cpu" else "auto"
+
+
+def model_spec(config: Mapping) -> ModelSpec:
+    """The model of a configuration's node. Raises UserError for an unknown or missing key and for a bad value."""
+    return ModelSpec(**{key: value for key, value in config.items() if key != "about"})
