@@ -1,7 +1,7 @@
-"""The command line: `kvbench KEY=VALUE …` runs an evaluation, `kvbench COMMAND …` works on what runs have left.
+"""The command line: `kvbench KEY=VALUE …` runs an evaluation, `kvbench COMMAND …` works on its records.
 
-A user's mistake is one line and exit code 2. Modules load only once they are needed: torch and transformers take
-seconds, which `--help` and a misspelt name need not wait for.
+Torch and transformers take seconds to import, so modules that need them are imported inside functions: `--help`,
+`--version`, `status` and a misspelt name do not wait for them.
 """
 
 import os
@@ -12,36 +12,46 @@ from importlib import import_module
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from kvbench import __version__
 from kvbench.config import CONF
-from kvbench.errors import UserError
+from kvbench.errors import UserError, unknown
 from kvbench.run.failures import one_line_errors
 from kvbench.run.help import COMMANDS, help_text
 from kvbench.run.job import starting
-from kvbench.utils.console import out
+from kvbench.utils.console import out, print_line
 from kvbench.utils.signals import stoppable
 
 
 def main() -> None:
     """Entry point of `kvbench` and `python -m kvbench`."""
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in COMMANDS:
-        with one_line_errors():
+    with one_line_errors():
+        if arguments and is_word(arguments[0]):
             raise SystemExit(run_command(*arguments))
     if {"--help", "-h"} & set(arguments):
         out.print(help_text(), highlight=False, soft_wrap=True)
-        return
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    with one_line_errors():
-        refuse_lists(arguments)
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_task)()
+    elif "--version" in arguments:
+        print_line(f"kvbench {__version__}")
+    else:
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, for one_line_errors to print
+        with one_line_errors():
+            check_single_values(arguments)
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_run)()
+
+
+def is_word(argument: str) -> bool:
+    """Whether an argument is neither an option nor an override of the configuration (KEY=VALUE, +KEY=VALUE, ~KEY)."""
+    return "=" not in argument and not argument.startswith(("-", "+", "~"))
 
 
 def run_command(name: str, *arguments: str) -> int:
-    """Run one of COMMANDS; its exit code. Raises UserError where its arguments or its files are at fault."""
+    """Run one of COMMANDS and return its exit code. Raises UserError for an unknown name or wrong arguments."""
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
     return import_module(COMMANDS[name].module).main(list(arguments)) or 0
 
 
-def _task(cfg: DictConfig) -> None:
+def _run(cfg: DictConfig) -> None:
     from kvbench.run.run import run
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
@@ -50,8 +60,8 @@ def _task(cfg: DictConfig) -> None:
         run(resolved)
 
 
-def refuse_lists(arguments: Sequence[str]) -> None:
-    """Hydra would merge several models or benchmarks into one."""
+def check_single_values(arguments: Sequence[str]) -> None:
+    """Refuse a list of models or benchmarks, which Hydra would merge into one node."""
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key in ("model", "benchmark") and value.startswith("["):

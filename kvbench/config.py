@@ -4,10 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -37,6 +40,21 @@ def composed(overrides: Sequence[str]) -> dict:
     running = GlobalHydra.instance().is_initialized()
     with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
         return OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
+
+
+def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of every job of a sweep, in the order in which Hydra runs them: `ratio=0.2,0.4` makes two jobs."""
+    hydra = GlobalHydra.instance()
+    parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
+    return [list(job) for job in product(*map(_values, parser.parse_overrides(list(overrides))))]
+
+
+def _values(override: Override) -> list[str]:
+    """One override for each value that it sweeps over."""
+    key = override.get_key_element()
+    if override.is_sweep_override():
+        return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    return [override.input_line if override.is_delete() else f"{key}={override.get_value_element_as_str()}"]
 
 
 def choices(group: str) -> list[str]:

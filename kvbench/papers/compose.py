@@ -1,12 +1,11 @@
 """The configurations that a command line with +experiment=NAME stands for: one for each model of the item."""
 
 from collections.abc import Sequence
-from itertools import product
 
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from kvbench.config import CONF, composed
+from kvbench.config import CONF, composed, sweep_jobs
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.papers.experiment import Experiment, names
@@ -32,14 +31,12 @@ def configurations(overrides: Sequence[str]) -> list[dict]:
 
 def jobs(overrides: Sequence[str]) -> list[list[str]]:
     """The override lists of a sweep's jobs, without what concerns only how jobs are run."""
-    choices = []
-    for text, parsed in zip(overrides, OverridesParser.create().parse_overrides(list(overrides)), strict=True):
-        key = parsed.get_key_element()
-        if key in ("shard", "shards") or (key.startswith("hydra") and key != "hydra.searchpath"):
-            continue
-        swept = parsed.is_sweep_override()
-        choices.append([f"{key}={value}" for value in parsed.sweep_string_iterator()] if swept else [text])
-    return [list(job) for job in product(*choices)]
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return sweep_jobs([override.input_line for override in parsed if not _of_a_job(override.get_key_element())])
+
+
+def _of_a_job(key: str) -> bool:
+    return key in ("shard", "shards") or (key.startswith("hydra") and key != "hydra.searchpath")
 
 
 def baseline() -> Setting:

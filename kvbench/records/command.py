@@ -33,7 +33,7 @@ exit code: 0, or 1 where something is wrong, or 2 where the command is
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
-        prog="python -m kvbench records",
+        prog="kvbench records",
         description="Tell what is in folders of records (of runs, or above such) and what is wrong with it; export it.",
         epilog=KINDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -47,7 +47,7 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="python -m kvbench report",
+        prog="kvbench report",
         description="Write one HTML page of runs: tables, score against bytes, needle heatmaps, every sample with "
         "every setting's output and what each layer kept. It needs no server, no network and no other file.",
     )

@@ -40,7 +40,7 @@ def one_line_errors() -> Iterator[None]:
         if TRACEBACKS or not type(error).__module__.startswith("submitit."):
             raise
         # Slurm took no job, or a job died; what it wrote follows the first lines
-        fail(" ".join(str(error).splitlines()[:2]) + " (python -m kvbench status tells about every job)", 1)
+        fail(" ".join(str(error).splitlines()[:2]) + " (kvbench status tells about every job)", 1)
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
         fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)

@@ -42,11 +42,11 @@ def help_text() -> str:
     lines = [
         "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
         "",
-        "  python -m kvbench                   needle in a haystack, embedded model, the methods of the README",
-        "  python -m kvbench method=snapkv model=llama3-8b ratio=0.2",
-        r"  python -m kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
-        "  python -m kvbench -m +experiment=pyramidkv_table1",
-        "  python -m kvbench +experiment=pyramidkv_table1 model=smollm2-135m limit=2     the same, scaled down",
+        "  kvbench                             needle in a haystack, bundled model, the methods of the README",
+        "  kvbench method=snapkv model=llama3-8b ratio=0.2",
+        r"  kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
+        "  kvbench -m +experiment=pyramidkv_table1",
+        "  kvbench +experiment=pyramidkv_table1 model=smollm2-135m limit=2     the same, scaled down",
     ]
     for group, (key, remark) in GROUPS.items():
         lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
@@ -56,12 +56,12 @@ def help_text() -> str:
     lines += [
         "",
         "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
-        r"shards=8 'shard=range(0,8)' as a Slurm array. python -m kvbench status \[FOLDER] tells how far the runs are.",
+        r"shards=8 'shard=range(0,8)' as a Slurm array. kvbench status \[FOLDER] tells how far the runs are.",
         "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
         "",
         "[bold]Other commands[/], each with --help",
-        *(f"  python -m kvbench [cyan]{name:<8}[/]  {command.about}" for name, command in COMMANDS.items()),
+        *(f"  kvbench [cyan]{name:<8}[/]  {command.about}" for name, command in COMMANDS.items()),
     ]
     return "\n".join(lines)
 

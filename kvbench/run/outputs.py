@@ -1,4 +1,7 @@
-"""The end of a run: tables and figures over exactly its samples and settings, from the records on the disk."""
+"""The outputs of a run: tables and figures of exactly its samples and settings, from the records on disk.
+
+All files are written before anything is printed, so that a closed terminal or pipe costs none of them.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,56 +23,58 @@ from kvbench.tables.by_task import rich_breakdown, write_breakdown
 from kvbench.tables.layout import rich_rows
 from kvbench.tables.run import rich_table, summarise, write_table
 from kvbench.tables.speed import cells, notes, published_cells, published_heading, speeds, write_published, write_speeds
-from kvbench.utils.console import out, warn
+from kvbench.utils.console import out, print_line, warn
 from kvbench.utils.text import count
 
 # Tables by name, and the files written: tables and figures.
-Shown = tuple[dict[str, pd.DataFrame], list[Path]]
+Outputs = tuple[dict[str, pd.DataFrame], list[Path]]
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Shown:
+def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Outputs:
     """The table of settings, the one by task where there are tasks, and the benchmark's figures.
 
     `title` leads the caption: the experiment's, empty for a run of none.
     """
     records, caption = records_of(run, samples, folder), caption_of(run, samples, title, "when compressing")
     metrics = run.benchmark.metrics
-    summary = summarise(records, metrics)
-    out.print(rich_table(summary, metrics, caption))
+    summary, tasks = summarise(records, metrics), run.benchmark.breakdown(records)
     written = write_table(summary, metrics, folder, caption)
-    tasks = run.benchmark.breakdown(records)
     if tasks is not None:
-        out.print(rich_breakdown(tasks))
         written += write_breakdown(tasks, folder, caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
         written += draw_heatmaps(grid.cells, grid.metric, folder / "heatmap", caption)
-    name_files(written, folder)
+    out.print(rich_table(summary, metrics, caption))
+    if tasks is not None:
+        out.print(rich_breakdown(tasks))
+    print_paths(written, folder)
     return {"settings": summary, **({} if tasks is None else {"tasks": tasks.reset_index()})}, written
 
 
-def report_probes(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Shown:
+def report_probes(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Outputs:
     """The figures of what was observed, layer by layer."""
     caption = caption_of(run, samples, title, "when looking")
     written = draw_probes(records_of(run, samples, folder), folder, caption)
-    name_files(written, folder)
+    print_paths(written, folder)
     return {}, written
 
 
-def report_speed(run: Run, samples: Sequence[Sample], folder: Path, title: str, paper: Experiment | None) -> Shown:
-    """The table and bars of speed and memory; `paper` is the experiment whose figures stand beside ours."""
+def report_speed(run: Run, samples: Sequence[Sample], folder: Path, title: str, paper: Experiment | None) -> Outputs:
+    """The table and bars of speed and memory; `paper` is the experiment whose published values stand beside ours."""
     records, caption = records_of(run, samples, folder), model_of(run, title)
     frame = speeds(records)
-    below = notes(records, frame)
-    written = write_speeds(frame, folder, caption, below)
+    footnotes = notes(records, frame)
+    tables = [rich_rows(*cells(frame, wide=False), caption, footnotes)]
+    written = write_speeds(frame, folder, caption, footnotes)
     if len(repeats := repetitions(records)):
         written += save(speed_figure(repeats, caption), folder / "speed")
-    out.print(rich_rows(*cells(frame, wide=False), caption, below))
     if paper is not None and paper.published is not None:
         compared, used = beside(frame, paper, records["model"].iloc[0])
         if len(compared):
             written += write_published(compared, used, paper, folder)
-            out.print(rich_rows(*published_cells(compared), published_heading(used, paper), []))
-    name_files(written, folder)
+            tables.append(rich_rows(*published_cells(compared), published_heading(used, paper), []))
+    for table in tables:
+        out.print(table)
+    print_paths(written, folder)
     return {}, written
 
 
@@ -95,11 +100,8 @@ def model_of(run: Run, title: str) -> str:
     return f"{lead}{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')})"
 
 
-def name_files(written: Sequence[Path], folder: Path) -> None:
+def print_paths(written: Sequence[Path], folder: Path) -> None:
+    """The files written and the records, a line each."""
     for path in written:
-        out.print(f"{_kind(path):<8} {path}", highlight=False, soft_wrap=True)
-    out.print(f"{'records':<8} {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)
-
-
-def _kind(path: Path) -> str:
-    return "figure" if path.suffix in {".png", ".pdf"} else "table"
+        print_line(f"{'figure' if path.suffix in {'.png', '.pdf'} else 'table':<8} {path}")
+    print_line(f"{'records':<8} {folder / 'records.jsonl'}")

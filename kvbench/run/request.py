@@ -1,4 +1,4 @@
-"""What a configuration asks for, and what can be known to be wrong with it before a model is loaded."""
+"""What a configuration requests, with every check that needs no loaded model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,7 @@ from functools import partial
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
 from kvbench.errors import UserError
-from kvbench.evaluation import evaluate as runner
-from kvbench.evaluation import probes as probing
-from kvbench.evaluation import speed
+from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.evaluate import BATCH
 from kvbench.evaluation.passes import MEMORY
 from kvbench.evaluation.prompts import QUESTION
@@ -18,7 +16,7 @@ from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.changes import title
 from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.probes import build_probes
-from kvbench.run import outputs as closing
+from kvbench.run import outputs
 from kvbench.run.tracking import MODES
 from kvbench.utils.validation import at_least, choice
 
@@ -32,46 +30,46 @@ class Kind:
     folder: str = ""  # how the name of their folder begins
 
 
-METHODS = Kind(runner.evaluate, closing.report)
-PROBES = Kind(probing.evaluate, closing.report_probes, "probe-")
+METHODS = Kind(evaluate.evaluate, outputs.report)
+PROBES = Kind(probes.evaluate, outputs.report_probes, "probe-")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A run as its configuration has it."""
+class Request:
+    """What a configuration requests, built and checked; everything of a run but the loaded model."""
 
     kind: Kind
     settings: Sequence[Setting]  # or probes
     benchmark: Benchmark
     spec: ModelSpec
-    title: str  # of the experiment, as captions tell it; empty for a run of none
+    title: str  # of the experiment, as captions have it; empty for a run of none
 
 
-def asked(cfg: Mapping) -> Asked:
-    """Build all but the model. Raises UserError with the first mistake found."""
-    heading = title(cfg)  # first: it complains where the experiment is at fault
+def build_request(cfg: Mapping) -> Request:
+    """Build what a resolved configuration requests. Raises UserError with the first mistake found."""
+    heading = title(cfg)  # first: it checks the experiment
     for group in ("model", "benchmark"):
         if not cfg.get(group):
             raise UserError(f"no {group} is chosen: {group}=NAME")
-    probes = build_probes(cfg["probe"])
+    observations = build_probes(cfg["probe"])
     methods = chosen_methods(cfg)
-    settings = probes or build_settings(methods, cfg["ratio"], cfg["budget"])
+    settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"])
     check_press(cfg, methods)
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = model_spec(cfg["model"])
     check(settings, benchmark, spec, cfg["limit"])
     if isinstance(benchmark, Speed):
         speed.check(cfg["question"], cfg["memory"])
-    if not probes:
+    if not observations:
         check_memory(cfg["memory"], settings)
     choice("question", cfg["question"], QUESTION)
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     choice("wandb.mode", cfg["wandb"]["mode"], MODES)
     check_shard(cfg["shard"], cfg["shards"])
-    kind = PROBES if probes else METHODS
+    kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
-        kind = Kind(speed.evaluate, partial(closing.report_speed, paper=Experiment.of(cfg)))
-    return Asked(kind, settings, benchmark, spec, heading)
+        kind = Kind(speed.evaluate, partial(outputs.report_speed, paper=Experiment.of(cfg)))
+    return Request(kind, settings, benchmark, spec, heading)
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:

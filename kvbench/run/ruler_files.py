@@ -12,10 +12,10 @@ from kvbench.models.embedded import embedded_folder
 from kvbench.utils.console import print_line
 from kvbench.utils.text import first_line
 
-USAGE = """usage: python -m kvbench ruler FOLDER [model=NAME] [benchmark.KEY=VALUE ...]
+USAGE = """usage: kvbench ruler FOLDER [model=NAME] [benchmark.KEY=VALUE ...]
 
 Writes FOLDER/LENGTH/TASK/validation.jsonl for the model's tokenizer; the keys are those of
-python -m kvbench benchmark=ruler, which reads such a folder with benchmark.data_dir=FOLDER."""
+kvbench benchmark=ruler, which reads such a folder with benchmark.data_dir=FOLDER."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
         print_line(USAGE)
         return
     if not arguments or "=" in arguments[0]:
-        raise UserError("no FOLDER to write to is named (python -m kvbench ruler --help)")
+        raise UserError("no FOLDER to write to is named (kvbench ruler --help)")
     folder, overrides = Path(arguments[0]), arguments[1:]
     cfg = composed(["benchmark=ruler", *overrides])
     benchmark = build(cfg["benchmark"], "benchmark")

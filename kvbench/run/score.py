@@ -5,10 +5,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, on_disk
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out as console
 from kvbench.utils.console import print_line
+from kvbench.utils.files import write_atomically
 
 EPILOG = """\
 Predictions are in the official form: one file TASK.jsonl for each task, one JSON object a line with pred (as
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="python -m kvbench score",
+        prog="kvbench score",
         description="Score LongBench predictions with the official metrics.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -69,15 +70,9 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
         scored = predictions.from_files(files, extended)
         result = predictions.official_form(scored)
         frame, notes = rescored.compare_published(rescored.table(scored, known), known, predictions.RESULT)
+    if out is not None:
+        with on_disk(f"write --out {out}"):
+            write_atomically(out, json.dumps(result, ensure_ascii=False, indent=4) + "\n")
     console.print(rich_breakdown(frame))
     for note in notes:
         print_line(note)
-    if out is not None:
-        _write(out, result)
-
-
-def _write(path: Path, result: dict) -> None:
-    try:
-        path.write_text(json.dumps(result, ensure_ascii=False, indent=4) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--out {path} cannot be written: {error.strerror}") from error

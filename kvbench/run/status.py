@@ -150,7 +150,7 @@ def exit_code(rows: list[Row]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
-        prog="python -m kvbench status",
+        prog="kvbench status",
         description="How far runs are: a row for every shard of every run folder, with the records that are there "
         "and those wanted, its state, and the error of one that failed. `killed` says running, but its process is "
         f"gone. A job that ended before its run had a folder is a file in {STARTING}/; repeat or delete it.",

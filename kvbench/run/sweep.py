@@ -7,15 +7,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 from rich.markup import escape
 
+from kvbench.config import sweep_jobs
 from kvbench.errors import UserError
 from kvbench.run.failures import JobFailed, one_line_errors
 from kvbench.utils.text import in_one_line
@@ -87,7 +86,7 @@ class Outcome(JobReturn):
 
 def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
-    from kvbench.run.request import asked
+    from kvbench.run.request import build_request
 
     sys.path.append(os.getcwd())
     launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
@@ -99,7 +98,7 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
         with open_dict(cfg):
             del cfg["hydra"]
         resolved = OmegaConf.to_container(cfg, resolve=True)
-        asked(resolved)
+        build_request(resolved)
         target = {key: value for key, value in resolved.items() if key not in NOT_IN_FOLDER}
         target = json.dumps(target | {"probe": bool(resolved["probe"])}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
@@ -116,9 +115,7 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
         )
 
 
-def jobs(config: DictConfig) -> list[Sequence[str]]:
-    """The overrides of every job of a sweep, as Hydra's basic sweeper makes them."""
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+def jobs(config: DictConfig) -> list[list[str]]:
+    """The overrides of every job of a sweep."""
     params = config.hydra.sweeper.params or {}  # what an experiment sweeps over by itself
-    overrides = [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
-    return BasicSweeper.split_arguments(parser.parse_overrides(overrides), max_batch_size=None)[0]
+    return sweep_jobs([*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task])

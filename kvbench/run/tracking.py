@@ -2,12 +2,13 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from kvbench.utils.hashing import digest
+from kvbench.utils.signals import unbroken
 from kvbench.utils.text import first_line
 
 MODES = ("disabled", "offline", "online")
@@ -21,24 +22,34 @@ class Tracker:
     through `warn`, and the tracker is silent from then on.
     """
 
-    def __init__(self, options: dict, name: str, manifest: dict, folder: Path, warn):
-        """`options` is the configuration's wandb node; `name` tells folder and shard."""
-        self.warn = warn
+    def __init__(self, options: dict, name: str, folder: Path, warn: Callable[[str], None]):
+        """`options` is the configuration's wandb node; `name` has folder and shard."""
+        self.options, self.name, self.folder, self.warn = options, name, folder, warn
         self.run = None
         self.sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-        if options["mode"] == "disabled":
+
+    def __enter__(self) -> "Tracker":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        with unbroken():
+            self.close(failed=kind is not None)
+
+    def start(self, manifest: dict) -> None:
+        """Begin or resume the W&B run, with the manifest as its configuration; nothing where it is disabled."""
+        if self.options["mode"] == "disabled":
             return
         with self._unharmed():
             import wandb
 
             self.run = wandb.init(
-                mode=options["mode"],
-                project=options["project"],
-                entity=options["entity"],
-                id=digest(name),
-                name=name,
+                mode=self.options["mode"],
+                project=self.options["project"],
+                entity=self.options["entity"],
+                id=digest(self.name),
+                name=self.name,
                 resume="allow",
-                dir=folder,
+                dir=self.folder,
                 config=manifest,
                 settings=wandb.Settings(console="off", silent=True, init_timeout=_WAIT),
             )

@@ -7,7 +7,7 @@ from kvbench.papers.command import printed_help, split
 HELP = """\
 kvbench table: the table of an experiment from the records of its runs, beside the published figures
 
-  python -m kvbench table +experiment=NAME [OVERRIDES] [runs=FOLDER ...] [out=FOLDER]
+  kvbench table +experiment=NAME [OVERRIDES] [runs=FOLDER ...] [out=FOLDER]
 
   OVERRIDES    those of the runs: model=smollm2-135m benchmark.tasks=[qasper] ...
   runs=FOLDER  where to look for records: folders of runs or of one run; output_dir when not given

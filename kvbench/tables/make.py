@@ -34,7 +34,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
     if cfgs[0]["probe"] or not experiment.columns:
-        raise UserError(f"{experiment.name} has no scores ({experiment.show}): python -m kvbench figure draws it")
+        raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
     runs = searched(runs, cfgs[0])
     parts, missing = [], []
     for cfg in cfgs:

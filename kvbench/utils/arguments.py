@@ -6,7 +6,7 @@ from kvbench.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are one line, as all of kvbench's are."""
+    """An argparse parser that raises its errors as UserError."""
 
     def error(self, message: str):
         raise UserError(f"{message} ({self.prog} --help)")

@@ -1,9 +1,70 @@
-"""The two consoles of the command line, and plain lines on them."""
+"""The two consoles of the command line. Neither raises an error when its stream cannot be written.
+
+A closed pipe (`| head`), a full disk behind `>` or a locale without the characters costs output, never a run.
+"""
+
+import os
+import sys
+from typing import IO
 
 from rich.console import Console
 
-out = Console()
-err = Console(stderr=True)
+
+class SafeConsole(Console):
+    """A rich console over SafeStream."""
+
+    @property
+    def file(self) -> IO[str]:
+        return SafeStream(Console.file.fget(self))
+
+    @file.setter
+    def file(self, file: IO[str]) -> None:
+        Console.file.fset(self, file)
+
+
+class SafeStream:
+    """A text stream whose `write` and `flush` never raise.
+
+    Characters outside the stream's encoding become "?". After an error the stream's file descriptor points to
+    /dev/null, so that the interpreter can flush it at exit; an error other than a closed pipe is reported once on
+    standard error.
+    """
+
+    def __init__(self, stream: IO[str]):
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self.stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self.stream.encoding or "ascii"
+            return self.write(text.encode(encoding, "replace").decode(encoding))
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            return self._give_up(error, text)
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except (OSError, ValueError) as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception, text: str = "") -> int:
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.stream.fileno())
+            os.close(null)
+        except (OSError, ValueError):  # no file descriptor: a buffer, or closed
+            return len(text)
+        if not isinstance(error, BrokenPipeError) and self.stream is sys.stdout:
+            warn(f"standard output cannot be written ({getattr(error, 'strerror', error)}); files are not affected")
+        return len(text)
+
+
+out = SafeConsole()
+err = SafeConsole(stderr=True)
 
 
 def print_line(line: str) -> None:

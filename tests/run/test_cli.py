@@ -1,21 +1,34 @@
 """The command line: mistakes in one line with exit code 2, help that lists everything, an installable wheel."""
 
+import os
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
-from kvbench import cli
+from kvbench import __version__
+from kvbench.config import options
+from kvbench.integrations.lm_eval.command import HELP
+from kvbench.run.help import COMMANDS, GROUPS, help_text
+from tests.support.command import command_line
 from tests.support.paths import ROOT
 
 
-def kvbench(*arguments, **env):
-    import os
+@pytest.fixture
+def kvbench(capsys):
+    """The command in this process: exit code, standard output, standard error."""
 
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = command_line(*arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def process(*arguments, **env):
     return subprocess.run(
-        [sys.executable, "-m", "kvbench", *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -62,19 +75,11 @@ MISTAKES = {
 }
 
 
-def in_process(arguments, monkeypatch, capsys):
-    """The command without a new interpreter: (exit code, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["kvbench", *arguments])
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, monkeypatch, kvbench, tmp_path):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    return stopped.value.code, capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
-def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, monkeypatch, capsys, tmp_path):
-    code, told = in_process([*arguments, f"output_dir={tmp_path}"], monkeypatch, capsys)
+    code, _, told = kvbench(*arguments, f"output_dir={tmp_path}")
     assert code == 2
     assert MISTAKES[arguments] in told
     assert told.strip().count("\n") == 0 or arguments[-1] == "limit=1"  # the loading status draws a line
@@ -83,34 +88,55 @@ def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, mon
 
 
 def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
-    short = kvbench("ratio=2")
+    short = process("-m", "kvbench", "ratio=2")
     assert short.returncode == 2
     assert short.stderr.count("\n") == 1
-    full = kvbench("ratio=2", HYDRA_FULL_ERROR="1")
+    full = process("-m", "kvbench", "ratio=2", HYDRA_FULL_ERROR="1")
     assert full.returncode != 0
     assert "Traceback" in full.stderr
     assert "ratio 2 is outside (0, 1]" in full.stderr
 
 
-def test_help_names_every_other_command():
-    """The package's modules that run, each with a line in help."""
-    package = Path(cli.__file__).parent
-    run = {f"{path.parent.relative_to(package)}".replace("/", ".") for path in package.glob("**/__main__.py")} - {"."}
-    run |= {path.stem for path in package.glob("*.py") if '__name__ == "__main__"' in path.read_text()} - {"__main__"}
-    assert set(cli.COMMANDS) == run
-    for name, about in cli.COMMANDS.items():
-        assert f"kvbench.[cyan]{name:<16}[/]  {about}" in cli.help_text()
+def test_help_names_every_other_command_and_each_has_help_of_its_own(kvbench):
+    for name, command in COMMANDS.items():
+        assert f"kvbench [cyan]{name:<8}[/]  {command.about}" in help_text()
+        if name == "lm_eval":  # continues with lm-eval's help, where lm-eval is installed
+            assert HELP.startswith("usage: kvbench lm_eval ")
+            continue
+        code, out, err = kvbench(name, "--help")
+        assert (code, err) == (0, "")
+        assert f"kvbench {name}" in out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "word, near", [("tabel", "table"), ("figures", "figure"), ("lm-eval", "lm_eval"), ("record", "records")]
+)
+def test_an_unknown_command_is_one_line_with_the_nearest(word, near, kvbench):
+    code, out, err = kvbench(word, "+experiment=spindlekv_table1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"unknown command {word!r}. Did you mean {near!r}? Allowed: figure, lm_eval," in " ".join(err.split())
+
+
+def test_the_version(kvbench):
+    assert kvbench("--version") == (0, f"kvbench {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["status", "--help"], ["tabel"], ["table", "--help"]])
+def test_help_waits_for_no_model_library(arguments):
+    code = f"import sys; sys.argv = ['kvbench', *{arguments}]; from kvbench.cli import main\n"
+    code += "try: main()\nfinally: assert not {'torch', 'transformers'} & {*sys.modules}"
+    assert "Error" not in process("-c", code).stderr
 
 
 def test_help_lists_every_choice_with_a_line_about_it():
-    text = cli.help_text()
-    for group in cli.GROUPS:
-        for name, about in cli.options(group).items():
+    text = help_text()
+    for group in GROUPS:
+        for name, about in options(group).items():
             assert about, f"{group}/{name} says nothing about itself"
             assert name in text
             assert about in text.replace(r"\[", "[")
-    assert set(cli.options("method")) >= {"full", "streaming_llm", "h2o", "snapkv", "pyramidkv"}
-    assert set(cli.options("model")) >= {
+    assert set(options("method")) >= {"full", "streaming_llm", "h2o", "snapkv", "pyramidkv"}
+    assert set(options("model")) >= {
         "smollm2-135m",
         "llama2-7b-chat",
         "llama3-8b",

@@ -20,6 +20,7 @@ from kvbench.records import check, gather, load
 from kvbench.records.provenance import PROVENANCE
 from kvbench.records.samples import SAMPLES
 from kvbench.records.store import RECORDS, Store, records_name
+from kvbench.run import manifest as run_manifest
 from kvbench.run import run as main
 from kvbench.utils.hashing import file_hash
 from tests.run.test_shards import rows
@@ -37,7 +38,7 @@ def command(tiny_folder, capsys):
         few = ("method=[full,snapkv]", "ratio=0.5", *more)
         try:
             with cli.one_line_errors():
-                cli._task(OmegaConf.create(compose(*arguments(tiny_folder, out, *few))))
+                cli._run(OmegaConf.create(compose(*arguments(tiny_folder, out, *few))))
         except SystemExit as end:
             return end.code, capsys.readouterr().err
         return 0, capsys.readouterr().err
@@ -187,6 +188,7 @@ def test_a_clock_that_jumps_or_stands_still_changes_nothing_but_dates(command, w
     clock = itertools.cycle(2 * ["2038-01-19T03:14:08+00:00"] + 2 * ["1970-01-01T00:00:00+00:00"])
     seconds = itertools.count(10**10, -(10**6))
     monkeypatch.setattr(main, "now", lambda: next(clock))
+    monkeypatch.setattr(run_manifest, "now", lambda: next(clock))
     monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
     for method in ("full", "snapkv", "h2o", "full"):  # two runs each begin in the same second, two before the first
         assert command(tmp_path, f"method={method}", "limit=1")[0] == 0

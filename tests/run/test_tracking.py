@@ -17,7 +17,9 @@ def told():
 
 
 def tracker(folder, told, options=OFFLINE, name="niah-tiny-1234"):
-    return Tracker(options, name, {"config": {"ratio": 0.2}}, folder, told.append)
+    made = Tracker(options, name, folder, told.append)
+    made.start({"config": {"ratio": 0.2}})
+    return made
 
 
 def test_disabled_does_nothing_and_needs_nothing(tmp_path, told, monkeypatch):

@@ -1,6 +1,9 @@
 """Commands of kvbench, run in this process."""
 
-from kvbench.cli import run_command
+import sys
+from unittest.mock import patch
+
+from kvbench.cli import main, run_command
 from kvbench.run.failures import one_line_errors
 
 
@@ -11,3 +14,12 @@ def kvbench(name: str, *arguments: object) -> int:
             return run_command(name, *map(str, arguments))
     except SystemExit as stop:
         return stop.code or 0
+
+
+def command_line(*arguments: object) -> int:
+    """The exit code of `kvbench ARGUMENTS`."""
+    with patch.object(sys, "argv", ["kvbench", *map(str, arguments)]):
+        try:
+            return main() or 0
+        except SystemExit as stop:
+            return stop.code or 0

@@ -8,9 +8,20 @@ import sys
 from collections.abc import Sequence
 
 from kvbench.integrations.lm_eval import register
+from kvbench.utils.console import print_line
+
+HELP = """usage: kvbench lm_eval --model kvbench --model_args method=NAME[,ratio=R][,KEY=VALUE ...] --tasks TASKS ...
+
+Evaluates one setting of kvbench on tasks of lm-evaluation-harness. All options are lm-eval's; --model_args are those
+of kvbench: method, ratio or budget, model or pretrained, and any other key of its configuration.
+
+lm-eval's own help:
+"""
 
 
 def main(arguments: Sequence[str]) -> None:
+    if {"--help", "-h"} & set(arguments):
+        print_line(HELP)
     register()
     from lm_eval.__main__ import cli_evaluate
 

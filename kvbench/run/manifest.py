@@ -1,0 +1,75 @@
+"""What a run's manifest says, and the identity that decides which folder its records belong to."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvbench.benchmarks import Sample
+from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.evaluation.record import Run
+from kvbench.models import LoadedModel
+from kvbench.models.folder import model_identity
+from kvbench.records.manifest import end_manifest, write_manifest
+from kvbench.records.store import Store
+from kvbench.run.job import ended_by, place
+from kvbench.run.shards import requested_keys
+from kvbench.utils.environment import environment, now
+from kvbench.utils.hashing import digest
+from kvbench.utils.signals import unbroken
+
+
+def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
+    """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
+    commit = getattr(loaded.model.config, "_commit_hash", None)
+    return {
+        "model": model_identity(loaded.source, commit or loaded.spec.revision),
+        "chat_template": loaded.spec.chat_template,
+        "dtype": str(loaded.model.dtype),
+        "device": loaded.model.device.type,
+        "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
+        "data_sha256": data_hash(samples),
+        "question": cfg["question"],
+        # peaks and timings of the two modes do not belong in one table
+        **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
+        **({"records": "probes"} if cfg["probe"] else {}),
+    }
+
+
+def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store) -> dict:
+    """The manifest of a run that begins. `kvbench status` reads the last three entries to count its records."""
+    requested = requested_keys(run, shard)
+    return {
+        "run": run.id,
+        "started": now(),
+        "status": "running",
+        "config": cfg,
+        **identity,
+        "settings": [setting.label for setting in run.settings],
+        **place(),
+        **environment(),
+        "asked": [digest(setting.key) for setting in run.settings],
+        "wanted": len(requested),
+        "there": len(requested & store.done),
+    }
+
+
+@contextmanager
+def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[None]:
+    """Write a run's manifest, and at the end of the block again with how the run ended.
+
+    `started` is time.perf_counter() when the command began; `manifest` is updated in place.
+    """
+    path = folder / "manifests" / f"{manifest['run'].replace(':', '')}.json"
+    write_manifest(path, manifest)
+    try:
+        yield
+        manifest["status"] = "finished"
+    except BaseException as error:
+        manifest |= ended_by(error)
+        raise
+    finally:
+        seconds = round(time.perf_counter() - started, 1)
+        manifest |= {"ended": now(), "wall_seconds": seconds, "records": store.made}
+        with unbroken():
+            end_manifest(path, manifest)

@@ -1,0 +1,44 @@
+"""The progress bar of a run, on standard error."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from kvbench.benchmarks import Sample
+from kvbench.evaluation.record import Run
+from kvbench.records.store import Store
+from kvbench.run.shards import requested_keys
+from kvbench.utils.console import err, warn
+from kvbench.utils.text import count
+
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TextColumn("records"),
+    TimeElapsedColumn(),
+    TextColumn("left"),
+    TimeRemainingColumn(),
+)
+
+
+def with_progress(records: Iterable[dict], run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
+    """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make."""
+    requested = requested_keys(run, samples)
+    done = len(requested & store.done)
+    if done:
+        warn(f"{done} of {len(requested)} records are there already and are not made again")
+    with Progress(*COLUMNS, console=err) as progress:
+        task = progress.add_task(escape(run.benchmark.name), total=len(requested), completed=done)
+        for record in records:
+            progress.update(task, advance=1, description=escape(f"{record['sample']} · {record['setting']}"))
+            yield record
+        progress.update(task, description=f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}")

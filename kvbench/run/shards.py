@@ -1,0 +1,35 @@
+"""Which samples a run evaluates, and the keys of the records that they make."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from kvbench.benchmarks import Sample
+from kvbench.evaluation.prompts import together
+from kvbench.evaluation.record import Run
+
+
+def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
+    """The first `limit` samples of every task, in their order; all for None."""
+    seen: Counter = Counter()
+    chosen = []
+    for sample in samples:
+        seen[task := sample.meta.get("task")] += 1
+        if limit is None or seen[task] <= limit:
+            chosen.append(sample)
+    return chosen
+
+
+def samples_of_shard(samples: Sequence[Sample], cfg: dict) -> list[Sample]:
+    """The samples of shard `cfg["shard"]`. Those that may share a context are in one shard, under all settings."""
+    groups = together(samples, cfg["question"])[cfg["shard"] :: cfg["shards"]]
+    return [sample for group in groups for sample in group]
+
+
+def shard_name(cfg: dict) -> str:
+    """SHARD-of-SHARDS, as files of records have it in their names; empty for a run in one piece."""
+    return "" if cfg["shards"] == 1 else f"{cfg['shard']}-of-{cfg['shards']}"
+
+
+def requested_keys(run: Run, samples: Sequence[Sample]) -> set[str]:
+    """The keys of all records that samples and settings make."""
+    return {run.key(sample, setting) for sample in samples for setting in run.settings}
