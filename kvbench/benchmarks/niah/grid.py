@@ -8,8 +8,8 @@ from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
+from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
 from kvbench.benchmarks.niah.ranges import Depths, Lengths
-from kvbench.benchmarks.niah.sources import PUBLISHED, published_essays
 from kvbench.errors import UserError
 from kvbench.utils.checked import NonNegative, Positive, checked
 

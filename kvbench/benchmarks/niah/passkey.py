@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
-from kvbench.benchmarks.niah.sources import ruler_noise
+from kvbench.benchmarks.niah.published_texts import ruler_noise
 from kvbench.metrics.needle import first_number, leading_digits
 from kvbench.utils.checked import Positive, checked
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_period, at_token, cut, encode, take
-from kvbench.benchmarks.niah.sources import read_needle
+from kvbench.benchmarks.niah.published_texts import read_needle
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -34,7 +34,7 @@ class SentenceTester(NeedleGrid):
     question: str = ""
     prompt: str = "{context}\n\n{question}"
     answer_prefix: str = ""
-    needle_file: str | None = None  # a .json or .py file or "published", see `sources.read_needle`
+    needle_file: str | None = None  # a .json or .py file or "published", see `published_texts.read_needle`
 
     place: ClassVar[Placement]
     chat: ClassVar[bool] = True

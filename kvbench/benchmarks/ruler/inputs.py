@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from kvbench.benchmarks.ruler.essays import Essays
+from kvbench.benchmarks.ruler.published_questions import SOURCES, english_words_path
 from kvbench.benchmarks.ruler.qa import Questions
-from kvbench.benchmarks.ruler.sources import SOURCES, english_words_path
 from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.benchmarks.ruler.templates import official_texts
 from kvbench.benchmarks.ruler.words import word_lists

@@ -8,9 +8,9 @@ from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Heatmap, Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
-from kvbench.benchmarks.niah.needle import remember
-from kvbench.benchmarks.niah.needles import MOST_NEEDLES, NumberNeedle, number_needles
+from kvbench.benchmarks.niah.number_needles import MOST_NEEDLES, NumberNeedle, number_needles
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
+from kvbench.benchmarks.niah.single_needle import remember
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits
 from kvbench.utils.checked import Positive, checked

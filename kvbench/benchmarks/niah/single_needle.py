@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
-from kvbench.benchmarks.niah.needles import number_needle
+from kvbench.benchmarks.niah.number_needles import number_needle
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
