@@ -10,6 +10,7 @@ from kvbench.benchmarks.ruler import benchmark as benchmark_module
 from kvbench.benchmarks.ruler import files
 from kvbench.errors import UserError
 from kvbench.run.ruler_files import main
+from tests.support.command import kvbench
 from tests.support.ruler_data import DATA, SQUAD, counter, rows, ruler
 
 
@@ -189,12 +190,12 @@ def test_the_command_writes_the_official_files(embedded, tmp_path, capsys):
 
 
 def test_the_command_tells_its_usage_and_mistakes(capsys, tmp_path):
-    main(["--help"])
+    assert kvbench("ruler", "--help") == 0
     assert "usage: python -m kvbench ruler FOLDER" in capsys.readouterr().out
-    with pytest.raises(UserError, match="no FOLDER to write to is named"):
-        main(["benchmark.lengths=[2048]"])
-    with pytest.raises(UserError, match=r"unknown task in benchmark\.tasks 'vx'"):
-        main([str(tmp_path), "benchmark.tasks=[vx]"])
+    assert kvbench("ruler", "benchmark.lengths=[2048]") == 2
+    assert "no FOLDER to write to is named" in capsys.readouterr().err
+    assert kvbench("ruler", tmp_path, "benchmark.tasks=[vx]") == 2
+    assert "unknown task in benchmark.tasks 'vx'" in capsys.readouterr().err
 
 
 def test_tokens_are_counted_without_special_ones(embedded):

@@ -6,9 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kvbench import cli
 from kvbench.benchmarks import LongBench, LongBenchE
-from kvbench.config import build
+from kvbench.config import build, options
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import score
 from kvbench.records import load
@@ -126,7 +125,7 @@ def test_the_prompts_length_is_the_published_one_of_the_model_and_protocol(model
 
 
 def test_every_model_has_room_for_its_prompts_and_longest_answers():
-    for model in set(cli.options("model")) - {"llama3-8b-random"}:  # nothing is published for it: see the next test
+    for model in set(options("model")) - {"llama3-8b-random"}:  # nothing is published for it: see the next test
         cfg = compose(
             "benchmark=longbench", f"model={model}", f"benchmark.data_dir={ROWS}", "benchmark.tasks=multi_news"
         )

@@ -26,6 +26,7 @@ from kvbench.models import ModelSpec
 from kvbench.models import load as load_model
 from kvbench.papers import speed as published
 from kvbench.papers.experiment import Experiment, load
+from kvbench.prefill import FullPrefill
 from kvbench.records import load as load_records
 from kvbench.run import outputs
 from kvbench.run import run as main
@@ -107,7 +108,7 @@ def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
 
 def test_a_batch_of_dense_caches_attends_as_its_rows_do(model):
     ids = prompt(90)
-    state = SharedPass(model, ids, None, FullKV().needs).state
+    state = SharedPass(model, ids, FullPrefill(), FullKV().needs).state
     rows = [[FullKV().compress(state, 90)[1] for _ in range(3)] for _ in range(2)]
     stacked, separate = joined(rows[0]), BatchLayer(rows[1])
     assert isinstance(stacked, StackedLayer)
@@ -119,7 +120,7 @@ def test_a_batch_of_dense_caches_attends_as_its_rows_do(model):
 
 
 def test_caches_of_two_shapes_and_of_no_rectangle_are_not_stacked(model):
-    state = SharedPass(model, prompt(90), None, method("snapkv").needs).state
+    state = SharedPass(model, prompt(90), FullPrefill(), method("snapkv").needs).state
     one, other = (method("snapkv").compress(state, budget)[0] for budget in (40, 50))
     assert isinstance(joined([one, other]), BatchLayer)
     kivi = method("kivi").compress(state, 40)[0]

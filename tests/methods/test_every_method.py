@@ -17,7 +17,7 @@ from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
 from kvbench.ops.rope import Rope
-from kvbench.prefill import Needs, PrefillPlan
+from kvbench.prefill import FullPrefill, Needs, PrefillPlan
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
 from tests.support.tiny import prompt, random_state, tiny_model
@@ -229,7 +229,7 @@ def test_a_budget_that_does_not_bind_is_fullkv_where_that_is_promised(name):
     budget = N + STEPS
     one = setting(name, budget=budget)
     source, _ = pass_of(one, N)
-    full = shared_pass(N, None)
+    full = shared_pass(N, FullPrefill())
     expected = generate(model(), FullKV().compress(full.state, N), full.state.logits, STEPS, frozenset()).tokens
     compressed = source.compress(one.method, budget)
     early = check_kept(one, compressed.caches, N, budget, compressed.full_bytes)
