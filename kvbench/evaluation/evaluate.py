@@ -64,7 +64,7 @@ def records(run: Run, todo: Todo) -> Iterator[dict]:
             source = SharedPass(model, ids, plan, reduce(or_, (setting.method.needs for setting, _ in sharers)))
         together: list[Ready] = []
         for setting, prompts in sharers:
-            compressed = source.compress(setting.method, setting.tokens(len(ids), num_layers(model)))
+            compressed = source.compress(setting.method, setting.budget_at(len(ids), num_layers(model)))
             ready = Ready(setting, prompts, compressed)
             if run.batch == "auto" and all(cache.batches for cache in compressed.caches):
                 together.append(ready)
@@ -103,6 +103,6 @@ def by_pass(todo: Todo, n: int, num_layers: int) -> dict[PrefillPlan, Todo]:
     """The settings grouped by the pass over a prompt of n tokens that they can share."""
     groups: dict[PrefillPlan, Todo] = {}
     for setting, prompts in todo:
-        plan = setting.method.plan(n, num_layers, setting.tokens(n, num_layers))
+        plan = setting.method.plan(n, num_layers, setting.budget_at(n, num_layers))
         groups.setdefault(plan, []).append((setting, prompts))
     return groups

@@ -34,6 +34,19 @@ class Compressed:
     peak_bytes: int  # counted, at the largest moment so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
+    def __post_init__(self):
+        self._layer_bytes = [cache.nbytes for cache in self.caches]  # before any token is decoded
+
+    def stored_bytes(self, caches: Sequence[LayerCache]) -> int:
+        """Bytes that `caches` (these caches or copies of them) hold of the prompt, without decoded tokens.
+
+        To be called after decoding: a cache that compresses the prompt while it decodes knows its bytes only then.
+        """
+        return sum(
+            before if cache.late_bytes is None else cache.late_bytes
+            for cache, before in zip(caches, self._layer_bytes, strict=True)
+        )
+
     def count(self, caches: Sequence[LayerCache]) -> int:
         """The largest moment when what `caches` hold now is counted too: call it after decoding with them."""
         return max(self.peak_bytes, storage_bytes(self.live + stored(caches)))

@@ -18,6 +18,7 @@ from kvbench.evaluation.record import Run
 from kvbench.methods.full import FullKV
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.probes.base import Observation
+from kvbench.records.schema import build
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
@@ -49,27 +50,30 @@ def records(run: Run, todo: Todo) -> list[dict]:
         answer = greedy_answer(run, prompt)
         ids = torch.cat([ids, prompt.question, answer])
     before = len(prompt.context) + len(prompt.question) if first.probe.answered else len(ids)
-    asked = {observation.name: observation for _, observation in todo}
-    seen = dict(zip(asked, observe(run.loaded.model, ids, before, list(asked.values())), strict=True))
+    chosen = {observation.name: observation for _, observation in todo}
+    seen = dict(zip(chosen, observe(run.loaded.model, ids, before, list(chosen.values())), strict=True))
     return [
-        {
-            "key": run.key(prompt.sample, observation),
-            "run": run.id,
-            "benchmark": run.benchmark.name,
-            "model": run.loaded.spec.name,
-            "sample": prompt.sample.id,
-            "setting": observation.label,
-            "probe": observation.name,
-            "parameters": observation.parameters,
-            "quantity": observation.probe.quantity,
-            "axes": observation.probe.axes,
-            **prompt.sample.meta,
-            "question": run.question,
-            "prompt_tokens": before,
-            "answer_tokens": len(ids) - before,
-            "layers": layers_of(observation, num_layers(run.loaded.model)),
-            "values": seen[observation.name],
-        }
+        build(
+            "probe",
+            {
+                "key": run.key(prompt.sample, observation),
+                "run": run.id,
+                "benchmark": run.benchmark.name,
+                "model": run.loaded.spec.name,
+                "sample": prompt.sample.id,
+                "setting": observation.label,
+                "probe": observation.name,
+                "parameters": observation.parameters,
+                "quantity": observation.probe.quantity,
+                "axes": observation.probe.axes,
+                **prompt.sample.meta,
+                "question": run.question,
+                "prompt_tokens": before,
+                "answer_tokens": len(ids) - before,
+                "layers": layers_of(observation, num_layers(run.loaded.model)),
+                "values": seen[observation.name],
+            },
+        )
         for prompt, observation in todo
     ]
 

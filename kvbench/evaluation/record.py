@@ -14,6 +14,7 @@ from kvbench.evaluation.passes import Compressed
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.settings import Setting
 from kvbench.models import LoadedModel
+from kvbench.records.schema import build
 from kvbench.utils.device import device_peak, wait_for
 from kvbench.utils.hashing import digest
 
@@ -47,7 +48,6 @@ class Row:
 def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
     """Read the question where it was hidden, decode the rows as one batch, and score: their records."""
     model, sample = run.loaded.model, prompt.sample
-    early = [[cache.nbytes for cache in row.caches] for row in rows]
     sequences = [row.caches for row in rows]
     started = time.perf_counter()
     if len(prompt.question):
@@ -62,10 +62,7 @@ def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
     shared = {"question_seconds": question_seconds, "decode_batch": len(rows)}
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
-    return [
-        record(run, prompt, row, nbytes, output, peak) | shared
-        for row, nbytes, output in zip(rows, early, outputs, strict=True)
-    ]
+    return [record(run, prompt, row, output, peak, shared) for row, output in zip(rows, outputs, strict=True)]
 
 
 def identity(run: Run, sample: Sample, setting: Setting) -> dict:
@@ -84,24 +81,22 @@ def identity(run: Run, sample: Sample, setting: Setting) -> dict:
     }
 
 
-def record(
-    run: Run, prompt: Prompt, row: Row, prompt_bytes: list[int], output: Generation, device_peak: int | None
-) -> dict:
-    """What became of one row; `prompt_bytes` were its layers' bytes before decoding."""
+def record(run: Run, prompt: Prompt, row: Row, output: Generation, device_peak: int | None, batch: dict) -> dict:
+    """The record of one row after decoding; `device_peak` in bytes, None if it was not measured.
+
+    `batch` holds the fields that all rows decoded together share.
+    """
     sample, n = prompt.sample, len(prompt.context)
     setting, compressed, caches = row.setting, row.compressed, row.caches
     # after decoding, for caches that compress the prompt only then
     layers = [cache.kept for cache in caches]
-    stored = sum(
-        early if cache.late_bytes is None else cache.late_bytes
-        for cache, early in zip(caches, prompt_bytes, strict=True)
-    )
+    stored = compressed.stored_bytes(caches)
     ratio = ReserveRatio.of(layers, stored, compressed.full_bytes)
     device_peaks = [compressed.device_peak, device_peak] if device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
-    return {
+    fields = {
         **identity(run, sample, setting),
-        "floored": setting.tokens(n, len(layers)) > setting.asked(n),
+        "floored": setting.floored(n, len(layers)),
         **sample.meta,
         "question": run.question,
         "compress_at": setting.method.compress_at,
@@ -127,4 +122,6 @@ def record(
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,
+        **batch,
     }
+    return build("method", fields)

@@ -1,4 +1,4 @@
-"""Settings: a method with its ratio or budget and its parameters; what a row of a table is."""
+"""Settings: a method with its parameters and a ratio or budget. A table has one row per setting."""
 
 import json
 import math
@@ -17,7 +17,7 @@ RECORDED_AS = {"kvbench.integrations.kvpress.KVPress": "kvbench.guests.kvpress.K
 
 @dataclass(frozen=True)
 class Setting:
-    """One method at one ratio (share of FullKV's tokens) or budget (tokens per layer and head)."""
+    """One method at one ratio (share of the prompt's tokens) or budget (tokens per layer and head)."""
 
     name: str
     method: Method
@@ -27,40 +27,44 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """Unique in a run, short enough for a figure."""
+        """The name with ratio or budget, as tables and figures show it; unique in a run."""
         if self.budget is not None:
             return f"{self.name} {self.budget}"
         return self.name if self.ratio is None else f"{self.name} {self.ratio:g}"
 
     @property
     def key(self) -> str:
-        """What the outcome depends on besides sample and model; and the name, which tables go by."""
+        """Everything a record depends on besides sample and model, and the name; part of the record's key."""
         return json.dumps([self.name, self.parameters, self.ratio, self.budget])
 
-    def asked(self, n: int) -> int | float:
-        """Tokens per layer and head that the ratio or budget stands for, at a prompt of n tokens."""
+    def requested_tokens(self, n: int) -> int | float:
+        """Tokens per layer and head that the ratio or budget asks for, with a prompt of n tokens."""
         if self.budget is not None:
             return self.budget
         if self.method.takes_fractions and self.ratio is not None:
             return self.ratio * n
         return n if self.ratio is None else math.floor(self.ratio * n + 1e-9)  # 1e-9: float noise on integers
 
-    def tokens(self, n: int, num_layers: int) -> int | float:
-        """`asked`, but never below what the method can bring such a prompt to."""
-        return max(self.asked(n), self.method.floor(n, num_layers))
+    def budget_at(self, n: int, num_layers: int) -> int | float:
+        """The budget given to the method: `requested_tokens`, but at least the method's floor for such a prompt."""
+        return max(self.requested_tokens(n), self.method.floor(n, num_layers))
+
+    def floored(self, n: int, num_layers: int) -> bool:
+        """Whether the method's floor raised the requested budget."""
+        return self.budget_at(n, num_layers) > self.requested_tokens(n)
 
 
 def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object) -> list[Setting]:
-    """Every method at every ratio or budget, its own where its configuration names some; FullKV once.
+    """Every method at every ratio or budget, or at its own if its configuration has some; FullKV once.
 
-    UserError names a bad value.
+    Raises UserError for a bad value.
     """
-    asked = ratios_or_budgets(ratio, budget)
-    return [setting for name, config in named(methods).items() for setting in settings_of(name, {**config}, asked)]
+    shared = ratios_or_budgets(ratio, budget)
+    return [setting for name, config in named(methods).items() for setting in settings_of(name, {**config}, shared)]
 
 
-def settings_of(name: str, config: dict, asked: tuple[list[float], list[int]]) -> list[Setting]:
-    """One method at its own ratios or budgets, or at those asked of all."""
+def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) -> list[Setting]:
+    """One method at its own ratios or budgets, or at the (ratios, budgets) shared by all methods."""
     config.pop("about", None)
     own = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}")
@@ -71,7 +75,7 @@ def settings_of(name: str, config: dict, asked: tuple[list[float], list[int]]) -
         if own != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
         return [Setting(name, method, parameters)]
-    ratios, budgets = asked if own == (None, None) else ratios_or_budgets(*own)
+    ratios, budgets = shared if own == (None, None) else ratios_or_budgets(*own)
     for value in budgets:
         if value < method.minimum_budget:
             raise UserError(
@@ -90,7 +94,7 @@ def as_recorded(config: Mapping) -> dict:
 
 
 def ratios_or_budgets(ratio: object, budget: object) -> tuple[list[float], list[int]]:
-    """Lists of which one is empty; the default ratios where neither is given."""
+    """The list of ratios and the list of budgets, one of them empty; the default ratios if neither is given."""
     if ratio is not None and budget is not None:
         raise UserError(f"ratio={ratio} and budget={budget} exclude each other: give one")
     if budget is not None:
@@ -99,9 +103,8 @@ def ratios_or_budgets(ratio: object, budget: object) -> tuple[list[float], list[
 
 
 def named(methods: Mapping) -> dict[str, Mapping]:
-    """The configured methods by name; with `method._target_=module.Class` that class too, under its own name.
-
-    Plain values beside the `_target_` are the class's arguments.
+    """The configured methods by name. `method._target_=module.Class` adds that class under its own name, with the
+    plain values beside `_target_` as its arguments.
     """
     chosen = {name: value for name, value in methods.items() if isinstance(value, Mapping)}
     inline = {key: value for key, value in methods.items() if not isinstance(value, Mapping)}
@@ -143,5 +146,5 @@ def _as_list(value: object) -> list:
 
 
 def is_full(setting: Setting) -> bool:
-    """Whether every token is kept as it is; what only changes the storage of all tokens is a method of its own."""
+    """Whether the setting is FullKV itself; all tokens in another storage (KIVI, say) are a different method."""
     return type(setting.method) is FullKV and type(setting.method.storage) is Dense

@@ -17,7 +17,7 @@ from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.records import check, gather
 from kvbench.records.consistency import ABOUT, Finding
 from kvbench.records.load import refuse
-from kvbench.records.provenance import read_manifests
+from kvbench.records.manifest import read_manifests
 from kvbench.records.store import record_files
 from kvbench.utils.console import warn
 from kvbench.utils.text import count

@@ -12,7 +12,7 @@ from rich.table import Table
 from kvbench.records.consistency import CELL, TABLE, Finding, check
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
-from kvbench.records.provenance import read_manifests
+from kvbench.records.manifest import read_manifests
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line
 from kvbench.utils.text import count
@@ -20,6 +20,7 @@ from kvbench.utils.text import count
 KINDS = """\
 what is told, one line each; ! marks what is wrong:
   torn       lines that are no record (a kill, a full disk); wrong unless their records were made again
+  edited     records that were changed after they were written; wrong unless they were made again
   manifest   a manifest is damaged or missing, so that it is unknown where records came from
   duplicate  records that are there twice with the same outcome; one is kept
   outcome    records that are there twice and contradict each other; nothing is exported
@@ -71,8 +72,7 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
 
 def tables(records: pd.DataFrame) -> Table:
     """A row per table that could be made: how many samples, settings and records it has, and how many it lacks."""
-    if "probe" in records:  # what probes saw of a benchmark's prompts is no part of its table
-        probes = records["probe"].notna()
+    if (probes := records["kind"] == "probe").any():  # a table of their own
         records = records.assign(benchmark=records["benchmark"].where(~probes, records["benchmark"] + " (probes)"))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in TABLE:

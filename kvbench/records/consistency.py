@@ -30,7 +30,7 @@ WITH = ["processor", "kvbench", "git", "torch", "transformers"]
 class Finding:
     """Something about records in one line; `wrong` where a table over them would not be what it says."""
 
-    kind: str  # torn, manifest, duplicate, outcome, conflict or mixed
+    kind: str  # torn, edited, manifest, duplicate, outcome, conflict or mixed
     message: str
     wrong: bool = True
 

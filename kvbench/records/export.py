@@ -42,6 +42,6 @@ def _objects(records: pd.DataFrame) -> list[str]:
 def _one_type(column: pd.Series) -> bool:
     try:
         pa.array(column, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):
         return False
     return True

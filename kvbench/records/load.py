@@ -3,7 +3,7 @@
 import gc
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.records.consistency import Copies, Finding, check
-from kvbench.records.provenance import provenance, read_manifests
-from kvbench.records.store import PATTERN, RECORDS, SURROGATES, key_in, read_records
+from kvbench.records.manifest import read_manifests
+from kvbench.records.provenance import provenance
+from kvbench.records.store import PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_records
 from kvbench.utils.text import count
 
 
@@ -32,10 +33,11 @@ def load(*folders: str | Path) -> pd.DataFrame:
 
 
 def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
-    """`load`'s frame, and what is to be told about the files it came from.
+    """`load`'s frame, and what was found in the files it came from.
 
-    torn: lines that are no record. manifest: one that is damaged, or missing for some records. duplicate: records
-    that are there again, with the same outcome. outcome: with another one. The first of such records is in the frame.
+    torn: lines that hold no record. edited: records that do not fit their checksum. manifest: one that is damaged, or
+    missing for some records. duplicate: records that are there again, with the same outcome. outcome: with another
+    one. The first of such records is in the frame.
     """
     kept: dict[str, tuple[dict, Path]] = {}
     copies, torn = Copies(), {}
@@ -53,7 +55,7 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
         frame = frame_of([record for record, _ in kept.values()])
     frame = pd.concat([frame, beside[[name for name in beside if name not in frame]]], axis=1)
     return frame, [
-        *(_torn(path, lines, kept.keys()) for path, lines in torn.items()),
+        *(finding for path, lines in torn.items() for finding in _damaged(path, lines, kept.keys())),
         *findings,
         *copies.findings(),
     ]
@@ -123,8 +125,25 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _torn(path: Path, lines: Sequence[bytes], keys: Iterable[str]) -> Finding:
-    """Wrong unless each line's record has been made again."""
-    lost = sum(key_in(line) not in keys for line in lines)
-    then = f"{count(lost, 'record')} missing until a run makes them again" if lost else "made again since"
-    return Finding("torn", f"{count(len(lines), 'line')} of {path} torn or damaged: {then}", wrong=lost > 0)
+def _damaged(path: Path, lines: Sequence[bytes], keys: Container[str]) -> Iterator[Finding]:
+    """What is wrong with the lines of a file that hold no record, unless the record of each was made again."""
+    edited = [line for line in lines if _edited(line)]
+    torn = [line for line in lines if line not in edited]
+    for kind, some, what in (
+        ("torn", torn, f"{count(len(torn), 'line')} of {path} torn or damaged"),
+        ("edited", edited, f"{count(len(edited), 'record')} of {path} changed since written"),
+    ):
+        if some:
+            lost = sum(key_in(line) not in keys for line in some)
+            then = f"{count(lost, 'record')} missing until a run makes them again" if lost else "made again since"
+            yield Finding(kind, f"{what}: {then}", wrong=lost > 0)
+
+
+def _edited(line: bytes) -> bool:
+    try:
+        parse(line)
+    except Edited:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False

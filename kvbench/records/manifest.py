@@ -1,10 +1,41 @@
-"""The manifest of a run: exactly what produced its records."""
+"""The manifest of a run: exactly what produced its records. Written as the run starts and again when it ends."""
 
 import json
+import math
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
+from kvbench.records.schema import check_manifest, check_note
 from kvbench.utils.files import replacing
+
+
+def parse(data: bytes) -> object:
+    """JSON in which NaN, infinities and integers of more than 64 bits, which no version writes, become text."""
+    return json.loads(data, parse_constant=str, parse_float=_number, parse_int=_integer)
+
+
+def _number(digits: str) -> float | str:
+    return value if math.isfinite(value := float(digits)) else digits
+
+
+def _integer(digits: str) -> int | str:
+    return digits if len(digits) > 18 else int(digits)
+
+
+def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
+    """The manifests of one folder of records by run id, the earliest first; and the files that hold none."""
+    found, damaged = [], []
+    for path in sorted((folder / "manifests").glob("*.json")):
+        try:
+            found.append(check_manifest(parse(path.read_bytes())))
+        except (OSError, ValueError, RecursionError):
+            damaged.append(path)
+    return {one["run"]: one for one in sorted(found, key=lambda one: one.get("started", ""))}, damaged
+
+
+def read_note(path: Path) -> dict:
+    """What a job left that ended before its run had a folder. Raises OSError, ValueError or RecursionError."""
+    return check_note(parse(path.read_bytes()))
 
 
 def write_manifest(path: Path, manifest: dict) -> None:

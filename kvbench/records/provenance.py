@@ -1,4 +1,4 @@
-"""The manifests of runs read back, and what of them tells one run's records from another's."""
+"""Provenance of records: the fields of manifests in which records that are compared should agree."""
 
 import hashlib
 import json
@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
+from kvbench.records.manifest import read_manifests
 
-# The columns beside every record. Records that are to be compared should agree in all of them.
+# Columns that `load` adds to every record. Records that are compared should agree in all of them.
 PROVENANCE = (
     "weights",  # the hub's revision, or a hash over the hashes of a folder's files
     "chat_template",
@@ -47,18 +48,6 @@ def processor(device: str | None, hardware: dict) -> str | None:
         return hardware.get("cpu")
     counts = {name: gpus.count(name) for name in gpus}
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
-
-
-def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
-    """The manifests of one folder of records by their run, and the files that hold none (half-written, damaged)."""
-    manifests, damaged = {}, []
-    for path in sorted((folder / "manifests").glob("*.json")):
-        try:
-            manifest = json.loads(path.read_bytes())
-            manifests[manifest["run"]] = manifest
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            damaged.append(path)
-    return manifests, damaged
 
 
 def manifests(*folders: str | Path) -> pd.DataFrame:

@@ -1,8 +1,12 @@
-"""Records on disk: one JSON line per sample and setting, appended and synced; nothing lost, nothing twice.
+"""Records on disk: one JSON line per sample and setting, appended and synced; nothing is lost or stored twice.
 
-A folder has one file of records for each shard of its samples, `records.jsonl` where there was one process.
+A folder has one file of records for each shard of its samples, `records.jsonl` for a run in one piece.
+
+Written by hand, on flock and fsync: a JSON line that is cut short must be found, set aside and made again, and
+`kvbench status` must see whether a process holds the lock without taking it, which filelock does not offer.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -11,13 +15,23 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
+from kvbench.records.schema import check_record, kind_of
 from kvbench.utils.files import replacing
 from kvbench.utils.locks import take
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
-TORN = "records.torn"
 SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def shard_label(shard: int, shards: int) -> str:
+    """How a shard is shown to the user: "0-of-1" for a run in one piece."""
+    return f"{shard}-of-{shards}"
+
+
+def shard_name(shard: int, shards: int) -> str:
+    """How a shard is named in file names: empty for a run in one piece."""
+    return "" if shards == 1 else shard_label(shard, shards)
 
 
 def records_name(shard: str = "") -> str:
@@ -34,26 +48,58 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def to_json(value: object) -> str:
-    """JSON to be read as it is; escaped where a lone surrogate, which is text to JSON but not to UTF-8, is in it."""
+    """JSON in UTF-8; in ASCII if it has a lone surrogate, which JSON can escape but UTF-8 cannot hold."""
     text = json.dumps(value, ensure_ascii=False)
     return json.dumps(value) if SURROGATES.search(text) else text
 
 
+class Edited(ValueError):
+    """A record that is not what its checksum was taken of."""
+
+
+def to_line(record: dict) -> bytes:
+    """A record as it is stored, with a checksum as its last field."""
+    text = to_json(record).encode()
+    return text[:-1] + b', "checksum": "%s"}\n' % checksum(text).encode()
+
+
+def checksum(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _as_written(line: bytes, record: dict, written: object) -> bool:
+    """Whether `written` is the checksum of the rest of the line, or of the record where only its layout changed."""
+    rest = line[: -len(b', "checksum": "0123456789abcdef"}\n')] + b"}"
+    return written == checksum(rest) or written == checksum(to_json(record).encode())
+
+
+def parse(line: bytes) -> dict:
+    """The record in a line of a file, without its checksum.
+
+    Raises ValueError or RecursionError if the line holds no record, Edited if the record does not fit its checksum.
+    """
+    if not line.endswith(b"\n"):
+        raise ValueError("cut short")  # even if what is left reads as JSON
+    record = check_record(json.loads(line))
+    # records of 0.1.0 have none
+    written = record.pop("checksum", None)
+    if written is not None and not _as_written(line, record, written):
+        raise Edited("changed after it was written")
+    return record if "kind" in record else {"key": record["key"], "kind": kind_of(record), **record}
+
+
 def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
-    """Each line of a file with the record it holds: None where it is none (torn by a kill, or damaged)."""
+    """Each line of a file with the record it holds: None if it holds none (torn by a kill, damaged or edited)."""
     with on_disk(f"read {path}"), path.open("rb") as file:
         for line in file:
             try:
-                # Without its line end a write was cut short, even where it reads as JSON.
-                record = json.loads(line) if line.endswith(b"\n") else None
+                yield line, parse(line)
             except (ValueError, RecursionError):
-                record = None
-            whole = isinstance(record, dict) and isinstance(record.get("key"), str)
-            yield line, record if whole else None
+                yield line, None
 
 
 def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
-    """The whole records of a file, and the lines that are none."""
+    """The whole records of a file, and the lines that hold none."""
     records, torn = [], []
     for line, record in read_lines(path) if path.exists() else ():
         torn.append(line) if record is None else records.append(record)
@@ -121,7 +167,7 @@ class Store:
         with on_disk(
             f"write records to {self.path}", "; all earlier ones are safe, and the same command goes on from there"
         ):
-            self._write(to_json(record).encode() + b"\n")
+            self._write(to_line(record))
         if not self._in_place():  # what was written stays with the file wherever it is now
             raise UserError(f"{self.path} was moved or removed while kvbench was writing it")
         self.done.add(record["key"])

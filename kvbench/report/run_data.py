@@ -1,6 +1,5 @@
 """What the page shows of one run's folder, as plain lists and dicts."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,8 +7,9 @@ import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.records import load
+from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import read_samples
-from kvbench.records.store import RECORDS, record_files
+from kvbench.records.store import RECORDS, read_lines, record_files
 from kvbench.report import tables
 from kvbench.report.labels import with_labels
 from kvbench.utils.text import count
@@ -21,7 +21,7 @@ CHUNK = 256  # records whose layers the page reads at a time, when one of them i
 
 def read_run(folder: Path) -> tuple[dict, list[list]]:
     """A run for the page, and the layers of its records in chunks (see `layers`)."""
-    manifests = read_manifests(folder)
+    manifests = list(read_manifests(folder)[0].values())
     records = load(folder)
     if records.empty:
         raise UserError(f"{folder} holds no record yet")
@@ -51,19 +51,6 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "chunk": CHUNK,
         "manifests": manifests,
     }, layers(frame)
-
-
-def read_manifests(folder: Path) -> list[dict]:
-    """The manifests of a folder, the earliest first; what is none is left out."""
-    found = []
-    for path in sorted((folder / "manifests").glob("*.json")):
-        try:
-            manifest = json.loads(path.read_bytes(), parse_constant=str)  # NaN is no JSON to a browser
-        except (OSError, ValueError):
-            continue
-        if isinstance(manifest, dict):
-            found.append(manifest)
-    return sorted(found, key=lambda manifest: str(manifest.get("started")))
 
 
 def caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int) -> str:
@@ -134,9 +121,5 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def without_outputs(folder: Path) -> str:
     """What a run measured instead of answers, which the page cannot show: "probes" or "speed"; else empty."""
-    with record_files(folder)[0].open("rb") as file:
-        try:
-            first = json.loads(file.readline())
-        except ValueError:
-            return ""  # loading tells what is wrong
-    return "probes" if "probe" in first else "speed" if "repeats_seconds" in first else ""
+    kinds = (record["kind"] for path in record_files(folder) for _, record in read_lines(path) if record)
+    return {"probe": "probes", "speed": "speed"}.get(next(kinds, "method"), "")

@@ -48,7 +48,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
-        "asked": [digest(setting.key) for setting in run.settings],
+        "requested": [digest(setting.key) for setting in run.settings],
         "wanted": len(requested),
         "there": len(requested & store.done),
     }

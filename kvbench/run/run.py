@@ -12,13 +12,13 @@ from kvbench.errors import on_disk
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, load
 from kvbench.records.samples import write_samples
-from kvbench.records.store import Store, keys_in
+from kvbench.records.store import Store, keys_in, shard_name
 from kvbench.run.job import begun
 from kvbench.run.manifest import folder_identity, manifest_of, opening
 from kvbench.run.memory import out_of_memory
 from kvbench.run.progress import with_progress
 from kvbench.run.request import Request, build_request
-from kvbench.run.shards import first_of_each_task, requested_keys, samples_of_shard, shard_name
+from kvbench.run.shards import first_of_each_task, requested_keys, samples_of_shard
 from kvbench.run.tracking import Tracker
 from kvbench.utils.console import err, warn
 from kvbench.utils.environment import now
@@ -42,9 +42,9 @@ def run(cfg: dict) -> Path:
     name = f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}"
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])
-    shard = samples_of_shard(samples, cfg)
+    shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])
 
-    with Store(folder, shard_name(cfg)) as store:
+    with Store(folder, its_name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
@@ -53,7 +53,7 @@ def run(cfg: dict) -> Path:
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, shard, store)
-        tracker = Tracker(cfg["wandb"], f"{name} {shard_name(cfg)}".strip(), folder, warn)
+        tracker = Tracker(cfg["wandb"], f"{name} {its_name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started):
             begun(cfg)
             tracker.start(manifest)

@@ -25,11 +25,6 @@ def samples_of_shard(samples: Sequence[Sample], cfg: dict) -> list[Sample]:
     return [sample for group in groups for sample in group]
 
 
-def shard_name(cfg: dict) -> str:
-    """SHARD-of-SHARDS, as files of records have it in their names; empty for a run in one piece."""
-    return "" if cfg["shards"] == 1 else f"{cfg['shard']}-of-{cfg['shards']}"
-
-
 def requested_keys(run: Run, samples: Sequence[Sample]) -> set[str]:
     """The keys of all records that samples and settings make."""
     return {run.key(sample, setting) for sample in samples for setting in run.settings}

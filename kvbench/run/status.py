@@ -1,6 +1,5 @@
 """`kvbench status`: how far every run in a folder is, from its manifests, records and locks."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -9,8 +8,8 @@ from pathlib import Path
 from rich.markup import escape
 
 from kvbench.errors import UserError
-from kvbench.records.provenance import read_manifests
-from kvbench.records.store import lock_path, read_records, record_files
+from kvbench.records.manifest import read_manifests, read_note
+from kvbench.records.store import lock_path, read_records, record_files, shard_label, shard_name
 from kvbench.run.job import STARTING, lock_of
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out
@@ -18,6 +17,10 @@ from kvbench.utils.locks import held
 
 STYLE = {"finished": "green", "running": "cyan", "not begun": "yellow", "killed": "red", "failed": "red"}
 COLUMNS = ("folder", "settings", "shard", "records", "state", "when (UTC)", "job", "error")
+
+
+# What a manifest must hold to say how far its run is; those of kvbench before it had a status command lack some.
+ATTEMPT = {"started", "status", "config", "host", "slurm", "requested", "wanted", "there"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def rows(folder: Path) -> list[Row]:
 def run_rows(folder: Path) -> list[Row]:
     """The rows of one run's folder: every shard of every request that no later one has taken over."""
     manifests, damaged = read_manifests(folder)
-    attempts = [manifest for manifest in manifests.values() if "asked" in manifest]
+    attempts = [manifest for manifest in manifests.values() if manifest.keys() >= ATTEMPT]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
     made: Counter = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
@@ -63,8 +66,8 @@ def run_rows(folder: Path) -> list[Row]:
 def note_row(path: Path) -> Row:
     """A job that has not come to a folder of its own."""
     try:
-        return row(str(path), json.loads(path.read_bytes()), "0/?", held(lock_of(path)))
-    except (OSError, ValueError, KeyError):
+        return row(str(path), read_note(path), "0/?", held(lock_of(path)))
+    except (OSError, ValueError, KeyError, RecursionError):
         return damaged_row(path)
 
 
@@ -79,7 +82,7 @@ def requests(attempts: list[dict]) -> list[list[dict]]:
     """
     groups: dict[tuple, list[dict]] = {}
     for attempt in sorted(attempts, key=lambda attempt: (attempt["started"], attempt["run"])):
-        key = (frozenset(attempt["asked"]), attempt["config"]["limit"], attempt["config"]["shards"])
+        key = (frozenset(attempt["requested"]), attempt["config"]["limit"], attempt["config"]["shards"])
         groups[key] = [*groups.pop(key, []), attempt]  # to the end: the order is that of the last attempts
     order = list(groups)
     return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
@@ -94,9 +97,9 @@ def shard_row(folder: Path, shard: int, request: list[dict], made: Counter) -> R
     shards = request[0]["config"]["shards"]
     attempts = [attempt for attempt in request if attempt["config"]["shard"] == shard]
     if not attempts:
-        return Row(str(folder), settings(request[0]), shard_name(shard, shards), "0/?", "not begun")
+        return Row(str(folder), settings(request[0]), shard_label(shard, shards), "0/?", "not begun")
     last = attempts[-1]
-    alive = held(lock_path(folder, "" if shards == 1 else shard_name(shard, shards)))
+    alive = held(lock_path(folder, shard_name(shard, shards)))
     return row(str(folder), last, f"{last['there'] + made[last['run']]}/{last['wanted']}", alive)
 
 
@@ -107,7 +110,7 @@ def row(place: str, attempt: dict, records: str, alive: bool) -> Row:
     return Row(
         place,
         settings(attempt),
-        shard_name(config["shard"], config["shards"]),
+        shard_label(config["shard"], config["shards"]),
         records,
         state(attempt, alive),
         attempt.get("ended", attempt["started"])[:19].replace("T", " "),
@@ -126,10 +129,6 @@ def state(attempt: dict, alive: bool) -> str:
 def settings(attempt: dict) -> str:
     labels = attempt.get("settings", [])
     return ", ".join(labels) if len(labels) <= 2 else f"{labels[0]} and {len(labels) - 1} more"
-
-
-def shard_name(shard: int, shards: int) -> str:
-    return f"{shard}-of-{shards}"
 
 
 def lines(rows: list[Row]) -> list[str]:

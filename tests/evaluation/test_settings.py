@@ -20,16 +20,16 @@ def test_every_method_at_every_ratio_and_fullkv_once():
 
 def test_tokens_of_a_ratio_are_its_share_of_the_prompt_rounded_down():
     (setting,) = build_settings({"s": STREAM}, 0.2, None)
-    assert [setting.tokens(n, 32) for n in (1000, 999, 1004)] == [200, 199, 200]
+    assert [setting.budget_at(n, 32) for n in (1000, 999, 1004)] == [200, 199, 200]
     assert all(
-        build_settings({"s": STREAM}, k / 100, None)[0].tokens(100, 32) == k for k in range(5, 101)
+        build_settings({"s": STREAM}, k / 100, None)[0].budget_at(100, 32) == k for k in range(5, 101)
     )  # no float noise
-    assert build_settings({"s": STREAM}, None, 64)[0].tokens(1000, 32) == 64
+    assert build_settings({"s": STREAM}, None, 64)[0].budget_at(1000, 32) == 64
 
 
 def test_a_ratio_below_what_is_always_kept_gets_that_and_says_so():
     (setting,) = build_settings({"snapkv": SNAP}, 0.01, None)
-    assert (setting.asked(1000), setting.tokens(1000, 32)) == (10, 33)
+    assert (setting.requested_tokens(1000), setting.budget_at(1000, 32)) == (10, 33)
 
 
 def test_a_methods_parameters_enter_its_key_and_its_description_does_not():

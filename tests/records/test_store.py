@@ -1,6 +1,5 @@
 """The store: nothing lost, nothing twice, torn lines never read as data."""
 
-import json
 import subprocess
 import sys
 
@@ -10,14 +9,16 @@ from hypothesis import strategies as st
 
 from kvbench.errors import UserError
 from kvbench.records import load
-from kvbench.records.store import RECORDS, TORN, Store
+from kvbench.records.store import RECORDS, Store, parse
+from tests.support import records
+from tests.support.paths import ROOT
 
 # The records here are of no run.
 pytestmark = pytest.mark.filterwarnings("ignore:no manifest of run", "ignore:1 line of")
 
 
 def record(i: int) -> dict:
-    return {"key": f"k{i}", "prediction": f'é "{i}" \n\u2028 line', "score": i / 7}
+    return records.record(key=f"k{i}", prediction=f'é "{i}" \n\u2028 line', scores={"score": i / 7})
 
 
 def write(folder, count):
@@ -35,7 +36,7 @@ def test_records_come_back_as_they_were(tmp_path):
 def test_a_record_is_on_the_disk_when_append_returns(tmp_path):
     with Store(tmp_path) as store:
         store.append(record(0))
-        assert json.loads((tmp_path / RECORDS).read_bytes()) == record(0)
+        assert parse((tmp_path / RECORDS).read_bytes()) == record(0)
 
 
 @given(cut=st.integers(1, 60))
@@ -51,7 +52,7 @@ def test_a_write_cut_short_anywhere_loses_only_itself(tmp_path_factory, cut):
         assert store.set_aside == 1
         store.append(record(3))
     assert path.read_bytes() == whole
-    assert (folder / TORN).stat().st_size > 0
+    assert (folder / "records.torn").stat().st_size > 0
 
 
 @pytest.mark.parametrize("damage", [b"\x00\xff\xfe binary \n", b"[1, 2]\n", b'{"no": "key"}\n', b"\n"])
@@ -96,12 +97,12 @@ def test_loading_from_a_folder_without_records_says_so(tmp_path):
 def test_a_kill_in_the_middle_of_writing_leaves_whole_records(tmp_path):
     """A process that appends as fast as it can is killed; what it acknowledged is there."""
     code = (
-        "from kvbench.records.store import Store; from pathlib import Path\n"
+        "from kvbench.records.store import Store; from pathlib import Path; from tests.support.records import record\n"
         f"store = Store(Path({str(tmp_path)!r}))\n"
         "for i in range(10**6):\n"
-        "    store.append({'key': f'k{i}', 'text': 'x' * 3000}); print(i, flush=True)\n"
+        "    store.append(record(key=f'k{i}', prediction='x' * 3000)); print(i, flush=True)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     acknowledged = 0
     for line in process.stdout:
         acknowledged = int(line)

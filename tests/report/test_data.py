@@ -12,6 +12,7 @@ from kvbench.report.labels import differences
 from kvbench.report.page import HERE, embedded, page
 from kvbench.report.run_data import find_runs, read_run
 from kvbench.tables.run import summarise
+from tests.support import records
 from tests.support.command import kvbench
 from tests.support.paths import ROOT
 from tests.support.report_run import manifest, record, told, write_run
@@ -80,8 +81,8 @@ def test_data_cannot_leave_its_script_element(text):
     assert json.loads(made) == {"text": text, text: 1}
 
 
-def test_lone_surrogates_and_not_a_number_reach_the_page(tmp_path):
-    rows = [record("s", "full", 1.0), record("t", "full", float("nan"))]
+def test_lone_surrogates_and_scores_that_are_missing_reach_the_page(tmp_path):
+    rows = [record("s", "full", 1.0), record("t", "full", 1.0) | {"scores": {"exact": 1.0}}]
     folder = write_run(tmp_path / "run", rows, [told("s", "\ud83d half")], [manifest(strange=float("nan"))])
     made = blocks(page([folder]).encode("utf-8").decode())["run-0"]
     assert made["samples"]["end"] == ["\ud83d half", ""]
@@ -165,8 +166,8 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
 def test_runs_without_outputs_are_told_and_left_out(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [told("s")])
-    write_run(tmp_path / "runs" / "b", [record("s", "full", 1.0) | {"probe": "lazy_mass"}])
-    write_run(tmp_path / "runs" / "c", [record("s", "full", 1.0) | {"repeats_seconds": {}}])
+    write_run(tmp_path / "runs" / "b", [records.record("probe", sample="s")])
+    write_run(tmp_path / "runs" / "c", [records.record("speed", sample="s")])
     assert kvbench("report", "runs") == 0
     err = capsys.readouterr().err
     assert "runs/b is a run of probes: no outputs to show" in err and "runs/c is a run of speed" in err

@@ -13,6 +13,7 @@ from kvbench.records.manifest import write_manifest
 from kvbench.records.store import Store
 from kvbench.tables.make import make
 from kvbench.utils.hashing import digest
+from tests.support.records import record
 
 LAYERS = 4
 
@@ -31,34 +32,36 @@ def records_of(
     """
     benchmark = cfg["benchmark"]["_target_"].rpartition(".")[2].lower().removeprefix("pyramidkv")
     return [
-        {
-            "key": digest(cfg["benchmark"], cfg["model"]["name"], task, i, length, setting.key, fields),
-            "run": "made",
-            "benchmark": benchmark,
-            "model": cfg["model"]["name"],
-            "sample": f"{task}:{length or ''}{i}",
-            "setting": setting.label,
-            "method": setting.name,
-            "parameters": setting.parameters,
-            "ratio": setting.ratio,
-            "budget": setting.budget,
-            "floored": False,
-            "task": task,
-            **({} if length is None else {"length": length}),
-            "question": cfg["question"],
-            "prompt_tokens": 100,
-            "prediction": "…",
-            "scores": {"score": score(setting, task, i), "other": 0.0},
-            "r": 1.0 if is_full(setting) else setting.ratio or 0.25,
-            "r_bytes": 1.0 if is_full(setting) else 0.5,
-            "r2": 1.0,
-            "kept_per_layer": [100.0] * LAYERS,
-            "memory": "shared",
-            "decode_steps": 8,
-            "decode_seconds": 0.5,
-            "decode_batch": 1,
-            **fields,
-        }
+        record(
+            **{
+                "key": digest(cfg["benchmark"], cfg["model"]["name"], task, i, length, setting.key, fields),
+                "run": "made",
+                "benchmark": benchmark,
+                "model": cfg["model"]["name"],
+                "sample": f"{task}:{length or ''}{i}",
+                "setting": setting.label,
+                "method": setting.name,
+                "parameters": setting.parameters,
+                "ratio": setting.ratio,
+                "budget": setting.budget,
+                "floored": False,
+                "task": task,
+                **({} if length is None else {"length": length}),
+                "question": cfg["question"],
+                "prompt_tokens": 100,
+                "prediction": "…",
+                "scores": {"score": score(setting, task, i), "other": 0.0},
+                "r": 1.0 if is_full(setting) else setting.ratio or 0.25,
+                "r_bytes": 1.0 if is_full(setting) else 0.5,
+                "r2": 1.0,
+                "kept_per_layer": [100.0] * LAYERS,
+                "memory": "shared",
+                "decode_steps": 8,
+                "decode_seconds": 0.5,
+                "decode_batch": 1,
+                **fields,
+            }
+        )
         for length in lengths
         for task in (asked_tasks(cfg["benchmark"]) or ["needle"])
         for i in range(samples)
@@ -70,8 +73,8 @@ def records_of(
 def write_run(folder: Path, cfg: dict, records: Sequence[dict], shard: str = "", **manifest: object) -> Path:
     """A folder of records with its manifest, `manifest` overriding what it says."""
     with Store(folder, shard) as store:
-        for record in records:
-            store.append(record)
+        for each in records:
+            store.append(each)
     write_manifest(
         folder / "manifests" / f"made{shard}.json",
         {

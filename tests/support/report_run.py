@@ -18,6 +18,7 @@ def record(sample: str, setting: str, score: float, prediction: str = "an answer
     draw = random.Random(f"{sample} {setting}").random
     return {
         "key": f"{sample} {setting} {more.get('parameters')}",
+        "kind": "method",
         "run": "run-1",
         "benchmark": "made_up",
         "model": "tiny",

@@ -1,4 +1,4 @@
-"""The largest batch that fits: doubled until one does not, then halved in between."""
+"""The largest batch that fits into memory, by doubling and bisection."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from kvbench.utils.device import gpus
 
 
 def largest(fits: Callable[[int], bool]) -> int:
-    """The largest batch of which `fits` says so, where it says so of all smaller ones; 0 if of none."""
+    """The largest batch for which `fits` holds, given that it holds for all smaller ones; 0 if for none."""
     if not fits(1):
         return 0
     low = 1
@@ -27,11 +27,11 @@ def largest(fits: Callable[[int], bool]) -> int:
     return low
 
 
-class Room:
-    """The memory that a model and a batch must fit into, and whether they do.
+class MemoryLimit:
+    """The memory that a model and a batch must fit into.
 
-    On GPUs a batch is tried, in the allocator's share of the memory. On a CPU it is counted: weights, caches, and
-    keys and values of layers not yet compressed; what else a forward pass takes for a moment is not in it.
+    On GPUs a batch is tried, with the allocator limited to its share of the memory. On a CPU the bytes are counted:
+    weights, caches, and keys and values of layers not yet compressed, but no temporary activations.
     """
 
     def __init__(self, model: PreTrainedModel, memory_gib: float | None):
@@ -44,7 +44,7 @@ class Room:
         self.share = min(self.bytes / everything, 1.0)
 
     def holds(self, batch: int, one: Footprint) -> bool:
-        """Whether a batch of sequences like `one` fits as counted; on GPUs what does not is not worth a try."""
+        """Whether a batch of sequences like `one` fits by counted bytes; on GPUs only such a batch is tried."""
         return self.weights + one.peak_of(batch) <= self.bytes
 
     def largest(self, ids: Tensor, setting: Setting, new_tokens: int, one: Footprint) -> int:
@@ -58,8 +58,8 @@ class Room:
         return largest(fits)
 
     @contextmanager
-    def kept_to(self) -> Iterator[None]:
-        """The allocator keeps to this room on GPUs."""
+    def enforced(self) -> Iterator[None]:
+        """Limit the allocator of every GPU to this memory."""
         for device in self.gpus:
             torch.cuda.set_per_process_memory_fraction(self.share, device)
         try:
@@ -70,5 +70,5 @@ class Room:
 
 
 def total(device: torch.device) -> int:
-    """All memory of a GPU."""
+    """All memory of a GPU in bytes."""
     return torch.cuda.get_device_properties(device).total_memory

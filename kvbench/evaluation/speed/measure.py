@@ -1,4 +1,4 @@
-"""One setting measured once, with nothing of another one alive: prefill, compress, decode as a batch."""
+"""Measures one setting once, with no cache of another one alive: prefill, compress, decode as a batch."""
 
 import gc
 import time
@@ -38,8 +38,8 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What one setting took once. The prompt is prefilled once; the batch is that many copies of its caches."""
+class Measurement:
+    """Times and bytes of one setting, once. The prompt is prefilled once; a batch is copies of its caches."""
 
     prefill_seconds: float  # of one sequence, with the observations that the method reads
     compress_seconds: float  # of one sequence
@@ -57,20 +57,21 @@ class Turn:
 @torch.inference_mode()
 def measure(
     model: PreTrainedModel, ids: Tensor, setting: Setting, batch: int, new_tokens: int, beside: Footprint | None = None
-) -> Turn:
-    """One turn over ids [n]. Every sequence decodes `new_tokens` tokens, the first of which prefill gives.
+) -> Measurement:
+    """Measure ids [n] once. Every sequence decodes `new_tokens` tokens, the first of which comes from prefill.
 
-    `beside` is what an earlier turn found a sequence to hold: on GPUs that much is taken for each other sequence of
-    the batch while the prompt is prefilled, as where prompts are prefilled one after the other.
+    `beside` is the footprint of one sequence from an earlier measurement: on GPUs that much memory is allocated for
+    each other sequence of the batch during prefill, as if the prompts were prefilled one after the other.
     """
     collect(model)
-    method, budget = setting.method, setting.tokens(len(ids), num_layers(model))
+    method, budget = setting.method, setting.budget_at(len(ids), num_layers(model))
     with taken({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
-        kept_bytes, tokens = sum(cache.nbytes for cache in compressed.caches), ()
         compressed.live.clear()
-        if method.compress_at == "first_decode":
-            kept_bytes, tokens = first_decode(model, compressed)
+        tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
+    kept_bytes = compressed.stored_bytes(compressed.caches)
+    if tokens:
+        compressed.caches = [layer.inner for layer in compressed.caches]
     layers = tuple(cache.kept for cache in compressed.caches)
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
@@ -80,7 +81,7 @@ def measure(
         model, cache, compressed.logits.expand(batch, -1), new_tokens - len(tokens), stop_tokens=frozenset()
     )
     wait_for(model)
-    return Turn(
+    return Measurement(
         compressed.prefill_seconds,
         compressed.compress_seconds,
         allocation_seconds(method, budget, len(ids), len(layers)),
@@ -104,7 +105,7 @@ def measure(
 
 def attempt(
     model: PreTrainedModel, ids: Tensor, setting: Setting, batch: int, new_tokens: int, beside: Footprint | None = None
-) -> Turn | None:
+) -> Measurement | None:
     """`measure`, or None where a GPU runs out of memory."""
     try:
         return measure(model, ids, setting, batch, new_tokens, beside)
@@ -120,11 +121,10 @@ def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | 
     return SharedPass(model, ids, plan, method.needs).compress(method, budget)
 
 
-def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int, tuple[int]]:
-    """Let a sequence decode the token at which its caches are compressed, before others come beside it.
+def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
+    """Decode the token at which the caches compress the prompt, before they are copied for a batch.
 
-    Goes on with what the caches have become, and counts the step as compression. Returns the bytes that they hold of
-    the prompt, and the token.
+    The step counts as compression. Returns the token.
     """
     started = time.perf_counter()
     token = compressed.logits.argmax()
@@ -132,9 +132,7 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int, t
     compressed.logits = model(input_ids=token.view(1, 1), past_key_values=cache, use_cache=True).logits[0, -1]
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started
-    kept_bytes = sum(layer.late_bytes for layer in compressed.caches)
-    compressed.caches = [layer.inner for layer in compressed.caches]
-    return kept_bytes, (int(token),)
+    return (int(token),)
 
 
 def as_batch(sequences: list[list[LayerCache]]) -> Cache:
@@ -157,7 +155,7 @@ def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: 
 
 
 def collect(model: PreTrainedModel) -> None:
-    """Free what earlier turns left behind, in the allocator too."""
+    """Free what earlier measurements left behind, in the allocator too."""
     gc.collect()
     if gpus(model):
         torch.cuda.empty_cache()

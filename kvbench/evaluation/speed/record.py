@@ -8,91 +8,99 @@ from kvbench.benchmarks import Sample
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.evaluation.record import Run, identity
 from kvbench.evaluation.settings import Setting
-from kvbench.evaluation.speed.measure import Turn
+from kvbench.evaluation.speed.measure import Measurement
+from kvbench.records.schema import build
 
 DECIMALS = 6
 
 
-def times(turn: Turn, batch: int) -> dict[str, float | None]:
-    """Seconds of one turn by name.
+def times(one: Measurement, batch: int) -> dict[str, float | None]:
+    """Seconds of one measurement by name.
 
     first_token is of one sequence: prefill and compression. latency is of the whole batch, whose prompts would be
     prefilled one after the other.
     """
-    first = turn.prefill_seconds + turn.compress_seconds
+    first = one.prefill_seconds + one.compress_seconds
     return {
-        "prefill": turn.prefill_seconds,
-        "compress": turn.compress_seconds,
-        "allocation": turn.allocation_seconds,
+        "prefill": one.prefill_seconds,
+        "compress": one.compress_seconds,
+        "allocation": one.allocation_seconds,
         "first_token": first,
-        "decode": turn.decode_seconds,
-        "latency": batch * first + turn.decode_seconds,
+        "decode": one.decode_seconds,
+        "latency": batch * first + one.decode_seconds,
     }
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Median, smallest, largest and interquartile range (inclusive, 0 for a single value)."""
     low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
-    told = {"median": median(values), "min": min(values), "max": max(values), "iqr": high - low}
-    return {name: round(value, DECIMALS) for name, value in told.items()}
+    figures = {"median": median(values), "min": min(values), "max": max(values), "iqr": high - low}
+    return {name: round(value, DECIMALS) for name, value in figures.items()}
 
 
 def record(
-    run: Run, sample: Sample, setting: Setting, batch: int, look: Turn | None, turns: Sequence[Turn], told: dict
+    run: Run,
+    sample: Sample,
+    setting: Setting,
+    batch: int,
+    first: Measurement | None,
+    measurements: Sequence[Measurement],
+    more: dict,
 ) -> dict:
-    """What became of a setting: `look` is its turn of one sequence, `turns` are the repeats with `batch` sequences.
+    """The record of a setting from its `measurements` with `batch` sequences and its `first` one of one sequence.
 
-    No turns: the batch does not fit; no look: not even one sequence does. `told` is what the rounds add.
+    No measurements: the batch does not fit. No first one: not even one sequence does. `more` are further fields.
     """
-    every = [times(turn, batch) for turn in turns]
+    every = [times(one, batch) for one in measurements]
     names = [name for name in (every[0] if every else {}) if every[0][name] is not None]
     repeats = {name: [round(each[name], DECIMALS) for each in every] for name in names}
     spreads = {name: spread([each[name] for each in every]) for name in names}
     seconds = {f"{name}_seconds": spreads[name]["median"] if name in spreads else None for name in TIMES}
-    decoded = batch * turns[0].decode_steps if turns else 0
-    return {
+    decoded = batch * measurements[0].decode_steps if measurements else 0
+    fields = {
         **identity(run, sample, setting),
         **sample.meta,
         "question": run.question,
         "compress_at": setting.method.compress_at,
         "prompt_tokens": sample.meta["length"],
         "scores": {},
-        "fits": bool(turns),
-        "sequences": batch if turns else None,
-        **_counted(look, setting, sample.meta["length"]),
-        **_held(look, batch if turns else 0),
-        "peak_device_bytes": max((t.peak_device_bytes for t in turns if t.peak_device_bytes), default=None),
+        "fits": bool(measurements),
+        "sequences": batch if measurements else None,
+        **_counted(first, setting, sample.meta["length"]),
+        **_held(first, batch if measurements else 0),
+        "peak_device_bytes": max((t.peak_device_bytes for t in measurements if t.peak_device_bytes), default=None),
         **seconds,
-        "decode_steps": turns[0].decode_steps if turns else None,
-        "decode_tokens_per_s": round(decoded / seconds["decode_seconds"], 3) if turns else None,
+        "decode_steps": measurements[0].decode_steps if measurements else None,
+        "decode_tokens_per_s": round(decoded / seconds["decode_seconds"], 3) if measurements else None,
         "spread_seconds": spreads,
         "repeats_seconds": repeats,
-        "stacked_layers": turns[0].stacked_layers if turns else None,
-        "tokens": list(turns[0].tokens[0]) if turns else None,
-        **told,
+        "stacked_layers": measurements[0].stacked_layers if measurements else None,
+        "tokens": list(measurements[0].tokens[0]) if measurements else None,
+        **more,
     }
+    return build("speed", fields)
 
 
 TIMES = ("prefill", "compress", "allocation", "first_token", "decode", "latency")
 
 
-def _counted(look: Turn | None, setting: Setting, n: int) -> dict:
+def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
     """What one sequence holds, as in every record of kvbench."""
-    if look is None:
+    if first is None:
         return {}
-    one = look.footprint
+    one = first.footprint
     return {
-        "floored": setting.tokens(n, len(look.layers)) > setting.asked(n),
-        **asdict(ReserveRatio.of(look.layers, one.kept, one.full)),
+        "floored": setting.floored(n, len(first.layers)),
+        **asdict(ReserveRatio.of(first.layers, one.kept, one.full)),
         "stored_bytes": one.kept,
         "full_bytes": one.full,
-        "memory": look.memory,
+        "memory": first.memory,
     }
 
 
-def _held(look: Turn | None, batch: int) -> dict:
+def _held(first: Measurement | None, batch: int) -> dict:
     """What a batch holds; nothing where it does not fit."""
-    one = look.footprint if look is not None and batch else None
+    one = first.footprint if first is not None and batch else None
     return {
         "prefilled_bytes": one and batch * one.prefilled,
         "decoded_bytes": one and batch * one.decoded,

@@ -1,4 +1,4 @@
-"""Rounds of turns → records: settings take their turns in an order that moves on by one from round to round."""
+"""Measures the settings of a speed run in rounds, whose order of settings rotates by one from round to round."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -13,37 +13,37 @@ from kvbench.errors import UserError
 from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.conditions import conditions
-from kvbench.evaluation.speed.largest_batch import Room
-from kvbench.evaluation.speed.measure import Turn, attempt
+from kvbench.evaluation.speed.largest_batch import MemoryLimit
+from kvbench.evaluation.speed.measure import Measurement, attempt
 from kvbench.evaluation.speed.record import record
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
-# Tokens that a round decodes which only warms up.
+# Tokens decoded in a warm-up round.
 WARM_TOKENS = 8
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a first turn of one sequence tells about a setting at a length."""
+class FirstMeasurement:
+    """One sequence of a setting at one prompt length, measured before the rounds; it warms up, too."""
 
-    turn: Turn | None  # None: not even one sequence fits
-    largest: int | None  # None: not looked for
+    measurement: Measurement | None  # None: not even one sequence fits
+    largest: int | None  # the largest batch; None: not searched for
 
 
 @dataclass
-class Lane:
-    """One setting at a place of the grid, and the turns it has had."""
+class Series:
+    """The repeated measurements of one setting at one point of the grid (length, batch, new tokens)."""
 
     setting: Setting
-    look: Look
+    first: FirstMeasurement
     batch: int  # 0: does not fit
-    turns: list[Turn] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)  # in the order of each round
+    measurements: list[Measurement] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # the setting's index in the order of each counted round
 
 
 def check(question: str, memory: str) -> None:
-    """Refuse what a speed run leaves no choice in."""
+    """Raise UserError for settings that benchmark=speed ignores."""
     if question != "visible":
         raise UserError(f"question={question}: benchmark=speed reads a text that asks nothing, leave it at visible")
     if memory != "shared":
@@ -54,79 +54,84 @@ def check(question: str, memory: str) -> None:
 
 
 def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
-    """Make and store every missing record, a place of the grid at a time; yields each once it is on the disk.
+    """Make and store every missing record, one point of the grid at a time; yields each once it is on the disk.
 
-    A killed run makes the places anew that it had not finished: the repeats of one record are of one process.
+    All repeats of a record come from one process: a killed run measures unfinished points of the grid again.
     """
-    room = Room(run.loaded.model, run.benchmark.memory_gib)
-    looks: dict[tuple, Look] = {}
-    with room.kept_to(), little_to_collect():
+    limit = MemoryLimit(run.loaded.model, run.benchmark.memory_gib)
+    firsts: dict[tuple, FirstMeasurement] = {}
+    with limit.enforced(), little_to_collect():
         for sample in samples:
             settings = [setting for setting in run.settings if run.key(sample, setting) not in store.done]
-            for made in rounds(run, room, sample, settings, looks) if settings else []:
+            for made in rounds(run, limit, sample, settings, firsts) if settings else []:
                 with unbroken():
                     store.append(made)
                 yield made
 
 
 def rounds(
-    run: Run, room: Room, sample: Sample, settings: Sequence[Setting], looks: dict[tuple, Look]
+    run: Run, limit: MemoryLimit, sample: Sample, settings: Sequence[Setting], firsts: dict[tuple, FirstMeasurement]
 ) -> Iterator[dict]:
-    """The records of one place of the grid. `looks` remembers first turns, which places with other batches share."""
+    """The records of one point of the grid.
+
+    `firsts` caches first measurements by setting, length and new tokens: points that differ in the batch share them.
+    """
     model, benchmark, new_tokens = run.loaded.model, run.benchmark, sample.meta["new_tokens"]
     ids = benchmark.ids(run.loaded.tokenizer, sample.meta["length"])
     for setting in settings:
         key = (setting.label, len(ids), new_tokens)
-        if key not in looks:
-            looks[key] = look(run, room, ids, setting, new_tokens)
-    seen = [looks[setting.label, len(ids), new_tokens] for setting in settings]
-    lanes = [Lane(s, each, batch_of(room, sample.meta["batch"], each)) for s, each in zip(settings, seen, strict=True)]
+        if key not in firsts:
+            firsts[key] = first_measurement(run, limit, ids, setting, new_tokens)
+    series = []
+    for setting in settings:
+        first = firsts[setting.label, len(ids), new_tokens]
+        series.append(Series(setting, first, batch_of(limit, sample.meta["batch"], first)))
     before = conditions()
     for number in range(benchmark.warmup + benchmark.repeats):
         warm = number < benchmark.warmup
         tokens = min(new_tokens, WARM_TOKENS) if warm else new_tokens
-        for place, lane in enumerate(rotated(lanes, number)):
-            if not lane.batch:
+        for place, one in enumerate(rotated(series, number)):
+            if not one.batch:
                 continue
-            turn = attempt(model, ids, lane.setting, lane.batch, tokens, lane.look.turn.footprint)
-            if turn is None:
-                lane.batch = 0
-                lane.turns.clear()
+            measured = attempt(model, ids, one.setting, one.batch, tokens, one.first.measurement.footprint)
+            if measured is None:
+                one.batch = 0
+                one.measurements.clear()
             elif not warm:
-                lane.turns.append(turn)
-                lane.places.append(place)
-    told = {
-        "largest_how": room.how,
+                one.measurements.append(measured)
+                one.places.append(place)
+    shared = {
+        "largest_how": limit.how,
         "conditions": {"before": before, "after": conditions()},
         "beside": [setting.label for setting in settings],
     }
-    for lane in lanes:
-        more = {"largest_batch": lane.look.largest, "places": lane.places, **told}
-        yield record(run, sample, lane.setting, lane.batch, lane.look.turn, lane.turns, more)
+    for one in series:
+        more = {"largest_batch": one.first.largest, "places": one.places, **shared}
+        yield record(run, sample, one.setting, one.batch, one.first.measurement, one.measurements, more)
 
 
-def look(run: Run, room: Room, ids: Tensor, setting: Setting, new_tokens: int) -> Look:
-    """A first turn of one sequence, which warms up too; and the largest batch where it is asked for."""
-    turn = attempt(run.loaded.model, ids, setting, 1, new_tokens)
-    if turn is None:
-        return Look(None, 0)
+def first_measurement(run: Run, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int) -> FirstMeasurement:
+    """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark wants it."""
+    measured = attempt(run.loaded.model, ids, setting, 1, new_tokens)
+    if measured is None:
+        return FirstMeasurement(None, 0)
     if not run.benchmark.largest and LARGEST not in run.benchmark.batches:
-        return Look(turn, None)
-    return Look(turn, room.largest(ids, setting, new_tokens, turn.footprint))
+        return FirstMeasurement(measured, None)
+    return FirstMeasurement(measured, limit.largest(ids, setting, new_tokens, measured.footprint))
 
 
-def batch_of(room: Room, wanted: int | str, seen: Look) -> int:
-    """Sequences to measure with; 0 where they do not fit."""
-    if seen.turn is None:
+def batch_of(limit: MemoryLimit, wanted: int | str, first: FirstMeasurement) -> int:
+    """Sequences to measure with; 0 if they do not fit."""
+    if first.measurement is None:
         return 0
     if wanted == LARGEST:
-        return seen.largest
-    return wanted if room.holds(wanted, seen.turn.footprint) else 0
+        return first.largest
+    return wanted if limit.holds(wanted, first.measurement.footprint) else 0
 
 
 @contextmanager
 def little_to_collect() -> Iterator[None]:
-    """What is there before the first turn stays: the collector, called before each, need not go through it again."""
+    """Exclude existing objects from garbage collection, which runs before every measurement."""
     gc.collect()
     gc.freeze()
     try:
@@ -135,7 +140,7 @@ def little_to_collect() -> Iterator[None]:
         gc.unfreeze()
 
 
-def rotated(lanes: Sequence, number: int) -> list:
-    """The lanes in the order of round `number`: that of the one before, with its first moved to the end."""
-    start = number % len(lanes)
-    return [*lanes[start:], *lanes[:start]]
+def rotated(series: Sequence, number: int) -> list:
+    """The series in the order of round `number`: each round moves the first one to the end."""
+    start = number % len(series)
+    return [*series[start:], *series[:start]]

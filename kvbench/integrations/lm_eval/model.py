@@ -85,7 +85,6 @@ class KVBenchLM(HFLM):
             if key not in IDLE or (key == "do_sample" and value):
                 raise UserError(f"{key}={value}: kvbench decodes greedily")
         compressed = self._compress(context[0])
-        early = [cache.nbytes for cache in compressed.caches]
         criteria = stop_sequences_criteria(self.tokenizer, stop, 0, 1)
         output = generate(
             self.loaded.model,
@@ -95,7 +94,7 @@ class KVBenchLM(HFLM):
             self.loaded.stop_tokens,
             until=lambda tokens: bool(criteria(torch.tensor([tokens]), None).all()),
         )
-        self._count(compressed, early)
+        self._count(compressed)
         return torch.cat([context, context.new_tensor([output.tokens])], dim=1)
 
     def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
@@ -120,14 +119,13 @@ class KVBenchLM(HFLM):
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for context, members in groups.items():
                 compressed = self._compress(torch.tensor(context))
-                early = [cache.nbytes for cache in compressed.caches]
                 for index, caches in zip(members, compressed.copies(len(members)), strict=True):
                     texts, _, continuation = requests[index]
                     answers[index] = self._score(compressed.logits, caches, continuation)
                     if texts is not None:
                         self.cache_hook.add_partial("loglikelihood", texts, answers[index])
                     bar.update(1)
-                self._count(compressed, early)
+                self._count(compressed)
         return answers
 
     def _fitted(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[int, ...]:
@@ -148,13 +146,13 @@ class KVBenchLM(HFLM):
 
     def _compress(self, ids: Tensor) -> Compressed:
         model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model)
-        tokens = self.setting.tokens(len(ids), layers)
-        return SharedPass(model, ids, method.plan(len(ids), layers, tokens), method.needs).compress(method, tokens)
+        budget = self.setting.budget_at(len(ids), layers)
+        return SharedPass(model, ids, method.plan(len(ids), layers, budget), method.needs).compress(method, budget)
 
-    def _count(self, compressed: Compressed, early: Sequence[int]) -> None:
-        """Take the context's reserve ratio, after decoding; `early` were its layers' bytes before."""
+    def _count(self, compressed: Compressed) -> None:
+        """Note the context's reserve ratio, after decoding."""
         caches = compressed.caches
-        stored = sum(e if c.late_bytes is None else c.late_bytes for c, e in zip(caches, early, strict=True))
+        stored = compressed.stored_bytes(caches)
         self.ratios.append(ReserveRatio.of([cache.kept for cache in caches], stored, compressed.full_bytes))
 
     def get_model_info(self) -> dict:
