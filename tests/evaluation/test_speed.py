@@ -17,8 +17,8 @@ from kvbench.evaluation.decode import generate
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed import rounds
-from kvbench.evaluation.speed.largest_batch import Room, largest
-from kvbench.evaluation.speed.measure import Footprint, Turn, measure
+from kvbench.evaluation.speed.largest_batch import MemoryLimit, largest
+from kvbench.evaluation.speed.measure import Footprint, Measurement, measure
 from kvbench.evaluation.speed.record import spread
 from kvbench.figures.speed import repetitions, speed_figure
 from kvbench.methods import FullKV
@@ -99,8 +99,8 @@ BATCHED = ["full", "snapkv", "pyramidkv_paper", "kivi", "minicache", "simlayerkv
 def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
     ids, chosen = prompt(120), setting(name, 60)
     batch = measure(model, ids, chosen, 3, 12)
-    source = SharedPass(model, ids, chosen.method.plan(120, 4, chosen.tokens(120, 4)), chosen.method.needs)
-    compressed = source.compress(chosen.method, chosen.tokens(120, 4))
+    source = SharedPass(model, ids, chosen.method.plan(120, 4, chosen.budget_at(120, 4)), chosen.method.needs)
+    compressed = source.compress(chosen.method, chosen.budget_at(120, 4))
     alone = generate(model, compressed.caches, compressed.logits, 12, frozenset()).tokens
     assert [list(tokens) for tokens in batch.tokens] == [alone] * 3
     assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone]
@@ -187,9 +187,9 @@ def test_no_cache_of_an_earlier_turn_is_alive_in_the_next(model):
 # --- rounds
 
 
-def turn(decode: float, prefill: float = 2.0) -> Turn:
+def turn(decode: float, prefill: float = 2.0) -> Measurement:
     kept = Kept.tokens(10, 10, 10, 2)
-    return Turn(
+    return Measurement(
         prefill, 0.5, None, decode, 5, ((1, 2),), (kept,), Footprint(100, 100, 100, 120, 110), "stream", 0, None
     )
 
@@ -276,13 +276,13 @@ def test_the_largest_batch_is_found_in_few_tries(most):
 
 def test_a_batch_fits_as_long_as_weights_and_caches_do(model):
     one = Footprint(full=1000, prefilled=400, kept=400, decoded=500, peak=900)
-    room = Room(model, None)
+    room = MemoryLimit(model, None)
     room.bytes = room.weights + 7 * 500 + 499
     assert room.how == "counted"
     assert room.largest(prompt(20), setting("full"), 4, one) == 7
     room.bytes = room.weights + 899  # one prompt's own peak does not fit
     assert room.largest(prompt(20), setting("full"), 4, one) == 0
-    assert Room(model, 0.5).bytes == 2**29
+    assert MemoryLimit(model, 0.5).bytes == 2**29
     assert room.weights == sum(parameter.numel() * 4 for parameter in model.parameters())
 
 
@@ -290,7 +290,7 @@ def test_on_a_gpu_a_batch_is_tried_and_what_cannot_fit_is_not(model, monkeypatch
     from kvbench.evaluation.speed import largest_batch as module
 
     tried = []
-    room = Room(model, None)
+    room = MemoryLimit(model, None)
     room.gpus, room.bytes = {torch.device("cuda")}, room.weights + 100 * 500
     monkeypatch.setattr(module, "attempt", lambda *a: tried.append(a[3]) or (turn(1.0) if a[3] <= 21 else None))
     one = Footprint(full=1000, prefilled=400, kept=400, decoded=500, peak=900)

@@ -100,7 +100,7 @@ def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:
     """The pass that a setting needs, and its budget."""
-    budget = one.tokens(n, LAYERS)
+    budget = one.budget_at(n, LAYERS)
     return shared_pass(n, one.method.plan(n, LAYERS, budget)), budget
 
 
@@ -250,7 +250,7 @@ def test_half_precision_neither_overflows_nor_loses_its_numbers(name, dtype):
     scale = 100.0
     one = setting(name, 0.3)
     made = state(N, dtype, scale)
-    caches = one.method.compress(made, one.tokens(N, LAYERS))
+    caches = one.method.compress(made, one.budget_at(N, LAYERS))
     check_bytes(caches)
     for out in steps(caches, 6, dtype, scale):
         assert out.dtype == dtype and out.isfinite().all()
@@ -265,7 +265,7 @@ def test_no_length_of_a_prompt_is_too_short_or_odd(name):
     one = setting(name, budget=40)
     for n in EDGES:
         made = state(n)
-        budget = one.tokens(n, LAYERS)
+        budget = one.budget_at(n, LAYERS)
         caches = one.method.compress(made, budget)
         check_kept(one, caches, n, n if name in PRUNED else budget, made.nbytes)
         assert all(out.isfinite().all() for out in steps(caches, 2))
@@ -289,7 +289,7 @@ def test_as_shipped_around_published_windows(name):
     one = setting(name, 0.2, shipped=True)
     for n in (31, 32, 33, 128, 1023, 1024, 1027, 1028, 1029):
         made = state(n)
-        budget = one.tokens(n, LAYERS)
+        budget = one.budget_at(n, LAYERS)
         caches = one.method.compress(made, budget)
         check_kept(one, caches, n, n if name in PRUNED else budget, made.nbytes)
         steps(caches, 1)
@@ -305,7 +305,7 @@ def test_as_shipped_around_published_windows(name):
 )
 def test_any_length_ratio_and_dtype(name, n, ratio, dtype):
     one = setting(name, ratio)
-    made, budget = state(n, dtype), one.tokens(n, LAYERS)
+    made, budget = state(n, dtype), one.budget_at(n, LAYERS)
     outcomes = []
     for _ in range(2):
         caches = one.method.compress(made, budget)
@@ -319,9 +319,9 @@ def test_any_length_ratio_and_dtype(name, n, ratio, dtype):
 @given(name=st.sampled_from(NAMES), n=st.integers(1, 2000), ratio=st.floats(0.001, 1), layers=st.integers(1, 40))
 def test_a_floor_is_reached_and_no_more_is_asked_than_the_floor(name, n, ratio, layers):
     one = setting(name, ratio, shipped=True)
-    asked, tokens = one.asked(n), one.tokens(n, layers)
-    assert tokens == max(asked, one.method.floor(n, layers))
-    assert replace(one, ratio=1.0).asked(n) == n
-    plan = one.method.plan(n, layers, tokens)
+    requested, budget = one.requested_tokens(n), one.budget_at(n, layers)
+    assert budget == max(requested, one.method.floor(n, layers))
+    assert replace(one, ratio=1.0).requested_tokens(n) == n
+    plan = one.method.plan(n, layers, budget)
     if isinstance(plan, PrunedPrefill) and one.method.takes_budget:
-        assert sum(plan.lengths(n)) <= tokens * layers
+        assert sum(plan.lengths(n)) <= budget * layers
