@@ -26,7 +26,7 @@ from tests.support.paths import ROOT
 
 
 def record(i: int, size: int = 2000) -> dict:
-    return records.record(key=f"k{i}", prediction=f"é\n{i}\u2028" + "x" * size, scores={"score": i / 7})
+    return records.record(key=f"k{i}", sample=f"s{i}", prediction=f"é\n{i}\u2028" + "x" * size, scores={"score": i / 7})
 
 
 def line(made: dict) -> bytes:

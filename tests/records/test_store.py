@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:no manifest of run", "ignore:1 l
 
 
 def record(i: int) -> dict:
-    return records.record(key=f"k{i}", prediction=f'é "{i}" \n\u2028 line', scores={"score": i / 7})
+    return records.record(key=f"k{i}", sample=f"s{i}", prediction=f'é "{i}" \n\u2028 line', scores={"score": i / 7})
 
 
 def write(folder, count):
