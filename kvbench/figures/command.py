@@ -1,11 +1,11 @@
-"""`kvbench figure +experiment=NAME`: a published figure made again from records, beside its published values."""
+"""`kvbench figure +experiment=NAME`: a published figure drawn again from records, beside its published values."""
 
-from collections.abc import Sequence
+from functools import partial
 
-from kvbench.papers.command import printed_help, split
+from kvbench.papers.command_line import run_command
 
 HELP = """\
-kvbench figure: the figures of an experiment from the records of its runs, beside the published numbers
+kvbench figure: the figures of an experiment from the records of its runs, beside the published values
 
   kvbench figure +experiment=NAME [OVERRIDES] [runs=FOLDER ...] [out=FOLDER]
 
@@ -15,15 +15,9 @@ kvbench figure: the figures of an experiment from the records of its runs, besid
   experiment.show=KIND  another drawing of the same records: heatmap, curve (experiment.x=r), lazy_map, ...
   --config-dir=FOLDER   more configuration, as for kvbench itself
 
-Every model has figures of its own, as PNG and PDF: what the experiment shows, and what its caches weigh.
-No model is loaded and nothing is run: what has no record yet is not drawn.
+Each model has its own figures, as PNG and PDF: what the experiment shows, and the sizes of its caches.
+No model is loaded and nothing is run: what has no records is not drawn.
 
 +experiment="""
 
-
-def main(arguments: Sequence[str]) -> None:
-    if printed_help(arguments, HELP):
-        return
-    from kvbench.figures.make import make  # brings pandas and torch, which --help need not wait for
-
-    make(*split(arguments))
+main = partial(run_command, help_text=HELP, module="kvbench.figures.make")

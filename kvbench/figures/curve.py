@@ -1,4 +1,4 @@
-"""Score against what a method was asked for and against the bytes it came to, beside the published curves."""
+"""Score against the requested ratio or budget and against stored bytes, beside the published curves."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,35 +10,35 @@ from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styl
 
 FULL = "full"
 _ACROSS = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
-# What each of `draw`'s frames has a row for: one point of a line in one column of the experiment.
-OURS = "column line x r_bytes score low high".split()
-PRINTED = "column line x score".split()
+# A row of the frames of `curves` is one point of a line in one column of the experiment.
+OUR_COLUMNS = "column line x r_bytes score low high".split()
+PUBLISHED_COLUMNS = "column line x score".split()
 
 
-def curves(ours: pd.DataFrame, printed: pd.DataFrame, x: str, source: str, caption: str) -> Figure:
+def curves(ours: pd.DataFrame, published: pd.DataFrame, x: str, source: str, caption: str) -> Figure:
     """A panel per column against `x`, and the last column again against r_bytes.
 
-    ours     columns OURS; scores and the ends of their 95 % intervals (nan where there is none) in 0 to 100.
-             The rows of the line "full" are FullKV: drawn across, whatever their x.
-    printed  columns PRINTED, of the published figures; `source` says in the legend whose they are.
+    ours       columns OUR_COLUMNS; scores and the ends of their 95 % intervals (nan where there is none) in 0 to 100.
+               The rows of the line "full" are FullKV's: a horizontal line, whatever their x.
+    published  columns PUBLISHED_COLUMNS, scores in 0 to 100; `source` names their table in the legend.
 
-    A published line has the marker of ours, hollow and grey on grey dashes. It has no bytes, so it is in the
-    panels against `x` alone.
+    A published line has our marker, hollow and grey on grey dashes. Papers print no bytes, so it is only in the
+    panels against `x`.
     """
     columns = list(ours["column"].unique())
     names = [line for line in ours["line"].unique() if line != FULL]
-    styles = line_styles([*names, *(line for line in printed["line"].unique() if line not in (FULL, *names))])
+    styles = line_styles([*names, *(line for line in published["line"].unique() if line not in (FULL, *names))])
     across = min(len(columns) + 1, 4)
     rows = -(-(len(columns) + 1) // across)
-    entries = _entries(ours, printed, styles, source)
+    entries = _entries(ours, published, styles, source)
     figure, body = new_figure(3.4 * across + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
     axes = list(body.subplots(rows, across, squeeze=False).flat)
     for axis, column in zip(axes, columns, strict=False):
-        _ours(axis, ours[ours["column"] == column], "x", styles)
-        _printed(axis, printed[printed["column"] == column], styles)
+        _draw_ours(axis, ours[ours["column"] == column], "x", styles)
+        _draw_published(axis, published[published["column"] == column], styles)
         _labels(axis, column, x)
     last = axes[len(columns)]
-    _ours(last, ours[ours["column"] == columns[-1]], "r_bytes", styles)
+    _draw_ours(last, ours[ours["column"] == columns[-1]], "r_bytes", styles)
     _labels(last, columns[-1], "r_bytes (bytes stored / bytes of FullKV)")
     for axis in axes[len(columns) + 1 :]:
         axis.set_visible(False)
@@ -46,7 +46,7 @@ def curves(ours: pd.DataFrame, printed: pd.DataFrame, x: str, source: str, capti
     return figure
 
 
-def _ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict]) -> None:
+def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
             axis.axhline(points["score"].iloc[0], color="black", **_ACROSS)
@@ -63,7 +63,7 @@ def _ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict]) -> N
     axis.autoscale_view()
 
 
-def _printed(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict]) -> None:
+def _draw_published(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
             axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], **_ACROSS)
@@ -79,12 +79,12 @@ def _labels(axis: Axes, column: str, x: str) -> None:
     grid_lines(axis)
 
 
-def _entries(ours: pd.DataFrame, printed: pd.DataFrame, styles: dict[str, dict], source: str) -> list[Line2D]:
-    """What the legend tells: our lines, FullKV, whose the published ones are, what the bars are."""
+def _entries(ours: pd.DataFrame, published: pd.DataFrame, styles: dict[str, dict], source: str) -> list[Line2D]:
+    """The legend: our lines, FullKV, the source of the published lines, the intervals."""
     entries = [Line2D([], [], **style, markersize=4.5, label=name) for name, style in styles.items()]
     if FULL in set(ours["line"]):
         entries.append(Line2D([], [], color="black", **_ACROSS, label="FullKV"))
-    if len(printed):
+    if len(published):
         entries.append(Line2D([], [], marker="o", markersize=4.5, **PUBLISHED, label=f"published: {source}"))
     if ours.loc[ours["line"] != FULL, "low"].notna().any():
         entries.append(Line2D([], [], color="black", marker="|", linestyle="", label="95 % interval"))

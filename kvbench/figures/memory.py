@@ -1,4 +1,4 @@
-"""What the caches weigh: bytes by setting, and the reserve ratio r against the bytes that were really stored."""
+"""Sizes of caches: bytes by setting, and the reserve ratio r against r_bytes, the share of bytes stored."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from kvbench.figures.style import bar_styles, grid_lines, line_styles, new_figure
 
 
-def weights(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per setting: means over samples of r, r_bytes, and of what was stored, in MiB; and of its peak.
+def cache_sizes(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per setting: means over samples of r, r_bytes, and of the stored, full and peak cache in MiB.
 
-    The peak says something where layers were compressed one after the other (memory=stream); nan elsewhere.
+    The peak is that of memory=stream, where layers are compressed one after the other; nan elsewhere.
     """
     streamed = (records["memory"] == "stream").all()
     rows = [
@@ -29,12 +29,12 @@ def weights(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def memory_figure(records: pd.DataFrame, caption: str) -> Figure:
-    """Left the bytes of every setting, right its r against its r_bytes.
+    """Left the bytes of every setting, right its r_bytes against its r.
 
-    Above the diagonal a cache stores more than r says: r counts the vectors of unfolded query heads against an
-    unfolded cache, which on a model with grouped queries is several times the one that FullKV stores.
+    Above the diagonal a cache stores more than r says: for unfolded query heads, r is relative to an unfolded cache,
+    which with grouped queries is several times the size of FullKV's.
     """
-    frame = weights(records)
+    frame = cache_sizes(records)
     figure, body = new_figure(10.5, max(3.2, 0.24 * len(frame) + 1), caption)
     left, right = body.subplots(1, 2, width_ratios=(1.3, 1))
     _bars(left, frame)

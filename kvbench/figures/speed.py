@@ -1,4 +1,4 @@
-"""How fast and how large: prefill, decoding, cache and peak memory by setting, for each length and batch."""
+"""Prefill, decoding, cache and peak memory by setting, for each length and batch."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from kvbench.benchmarks.speed import PLACE
 from kvbench.figures.style import bar_styles, grid_lines, legend_below, new_figure
 
-# column of the frame -> title and unit of the panel, and what one unit of the column is in it
+# column of the frame -> title and unit of the panel, and the factor from the column to that unit
 PANELS = {
     "decode_tokens_per_s": ("decoding (more is better)", "tokens / s", 1.0),
     "first_token_seconds": ("prefill and compression of a sequence (less is better)", "seconds", 1.0),
@@ -22,8 +22,8 @@ COLUMNS = 2
 def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     """A panel for each of PANELS, grouped bars: a group per length and batch, a bar per setting.
 
-    frame  columns setting, those of PLACE, and those of PANELS that were measured; several rows of a setting at one
-           place are repetitions: a bar is their median, its line their quartiles.
+    frame  columns setting, those of PLACE, and those of PANELS that were measured. Several rows of a setting at one
+           place are repetitions: the bar is their median, the line on it their quartiles.
     """
     shown = [name for name in PANELS if name in frame and frame[name].notna().any()]
     settings = list(frame["setting"].unique())
@@ -61,7 +61,10 @@ def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], place
 
 
 def repetitions(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per repeat of what fits, for `kvbench.report.speed`. Peaks are counted where no GPU tells them."""
+    """The frame of `speed_figure`: one row per repetition of each batch that fits.
+
+    The peak is the device's where that was measured, else the counted peak of the cache.
+    """
     rows = []
     for _, record in records[records["fits"].astype(bool)].iterrows():
         repeats = record["repeats_seconds"]

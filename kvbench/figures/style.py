@@ -1,4 +1,4 @@
-"""What all figures share: marks that differ without colour, captions that are never cut off, the same bytes twice."""
+"""What all figures share: marks that differ without colour, captions that are never cut off, atomic files."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-# Inches: a letter and a line of the caption at its size, and the least width that still takes a caption.
+# Of the caption: its size in points, the width of a letter and the height of a line in inches; a figure's least width.
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
 PUBLISHED = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
 THRESHOLD = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
-# Colours that differ in lightness too (Okabe and Ito), and no two lines with marker and dashes the same.
+# Colours that differ in lightness too (Okabe and Ito).
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS = "osD^vPX<>*hp"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (8, 2)))
@@ -25,10 +25,10 @@ _GREYS = ("0.25", "0.75", "0.95", "0.55")
 
 
 def line_styles(names: Sequence[str]) -> dict[str, dict]:
-    """Colour, marker and dashes for each name; marker and dashes alone tell any two of 60 apart."""
+    """Colour, marker and dashes for each name; marker and dashes alone distinguish any 60."""
     styles = {}
     for i, name in enumerate(dict.fromkeys(names)):
-        turn = i // len(_MARKERS)  # later turns meet the markers with other dashes
+        turn = i // len(_MARKERS)  # each turn pairs the markers with other dashes
         styles[name] = {
             "color": _COLOURS[i % len(_COLOURS)],
             "marker": _MARKERS[i % len(_MARKERS)],
@@ -38,7 +38,7 @@ def line_styles(names: Sequence[str]) -> dict[str, dict]:
 
 
 def bar_styles(names: Sequence[str]) -> dict[str, dict]:
-    """Grey and hatch for each name; the two together tell any 40 apart."""
+    """Grey and hatch for each name; both together distinguish any 40."""
     pairs = [(_GREYS[(i + j) % len(_GREYS)], hatch) for j, (i, hatch) in product(range(4), enumerate(_HATCHES))]
     return {
         name: {"facecolor": grey, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
@@ -47,9 +47,9 @@ def bar_styles(names: Sequence[str]) -> dict[str, dict]:
 
 
 def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFigure]:
-    """A figure of so many inches, and its body to draw in: all of it but the caption, wrapped, at the bottom.
+    """A figure and its body, the part above the wrapped caption, whose size is `width` × `height` inches.
 
-    It is as wide as a caption needs at least, and as much higher as this one needs.
+    The width is at least _NARROWEST; the caption adds to the height.
     """
     width = max(width, _NARROWEST)
     lines = textwrap.wrap(caption, int((width - 0.2) / _LETTER))
@@ -61,7 +61,7 @@ def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFi
 
 
 def scale(body: SubFigure, image, axes, label: str, **options) -> None:
-    """The colour scale of all axes, with its name."""
+    """A labelled colour scale for all axes."""
     bar = body.colorbar(image, ax=axes, shrink=0.9, aspect=30, **options)
     bar.ax.tick_params(labelsize=8)
     bar.set_label("\n".join(halves(label)), fontsize=8)

@@ -1,4 +1,4 @@
-"""The columns of a published item: which tasks make each, and what is counted rather than scored."""
+"""The columns of a published item: the tasks whose scores make each, and the quantities that are no scores."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +12,11 @@ from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.errors import unknown
 from kvbench.metrics.aggregate import tokens_per_s
 
-ALL = "*"  # stands for the records of every task: a needle's score is the mean over its grid
+ALL = "*"  # the records of every task: a needle's score is the mean over its grid
 
 AVERAGE, NEEDLE = "average", "needle"
 
-# LongBench's own abbreviations, and those of the papers for RULER; all other columns go by their names
+# LongBench's abbreviations, and the papers' for RULER. All other columns are printed by their names.
 SHORT = dict(
     narrativeqa="NrtvQA", qasper="Qasper", multifieldqa_en="MF-en", multifieldqa_zh="MF-zh", hotpotqa="HotpotQA",
     musique="Musique", dureader="DuReader", gov_report="GovReport", qmsum="QMSum", multi_news="MultiNews",
@@ -29,9 +29,10 @@ SHORT = dict(
 
 @dataclass(frozen=True)
 class Column:
-    """One column: the mean over `tasks`, the mean over other columns, or a measure of a row's records.
+    """One column: the mean over `tasks`, the mean over the columns `of`, or a measure of a row's records.
 
-    `name` is its name in the published data. `whole`: it is made of all that the published one is made of.
+    name   its name in the published data.
+    whole  whether it has all the tasks that the published column has.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Column:
 
     @property
     def short(self) -> str:
-        """What a table prints above it."""
+        """Its header in a table."""
         if self.name == AVERAGE and not self.whole:
             return f"average of {len(self.of)}"
         return SHORT.get(self.name, self.name)
@@ -53,12 +54,12 @@ class Column:
 
 
 def kv_compression(records: pd.DataFrame) -> float:
-    """How many times smaller the cache is, in bytes."""
+    """Bytes of FullKV's cache over those of the compressed one."""
     return 1 / records["r_bytes"].mean()
 
 
 def layer_compression(records: pd.DataFrame) -> float:
-    """All layers over those that keep every token; of layers whose pairs share one store (MiniCache), half count."""
+    """Layers over layers that keep every token, where two that share one store (MiniCache) count as one."""
     layers = [
         r2 * fmean(kept >= n for kept in layers)
         for layers, n, r2 in zip(records["kept_per_layer"], records["prompt_tokens"], records["r2"], strict=True)
@@ -76,35 +77,35 @@ MEASURES = {
 def columns(names: Sequence[str], benchmark: Mapping, published_benchmark: Mapping) -> list[Column]:
     """The columns that `names` (of tasks, task sets, kinds of tasks, measures) stand for.
 
-    `benchmark` is the configuration that the records are of, and `published_benchmark` that of the item's file.
-    Columns whose tasks were not asked for are left out. Raises UserError for an unknown name.
+    `benchmark` is the configuration of the records, `published_benchmark` that of the item's file. Columns whose
+    tasks were not requested are left out. Raises UserError for an unknown name.
     """
-    asked = asked_tasks(benchmark)
+    tasks = requested_tasks(benchmark)
     names = list(dict.fromkeys(name for given in names for name in _expand(given)))
-    scored = [_scored(name, asked) for name in names if name not in (*MEASURES, NEEDLE, AVERAGE)]
+    scored = [_scored(name, tasks) for name in names if name not in (*MEASURES, NEEDLE, AVERAGE)]
     there = {column.name: column for column in scored if column.tasks}
     if scored:
         average = Column(AVERAGE, of=tuple(there.values()), whole=all(column.whole for column in scored))
     else:  # the average alone, over all tasks
-        of = tuple(Column(task, (task,)) for task in asked)
-        average = Column(AVERAGE, of=of, whole=set(asked_tasks(published_benchmark)) <= set(asked))
+        of = tuple(Column(task, (task,)) for task in tasks)
+        average = Column(AVERAGE, of=of, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
     there |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
     there |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.of else {})
     return [there[name] for name in names if name in there]
 
 
-def _scored(name: str, asked: Sequence[str]) -> Column:
-    """A task's column, or that of a kind of tasks (niah_single: niah_single_1 to 3), of those tasks asked for."""
+def _scored(name: str, requested: Sequence[str]) -> Column:
+    """The column of a task, or of a kind of tasks (niah_single: niah_single_1 to 3), with those that were requested."""
     known = [*longbench.TASKS, *ruler.TASKS]
     members = [task for task in known if re.fullmatch(rf"{re.escape(name)}(_\d+)?", task)]
     if not members:
         raise unknown("column in experiment.columns", name, [*MEASURES, NEEDLE, AVERAGE, *longbench.SETS, *known])
-    there = tuple(task for task in members if task in asked)
+    there = tuple(task for task in members if task in requested)
     return Column(name, there, whole=len(there) == len(members))
 
 
-def asked_tasks(benchmark: Mapping) -> list[str]:
-    """The tasks that a benchmark's configuration names; none for a benchmark without a choice of tasks."""
+def requested_tasks(benchmark: Mapping) -> list[str]:
+    """The tasks that a benchmark's configuration selects; none for a benchmark without tasks to select."""
     kind = str(benchmark.get("_target_")).rpartition(".")[2]
     if kind.startswith("LongBench"):
         return [task.name for task in longbench.select(benchmark["tasks"])]
@@ -112,15 +113,15 @@ def asked_tasks(benchmark: Mapping) -> list[str]:
 
 
 def _expand(name: str) -> tuple[str, ...]:
-    """The members of a set or group of LongBench's; any other name stands for itself."""
+    """The tasks of one of LongBench's sets or groups; any other name stands for itself."""
     return {**longbench.GROUPS, **longbench.SETS}.get(name, (name,))
 
 
-Scores = dict[str, pd.Series]  # task -> score of each sample, 0 to 1; ALL -> those of every task
+Scores = dict[str, pd.Series]  # task -> score of each sample in 0 to 1, by sample; ALL -> those of every task
 
 
 def scores(records: pd.DataFrame) -> Scores:
-    """The first score of every record, which is the one that tables rank by."""
+    """The first score of every record, by which tables compare."""
     first = pd.Series(
         [next(iter(scores.values())) for scores in records["scores"]], list(records["sample"]), dtype=float
     )

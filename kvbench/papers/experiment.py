@@ -1,62 +1,54 @@
 """An experiment: one table or figure of a paper, as a file of conf/experiment describes it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated, Any, Literal
 
 from hydra.errors import MissingConfigException
+from pydantic import BeforeValidator, Field
 
-from kvbench.benchmarks.longbench.tasks import SETS
 from kvbench.config import choices, composed
 from kvbench.errors import UserError, check_fields, unknown
-from kvbench.utils.validation import choice
+from kvbench.utils.checked import Names, checked
 
-SHOW = ("table", "heatmap", "curve", "layers", "attention_map", "token_map", "lazy_map", "memory", "speed")
+Show = Literal["table", "heatmap", "curve", "layers", "attention_map", "token_map", "lazy_map", "memory", "speed"]
+Text = Annotated[str, Field(min_length=1)]
+# A list, or a single text as a list of one.
+Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
-@dataclass(frozen=True)
+@checked(prefix="experiment.", frozen=True)
 class Experiment:
-    """The `experiment:` node of a configuration: what the paper's item is, beside the settings that make it.
+    """The `experiment:` node of a configuration: what describes the paper's item, beside the settings that make it.
 
-    show       what draws it.
-    x          what a curve runs over: r, budget or a method's parameter; null: the ratio or budget asked for.
+    show       the kind of drawing.
     models     all that the item compares. A run has one of them; -m makes a run for each.
-    methods    where the rows of a setting's method are in the published data: a method's name there, or a mapping
-               from columns of that data to the values that tell its rows from others, or null where the paper
-               prints no number. A method that is not named here has its own name there.
     columns    the item's columns by their names in the published data; a task set of LongBench stands for its tasks.
     published  stem of a file in results/published; null where no number is published.
-    chosen     what the paper leaves open and we settled, or where its code and its text disagree.
+    methods    where a method's rows are in the published data: a method's name there, or a mapping from columns of
+               that data to the values that select its rows, or null where the paper prints no number. A method
+               that is not listed has the same name there.
+    chosen     what the paper leaves open and we decided, or where its code and its text disagree.
+    x          the horizontal axis of a curve: r, budget or a method's parameter; null: the requested ratio or budget.
     per_model  values that differ between the models, read from elsewhere in the file by interpolation.
     """
 
-    name: str
-    paper: str
-    item: str
-    about: str
-    show: str
-    models: tuple[str, ...]
-    columns: tuple[str, ...]
+    name: Text
+    paper: Text
+    item: Text
+    about: Text
+    show: Show
+    models: Names
+    columns: Texts
     published: str | None = None
-    methods: Mapping[str, str | Mapping[str, str] | None] = field(default_factory=dict)
-    chosen: tuple[str, ...] = ()
+    methods: dict[str, Any] = field(default_factory=dict)
+    chosen: Texts = field(default_factory=list)
     x: str | None = None
-    per_model: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    per_model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        choice("experiment.show", self.show, SHOW)
-        for key in ("name", "paper", "item", "about"):
-            if not isinstance(getattr(self, key), str) or not getattr(self, key):
-                raise UserError(f"experiment.{key}={getattr(self, key)!r} must be a text")
-        for key in ("models", "columns", "chosen"):
-            if not all(isinstance(value, str) for value in getattr(self, key)):
-                raise UserError(f"experiment.{key} must be a list of texts")
-        if not self.models:
-            raise UserError("experiment.models is empty: name the models that the item compares")
-        for key in ("methods", "per_model"):
-            if not isinstance(getattr(self, key), Mapping):
-                raise UserError(f"experiment.{key}={getattr(self, key)!r} must be a mapping")
         if self.x is not None and self.show != "curve":
-            raise UserError(f"experiment.x={self.x!r} is what a curve runs over: it needs show=curve, not {self.show}")
+            raise UserError(f"experiment.x={self.x!r} is the axis of a curve: it needs show=curve, not {self.show}")
 
     @classmethod
     def of(cls, cfg: Mapping) -> "Experiment | None":
@@ -67,34 +59,23 @@ class Experiment:
         if not isinstance(node, Mapping):
             raise UserError(f"experiment={node!r} names a file of conf/experiment with a plus: +experiment={node}")
         check_fields("experiment", node, cls)
-        return cls(
-            **{key: _listed(value) if key in ("models", "columns", "chosen") else value for key, value in node.items()}
-        )
-
-    def column_names(self) -> list[str]:
-        """The columns, each of LongBench's task sets as its tasks."""
-        return [name for column in self.columns for name in SETS.get(column, (column,))]
+        return cls(**node)
 
     def rows(self, method: str) -> Mapping[str, str] | None:
-        """Columns of the published data and their values in the rows of a setting's method; None: no number there."""
+        """Columns of the published data and their values in a method's rows; None where the paper prints no number."""
         found = self.methods.get(method, method)
         return {"method": found} if isinstance(found, str) else found
 
 
-def _listed(value: object) -> tuple:
-    """A list, or a single value as a list of one."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
 def names() -> list[str]:
-    """Every experiment that comes along, as `+experiment=` takes it."""
+    """Every experiment in conf/experiment, as `+experiment=` takes it."""
     return choices("experiment")
 
 
 def load(name: str, *overrides: str) -> dict:
     """The whole resolved configuration of `+experiment=name` with more overrides; UserError for an unknown one.
 
-    Inside a run of the command the files of its --config-dir count too.
+    While a command runs, the files of its --config-dir count too.
     """
     try:
         return composed([f"+experiment={name}", *overrides])
@@ -104,10 +85,10 @@ def load(name: str, *overrides: str) -> dict:
 
 
 def chosen_methods(cfg: Mapping) -> dict:
-    """The methods of a configuration without parameters that an experiment has for methods left out of the run.
+    """The methods of a configuration, without the parameters of an experiment's methods that the run leaves out.
 
-    `+experiment=… method=[full,snapkv]` takes the files of the experiment's other methods away, not what the
-    experiment says of them.
+    `+experiment=… method=[full,snapkv]` drops the files of the experiment's other methods, but not the parameters
+    that the experiment sets for them.
     """
     methods = cfg.get("method") or {}
     if cfg.get("experiment") is None:

@@ -1,4 +1,4 @@
-"""The figures the four papers print, as data, and what is known to be wrong in them."""
+"""The values that the four papers print, as data, and the known errors in them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,65 +13,67 @@ PUBLISHED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "re
 COLUMNS = "paper item model method preset setting budget ratio column value unit row note".split()
 ERRATA = "errata"
 ERRATA_COLUMNS = "paper item model method setting row column kind text".split()
-_WHERE = ERRATA_COLUMNS[:-2]  # what an erratum says of the figures it concerns
+_SELECTS = ERRATA_COLUMNS[:-2]  # the fields by which an erratum selects published values
+
+SCORE_UNITS = {"score": 1.0, "fraction": 100.0}  # unit of a published score -> factor to 0 to 100
 
 
 def items(folder: Path = PUBLISHED) -> list[str]:
-    """Every published table, figure and text there is data of, such as `spindlekv_table10`: paper, then number."""
+    """Every table, figure and text with published values, such as `spindlekv_table10`, in natural order."""
     names = (path.stem for path in folder.glob("*.csv"))
     return sorted((name for name in names if name != ERRATA), key=_natural)
 
 
 def published(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
-    """One row per printed figure of `item`, in the order of the paper.
+    """One row per printed value of `item`, in the paper's order; columns COLUMNS and `printed`.
 
-    Columns as in COLUMNS, and `printed`, the figure's own text. `value` is that text as a number (nan where it
-    could not be read), `budget` tokens per layer and head (integer or missing), `ratio` a fraction of FullKV
-    (nan where there is none); all else is text, empty where it does not apply. Raises UserError.
+    `printed` is the value's text, `value` the same as a number (nan where it is illegible), `budget` in tokens per
+    layer and head (integer or missing), `ratio` a fraction of FullKV (nan where there is none); all others are text,
+    empty where they do not apply. Raises UserError for an unknown item or a damaged file.
     """
     if item not in items(folder):
         raise unknown("published item", item, items(folder))
-    figures = _read(folder / f"{item}.csv", COLUMNS)
-    figures.insert(COLUMNS.index("value") + 1, "printed", figures["value"])
+    values = _read(folder / f"{item}.csv", COLUMNS)
+    values.insert(COLUMNS.index("value") + 1, "printed", values["value"])
     try:
-        figures["value"] = pd.to_numeric(figures["printed"].str.replace(",", ""))
-        figures["budget"] = pd.to_numeric(figures["budget"]).astype("Int64")
-        figures["ratio"] = pd.to_numeric(figures["ratio"]).astype(float)
+        values["value"] = pd.to_numeric(values["printed"].str.replace(",", ""))
+        values["budget"] = pd.to_numeric(values["budget"]).astype("Int64")
+        values["ratio"] = pd.to_numeric(values["ratio"]).astype(float)
     except ValueError as error:
         raise UserError(f"{folder / item}.csv: {error}") from error
-    return figures
+    return values
 
 
 def errata(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
-    """What is wrong in `item`: one row per erratum, all text; see `concerns` for how far each one reaches."""
-    figures = published(item, folder)
+    """The known errors of `item`: one row per erratum, all text; `concerns` selects the values it is about."""
+    values = published(item, folder)
     every = _read(folder / f"{ERRATA}.csv", ERRATA_COLUMNS)
-    here = (every["paper"] == figures["paper"].iloc[0]) & (every["item"] == figures["item"].iloc[0])
+    here = (every["paper"] == values["paper"].iloc[0]) & (every["item"] == values["item"].iloc[0])
     return every[here].reset_index(drop=True)
 
 
-def concerns(erratum: pd.Series, figures: pd.DataFrame) -> pd.Series:
-    """Which of `figures` an erratum is about: those that agree with all of its fields that are not empty."""
-    return agree(figures, {field: erratum[field] for field in _WHERE if erratum[field]})
+def concerns(erratum: pd.Series, values: pd.DataFrame) -> pd.Series:
+    """Mask of the published values that agree with all of an erratum's fields that are not empty."""
+    return agree(values, {field: erratum[field] for field in _SELECTS if erratum[field]})
 
 
-def agree(figures: pd.DataFrame, where: Mapping[str, str]) -> pd.Series:
-    """Which of `figures` have these values in these columns."""
-    hit = pd.Series(True, index=figures.index)
-    for field, value in where.items():
-        hit &= figures[field] == value
+def agree(values: pd.DataFrame, fields: Mapping[str, str]) -> pd.Series:
+    """Mask of the published values that have these contents in these columns."""
+    hit = pd.Series(True, index=values.index)
+    for field, content in fields.items():
+        hit &= values[field] == content
     return hit
 
 
-def footnotes(figures: pd.DataFrame, wrong: pd.DataFrame) -> tuple[list[str], list[tuple[int, ...]]]:
-    """The texts to print under a table, and for each of `figures` the numbers (from 1) of those that concern it.
+def footnotes(values: pd.DataFrame, errata: pd.DataFrame) -> tuple[list[str], list[tuple[int, ...]]]:
+    """The texts of the errata that concern `values`, and for each value the numbers (from 1) of its texts.
 
-    Errata with the same text are one footnote; texts that concern none of the figures are left out.
+    Errata with the same text are one footnote.
     """
     texts: list[str] = []
-    marks: list[list[int]] = [[] for _ in range(len(figures))]
-    for _, erratum in wrong.iterrows():
-        hits = concerns(erratum, figures).to_numpy().nonzero()[0]
+    marks: list[list[int]] = [[] for _ in range(len(values))]
+    for _, erratum in errata.iterrows():
+        hits = concerns(erratum, values).to_numpy().nonzero()[0]
         if len(hits) and erratum["text"] not in texts:
             texts.append(erratum["text"])
         for i in hits:

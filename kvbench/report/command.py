@@ -1,4 +1,4 @@
-"""`kvbench report RUN…`: one HTML page of runs, to open anywhere and to hand on."""
+"""`kvbench report RUN…`: one HTML page of runs that needs no other file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ NAME = "report.html"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the page and say where it is."""
+    """Write the page and print its path."""
     options = _parser().parse_args(arguments)
     path = write(options.runs, options.out)
     size = path.stat().st_size / 1e6
@@ -27,12 +27,12 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
 
     found = {folder: without_outputs(folder) for folder in find_runs(runs)}
     folders = [folder for folder, what in found.items() if not what]
-    told = [
+    without = [
         f"{folder} is a run of {what}: no outputs to show, see its figures" for folder, what in found.items() if what
     ]
     if not folders:
-        raise UserError("; ".join(told))
-    for line in told:
+        raise UserError("; ".join(without))
+    for line in without:
         warn(line)
     path = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
     if path.is_dir():

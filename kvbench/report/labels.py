@@ -1,4 +1,4 @@
-"""Names for settings that tell apart what one folder may hold under one name: other parameters of a method."""
+"""Labels of settings, distinct where records of one folder share a name but differ in a method's parameters."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kvbench.config import flat
 def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:
     """`records` with the column label: the setting, and the parameters that differ where several sets have its name.
 
-    Settings stay together, first those of `order`, as they were asked for, then others as they appear.
+    Rows are sorted by label: first the settings of `order`, then the others in order of appearance.
     """
     sets: dict[str, list[str]] = {setting: [] for setting in order}
     for setting, parameters in zip(records["setting"], records["parameters"], strict=True):
@@ -31,7 +31,7 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
 
 
 def differences(sets: Sequence[str]) -> list[str]:
-    """For each of several sets of parameters (JSON) what the others have otherwise, in brackets; nothing for one."""
+    """For each of several sets of parameters (JSON) those in which they differ, in parentheses; empty for one set."""
     if len(sets) == 1:
         return [""]
     every = [flat(json.loads(parameters)) for parameters in sets]

@@ -1,4 +1,7 @@
-"""The page put together: template, style, scripts and data in one text."""
+"""The page in one text: template, style, scripts and data.
+
+The template has five placeholders and neither loops nor conditions: all content is drawn in the browser from JSON.
+"""
 
 import hashlib
 import json
@@ -10,9 +13,9 @@ from string import Template
 
 from kvbench.report.run_data import read_run
 
-HERE = Path(__file__).parent
-# In the order in which they build on each other.
-SCRIPTS = ("dom", "table", "scores", "plot", "heatmap", "layers", "sample", "browser", "page")
+ASSETS = Path(__file__).parent / "assets"
+# Each uses the ones before it.
+SCRIPTS = ("dom", "table", "scores", "plot", "heatmap", "layers", "sample", "sample_list", "page")
 
 
 def page(folders: Sequence[Path]) -> str:
@@ -23,9 +26,9 @@ def page(folders: Sequence[Path]) -> str:
         names.append(run["name"])
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
-    script = "\n".join(['"use strict";', *((HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
-    style = (HERE / "page.css").read_text(encoding="utf-8")
-    return Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
+    script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
+    style = (ASSETS / "page.css").read_text(encoding="utf-8")
+    return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(", ".join(names)),
         script=script,
         style=style,
@@ -41,10 +44,10 @@ def embedded(value: object) -> str:
 
 
 def _block(name: str, value: object) -> str:
-    """A script element that holds data and is never run."""
+    """A script element with data, which no browser runs."""
     return f'<script type="application/json" id="{name}">{embedded(value)}</script>'
 
 
 def _hash(text: str) -> str:
-    """What a content security policy calls the only inline text that it lets through."""
+    """The source expression of a content security policy that allows this inline text alone."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

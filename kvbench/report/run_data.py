@@ -1,4 +1,4 @@
-"""What the page shows of one run's folder, as plain lists and dicts."""
+"""The page's data of one run's folder, as plain lists and dicts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,21 +6,23 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
+from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
-from kvbench.report import tables
+from kvbench.report import run_tables
 from kvbench.report.labels import with_labels
+from kvbench.tables.run_table import FLOORED, FLOORED_MARK
 from kvbench.utils.text import count
 
-# What a sample is told by where a run is older than samples.jsonl, which names it.
+# The properties of a sample in runs that are older than samples.jsonl, which names them.
 KNOWN = ("task", "group", "language", "bucket", "length", "depth", "seed")
-CHUNK = 256  # records whose layers the page reads at a time, when one of them is looked at
+CHUNK = 256  # records whose layers the page parses together, once one of them is opened
 
 
 def read_run(folder: Path) -> tuple[dict, list[list]]:
-    """A run for the page, and the layers of its records in chunks (see `layers`)."""
+    """A run for the page, and the layers of its records in chunks (see `_layers`)."""
     manifests = list(read_manifests(folder)[0].values())
     records = load(folder)
     if records.empty:
@@ -28,72 +30,78 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     frame = with_labels(records, [label for manifest in manifests for label in manifest.get("settings", [])])
     metrics = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
     samples = frame.drop_duplicates("sample")
-    told = read_samples(folder)
-    of_sample = properties(samples, told)
+    rows = read_samples(folder)
+    of_sample = _properties(samples, rows)
     number = {sample: i for i, sample in enumerate(samples["sample"])}
     labels = list(frame["label"].unique())
     return {
         "name": folder.resolve().name,
-        "caption": caption(frame, manifests, len(samples), len(labels)),
+        "caption": _caption(frame, manifests, len(samples), len(labels)),
+        "floored": f"{FLOORED_MARK} {FLOORED}",
         "metrics": metrics,
-        "settings": tables.settings(frame, metrics),
-        "tasks": tables.tasks(frame, metrics[0]),
-        "heatmap": tables.heatmap(frame, metrics),
+        "settings": run_tables.settings(frame, metrics),
+        "tasks": run_tables.tasks(frame, metrics[0]),
+        "heatmap": run_tables.heatmap(frame, metrics),
         "properties": list(of_sample),
-        "samples": asked(samples, of_sample, told),
+        "samples": _sample_columns(samples, of_sample, rows),
         "records": {
             "sample": [number[sample] for sample in frame["sample"]],
             "setting": [labels.index(label) for label in frame["label"]],
             "prediction": frame["prediction"].tolist(),
-            "scores": {name: [tables.number(scores.get(name)) for scores in frame["scores"]] for name in metrics},
-            **{name: [tables.number(x) for x in frame[name]] for name in ("r1", "r2", "r3", "r", "r_bytes")},
+            "scores": {name: [run_tables.number(scores.get(name)) for scores in frame["scores"]] for name in metrics},
+            **{name: [run_tables.number(x) for x in frame[name]] for name in ("r1", "r2", "r3", "r", "r_bytes")},
         },
         "chunk": CHUNK,
         "manifests": manifests,
-    }, layers(frame)
+    }, _layers(frame)
 
 
-def caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int) -> str:
-    """One line: what was run on which model, under which protocol, on how much."""
+def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int) -> str:
     first = frame.iloc[0]
-    dtypes = {str(manifest["dtype"]).removeprefix("torch.") for manifest in manifests if "dtype" in manifest}
-    model = f"{first['model']} ({', '.join(sorted(dtypes))})" if dtypes else first["model"]
-    memory = "" if (frame["memory"] == "shared").all() else f" · memory {first['memory']}"
-    return (
-        f"{first['benchmark']} · {model} · question {first['question']} when compressing{memory} · "
-        f"{count(samples, 'sample')} · {count(settings, 'setting')} · {count(len(frame), 'record')}"
+    dtypes = sorted({str(manifest["dtype"]) for manifest in manifests if "dtype" in manifest})
+    return caption(
+        "",
+        first["benchmark"],
+        first["model"],
+        ", ".join(dtypes),
+        f"question {first['question']} when compressing",
+        "" if (frame["memory"] == "shared").all() else f"memory {first['memory']}",
+        count(samples, "sample"),
+        count(settings, "setting"),
+        count(len(frame), "record"),
     )
 
 
-def properties(samples: pd.DataFrame, told: dict[str, dict]) -> dict[str, list]:
-    """What tells one sample from another (task, length, depth …), a value per sample; and the prompt's tokens."""
-    names = dict.fromkeys(name for row in told.values() for name in row.get("meta", {})) or KNOWN
+def _properties(samples: pd.DataFrame, rows: dict[str, dict]) -> dict[str, list]:
+    """Properties in which samples differ (task, length, depth …), a value per sample; and the prompt's tokens."""
+    names = dict.fromkeys(name for row in rows.values() for name in row.get("meta", {})) or KNOWN
     columns = {name: samples[name] for name in names if name in samples}
     return {
-        name: [tables.plain(value) for value in column]
+        name: [run_tables.plain(value) for value in column]
         for name, column in columns.items()
         if column.map(lambda value: isinstance(value, str | int | float)).all() and column.nunique() > 1
     } | {"tokens": samples["prompt_tokens"].tolist()}
 
 
-def asked(samples: pd.DataFrame, of_sample: dict[str, list], told: dict[str, dict]) -> dict[str, list]:
-    """Columns, a value per sample. A run made before samples were told of has empty prompts."""
-    rows = [told.get(sample, {}) for sample in samples["sample"]]
+def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dict[str, dict]) -> dict[str, list]:
+    """Prompts, answers and properties, a list with a value per sample each; prompts are empty without samples.jsonl."""
+    known = [rows.get(sample, {}) for sample in samples["sample"]]
     return {
         "id": samples["sample"].tolist(),
         "answers": samples["answers"].tolist(),
-        "end": [row.get("prompt_end", "") for row in rows],
-        "characters": [row.get("prompt_characters", 0) for row in rows],
-        "question": [row.get("question", "") for row in rows],
-        "prefix": [row.get("prefix", "") for row in rows],
+        "end": [row.get("prompt_end", "") for row in known],
+        "characters": [row.get("prompt_characters", 0) for row in known],
+        "question": [row.get("question", "") for row in known],
+        "prefix": [row.get("prefix", "") for row in known],
         **{f"property {name}": values for name, values in of_sample.items()},
     }
 
 
-def layers(frame: pd.DataFrame) -> list[list]:
-    """Per record the share of tokens kept by each layer, and where they lie (see kvbench.where), in chunks.
+def _layers(frame: pd.DataFrame) -> list[list]:
+    """For each record the share of tokens that each layer kept, and their positions, in chunks.
 
-    Positions are null for a record made before they were recorded; those of a layer are where it has none to tell.
+    Positions are encoded as `cache.kept_positions` does; null for records without the field, and for layers whose
+    entries have no position.
     """
     shares = [
         [round(kept / n, 4) for kept in layers]
@@ -120,6 +128,6 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def without_outputs(folder: Path) -> str:
-    """What a run measured instead of answers, which the page cannot show: "probes" or "speed"; else empty."""
+    """The kind of a run without answers, which the page cannot show: "probes" or "speed"; else empty."""
     kinds = (record["kind"] for path in record_files(folder) for _, record in read_lines(path) if record)
     return {"probe": "probes", "speed": "speed"}.get(next(kinds, "method"), "")

@@ -10,19 +10,19 @@ import pandas as pd
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.record import Run
-from kvbench.figures.heatmap import draw_heatmaps
+from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.probes import draw_probes
 from kvbench.figures.speed import repetitions, speed_figure
 from kvbench.figures.style import save
+from kvbench.papers.captions import caption
+from kvbench.papers.comparison import compare_speed
 from kvbench.papers.experiment import Experiment
-from kvbench.papers.speed import beside
 from kvbench.records import check as check_records
 from kvbench.records import gather
 from kvbench.records.load import refuse
-from kvbench.tables.by_task import rich_breakdown, write_breakdown
-from kvbench.tables.layout import rich_rows
-from kvbench.tables.run import rich_table, summarise, write_table
-from kvbench.tables.speed import cells, notes, published_cells, published_heading, speeds, write_published, write_speeds
+from kvbench.tables.run_table import run_table, summarise, write_run_table
+from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
+from kvbench.tables.task_table import rich_task_table, write_task_table
 from kvbench.utils.console import out, print_line, warn
 from kvbench.utils.text import count
 
@@ -35,24 +35,24 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Out
 
     `title` leads the caption: the experiment's, empty for a run of none.
     """
-    records, caption = records_of(run, samples, folder), caption_of(run, samples, title, "when compressing")
+    records, caption = records_of(run, samples, folder), protocol_caption(run, samples, title, "when compressing")
     metrics = run.benchmark.metrics
     summary, tasks = summarise(records, metrics), run.benchmark.breakdown(records)
-    written = write_table(summary, metrics, folder, caption)
+    written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:
-        written += write_breakdown(tasks, folder, caption)
+        written += write_task_table(tasks, folder, caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
         written += draw_heatmaps(grid.cells, grid.metric, folder / "heatmap", caption)
-    out.print(rich_table(summary, metrics, caption))
+    out.print(run_table(summary, metrics, caption).rich())
     if tasks is not None:
-        out.print(rich_breakdown(tasks))
+        out.print(rich_task_table(tasks))
     print_paths(written, folder)
     return {"settings": summary, **({} if tasks is None else {"tasks": tasks.reset_index()})}, written
 
 
 def report_probes(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Outputs:
     """The figures of what was observed, layer by layer."""
-    caption = caption_of(run, samples, title, "when looking")
+    caption = protocol_caption(run, samples, title, "while observed")
     written = draw_probes(records_of(run, samples, folder), folder, caption)
     print_paths(written, folder)
     return {}, written
@@ -60,20 +60,20 @@ def report_probes(run: Run, samples: Sequence[Sample], folder: Path, title: str)
 
 def report_speed(run: Run, samples: Sequence[Sample], folder: Path, title: str, paper: Experiment | None) -> Outputs:
     """The table and bars of speed and memory; `paper` is the experiment whose published values stand beside ours."""
-    records, caption = records_of(run, samples, folder), model_of(run, title)
+    records, caption = records_of(run, samples, folder), run_caption(run, title)
     frame = speeds(records)
     footnotes = notes(records, frame)
-    tables = [rich_rows(*cells(frame, wide=False), caption, footnotes)]
+    tables = [speed_table(frame, caption, footnotes, wide=False)]
     written = write_speeds(frame, folder, caption, footnotes)
     if len(repeats := repetitions(records)):
         written += save(speed_figure(repeats, caption), folder / "speed")
     if paper is not None and paper.published is not None:
-        compared, used = beside(frame, paper, records["model"].iloc[0])
+        compared, used = compare_speed(frame, paper, records["model"].iloc[0])
         if len(compared):
             written += write_published(compared, used, paper, folder)
-            tables.append(rich_rows(*published_cells(compared), published_heading(used, paper), []))
+            tables.append(published_table(compared, used, paper))
     for table in tables:
-        out.print(table)
+        out.print(table.rich())
     print_paths(written, folder)
     return {}, written
 
@@ -90,14 +90,14 @@ def records_of(run: Run, samples: Sequence[Sample], folder: Path) -> pd.DataFram
     return records
 
 
-def caption_of(run: Run, samples: Sequence[Sample], title: str, when: str) -> str:
-    return f"{model_of(run, title)} · question {run.question} {when} · {count(len(samples), 'sample')}"
+def protocol_caption(run: Run, samples: Sequence[Sample], title: str, when: str) -> str:
+    """The caption with the protocol and the number of samples."""
+    return run_caption(run, title, f"question {run.question} {when}", count(len(samples), "sample"))
 
 
-def model_of(run: Run, title: str) -> str:
-    """What every caption begins with: the experiment where there is one, the benchmark, the model."""
-    lead = f"{title} · " if title else ""
-    return f"{lead}{run.benchmark.name} · {run.loaded.spec.name} ({str(run.loaded.model.dtype).removeprefix('torch.')})"
+def run_caption(run: Run, title: str, *rest: str) -> str:
+    """The caption of a run: the experiment where there is one, benchmark and model, and `rest`."""
+    return caption(title, run.benchmark.name, run.loaded.spec.name, str(run.loaded.model.dtype), *rest)
 
 
 def print_paths(written: Sequence[Path], folder: Path) -> None:

@@ -13,7 +13,7 @@ from kvbench.evaluation.passes import MEMORY
 from kvbench.evaluation.prompts import QUESTION
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.models import ModelSpec, model_spec
-from kvbench.papers.changes import title
+from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.probes import build_probes
 from kvbench.run import outputs

@@ -54,7 +54,7 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     from kvbench.evaluation import rescore as predictions
     from kvbench.records.store import RECORDS
     from kvbench.tables import rescored
-    from kvbench.tables.by_task import rich_breakdown
+    from kvbench.tables.task_table import rich_task_table
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {str(out.parent)!r}")
@@ -73,6 +73,6 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     if out is not None:
         with on_disk(f"write --out {out}"):
             write_atomically(out, json.dumps(result, ensure_ascii=False, indent=4) + "\n")
-    console.print(rich_breakdown(frame))
+    console.print(rich_task_table(frame))
     for note in notes:
         print_line(note)

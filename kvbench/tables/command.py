@@ -1,11 +1,11 @@
 """`kvbench table +experiment=NAME`: a published table made again from records, beside its published values."""
 
-from collections.abc import Sequence
+from functools import partial
 
-from kvbench.papers.command import printed_help, split
+from kvbench.papers.command_line import run_command
 
 HELP = """\
-kvbench table: the table of an experiment from the records of its runs, beside the published figures
+kvbench table: the table of an experiment from the records of its runs, beside the published values
 
   kvbench table +experiment=NAME [OVERRIDES] [runs=FOLDER ...] [out=FOLDER]
 
@@ -14,14 +14,8 @@ kvbench table: the table of an experiment from the records of its runs, beside t
   out=FOLDER   where to write NAME.md, NAME.tex and NAME.csv; tables in output_dir when not given
   --config-dir=FOLDER  more configuration, as for kvbench itself
 
-No model is loaded and nothing is run: what has no record yet is left blank.
+No model is loaded and nothing is run: cells without records are left blank.
 
 +experiment="""
 
-
-def main(arguments: Sequence[str]) -> None:
-    if printed_help(arguments, HELP):
-        return
-    from kvbench.tables.make import make  # brings pandas and torch, which --help need not wait for
-
-    make(*split(arguments))
+main = partial(run_command, help_text=HELP, module="kvbench.tables.make")

@@ -1,4 +1,4 @@
-"""From a command line to an item's table, on the screen and in files."""
+"""From a command line to an experiment's table, in files and on the screen."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,79 +6,78 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError, on_disk
-from kvbench.papers.changes import as_published
 from kvbench.papers.columns import columns
-from kvbench.papers.compose import configurations
+from kvbench.papers.command_line import configurations
+from kvbench.papers.deviations import as_published
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import COLUMNS, published
-from kvbench.papers.select import Part, nothing, searched, select, tell
-from kvbench.tables.compare import compare
-from kvbench.tables.footnotes import Marks, place
-from kvbench.tables.latex import latex
-from kvbench.tables.markdown import markdown
-from kvbench.tables.paper import report
-from kvbench.tables.sheet import sheets
-from kvbench.tables.terminal import show
+from kvbench.papers.records import ModelRecords, select
+from kvbench.papers.runs import no_records, searched_folders
+from kvbench.tables.paper.cells import compare
+from kvbench.tables.paper.document import document
+from kvbench.tables.paper.errata_marks import ErrataMarks, errata_marks
+from kvbench.tables.paper.latex import latex
+from kvbench.tables.paper.layout import tables
+from kvbench.tables.paper.markdown import markdown
+from kvbench.tables.paper.terminal import show
 from kvbench.utils.console import out, print_line
-from kvbench.utils.files import replacing
+from kvbench.utils.csv_files import csv_text
+from kvbench.utils.files import write_atomically
 
-NO_FIGURES = pd.DataFrame(columns=[*COLUMNS, "printed"])
+NO_VALUES = pd.DataFrame(columns=[*COLUMNS, "printed"])
 
 
 def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None = None) -> list[Path]:
-    """Print the table of the experiment that `overrides` name and write it; the files written.
+    """Write the table of the experiment that `overrides` name and print it; the files written.
 
-    `runs` are the folders to look in and `folder` is where to write; the configuration's output_dir decides where
-    they are not given. Raises UserError where there are no records, or no one set of them.
+    `runs` are the folders to search and `folder` is where to write, by default output_dir and its `tables`. Raises
+    UserError where there are no records, or several sets of them that differ in provenance.
     """
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
     if cfgs[0]["probe"] or not experiment.columns:
         raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
-    runs = searched(runs, cfgs[0])
-    parts, missing = [], []
-    for cfg in cfgs:
-        part = tell(*select(cfg, runs))
-        missing.append(cfg["model"]["name"]) if part is None else parts.append(part)
-    if not parts:
-        raise UserError(nothing(experiment, cfgs[0], overrides, runs))
-    file = as_published(experiment.name, parts[0].model) or parts[0].cfg
-    shown = columns(experiment.columns, parts[0].cfg["benchmark"], file["benchmark"])
-    figures = published(experiment.published) if experiment.published else NO_FIGURES
-    cells = pd.concat([compare(part, shown, experiment, figures) for part in parts], ignore_index=True)
-    marks = place(cells, figures, experiment.published)
-    made = report(experiment, parts, missing, shown, cells, sheets(cells, shown, marks), marks.texts)
+    folders = searched_folders(runs, cfgs[0])
+    selected = [(cfg["model"]["name"], select(cfg, folders)) for cfg in cfgs]
+    models = [of_model for _, of_model in selected if of_model is not None]
+    missing = [name for name, of_model in selected if of_model is None]
+    if not models:
+        raise no_records(experiment, cfgs[0], overrides, folders)
+    file = as_published(experiment.name, models[0].model) or models[0].cfg
+    shown = columns(experiment.columns, models[0].cfg["benchmark"], file["benchmark"])
+    values = published(experiment.published) if experiment.published else NO_VALUES
+    cells = pd.concat([compare(one, shown, experiment, values) for one in models], ignore_index=True)
+    marks = errata_marks(cells, values, experiment.published)
+    made = document(experiment, models, missing, shown, cells, tables(cells, shown, marks), marks.texts)
+    texts = {".md": markdown(made), ".tex": latex(made), ".csv": _csv(cells, marks, experiment, models)}
+    target = Path(folder or Path(cfgs[0]["output_dir"]) / "tables")
+    paths = _write(target, _file_name(experiment, models), texts)
     show(made, out)
-    name = file_name(experiment, parts)
-    texts = {".md": markdown(made), ".tex": latex(made), ".csv": csv(cells, marks, experiment, parts)}
-    return write(Path(folder or Path(cfgs[0]["output_dir"]) / "tables"), name, texts)
+    for path in paths:
+        print_line(f"{'table':<8} {path}")
+    return paths
 
 
-def file_name(experiment: Experiment, parts: Sequence[Part]) -> str:
-    """The experiment's; with the models where they are others, so that a small run overwrites no full one."""
-    models = [part.model for part in parts]
-    words = [] if set(models) <= set(experiment.models) else models
-    words += ["hidden"] * (parts[0].cfg["question"] == "hidden")
+def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:
+    """The experiment's name; with models that are not the experiment's, so that a small run replaces no full one."""
+    names = [one.model for one in models]
+    words = [] if set(names) <= set(experiment.models) else names
+    words += ["hidden"] * (models[0].cfg["question"] == "hidden")
     return "-".join([experiment.name, *words])
 
 
-def csv(cells: pd.DataFrame, marks: Marks, experiment: Experiment, parts: Sequence[Part]) -> str:
-    """A row per cell with every digit; `errata` tells what is wrong in its published figure."""
+def _csv(cells: pd.DataFrame, marks: ErrataMarks, experiment: Experiment, models: Sequence[ModelRecords]) -> str:
+    """A row per cell with every digit; `errata` has the known errors in its published value."""
     about = {"experiment": experiment.name, "paper": experiment.paper, "item": experiment.item}
-    about["question"] = parts[0].cfg["question"]
-    errata = [marks.told(cell) for _, cell in cells.iterrows()]
-    cells = cells.drop(columns=["row", "block", "figure", "fewest"]).assign(errata=errata)
-    frame = pd.DataFrame([about] * len(cells)).join(cells)
-    return frame.to_csv(index=False, lineterminator="\n")
+    about["question"] = models[0].cfg["question"]
+    errata = [marks.text_of(cell) for _, cell in cells.iterrows()]
+    cells = cells.drop(columns=["row", "block", "value_index", "fewest"]).assign(errata=errata)
+    return csv_text(pd.DataFrame([about] * len(cells)).join(cells))
 
 
-def write(folder: Path, name: str, texts: dict[str, str]) -> list[Path]:
+def _write(folder: Path, name: str, texts: dict[str, str]) -> list[Path]:
     paths = [folder / f"{name}{ending}" for ending in texts]
     with on_disk(f"write the table to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts.values(), strict=True):
-            with replacing(path) as work:
-                work.write_text(text, encoding="utf-8")
-    for path in paths:
-        print_line(f"{'table':<8} {path}")
+            write_atomically(path, text)
     return paths

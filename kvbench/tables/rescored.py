@@ -1,4 +1,4 @@
-"""Scores made again beside those known before: the table by task, and in words how they compare."""
+"""Predictions scored again: the table by task, and how the scores compare with those known before."""
 
 from collections.abc import Mapping, Sequence
 
@@ -63,8 +63,8 @@ def compare_published(frame: pd.DataFrame, known: Mapping[str, float], source: s
     return frame.assign(task=marked, difference=difference), notes
 
 
-def compare_records(scored: Sequence[Scored], told: int = 5) -> list[str]:
-    """In words whether every prediction scores as its record says; the first `told` that do not."""
+def compare_records(scored: Sequence[Scored], shown: int = 5) -> list[str]:
+    """In words whether every prediction scores as its record says; the first `shown` that do not."""
     away = [
         f"  {one.sample} under {one.setting}: {name} is {one.stored.get(name)} in the record and {value} now"
         for one in scored
@@ -73,5 +73,5 @@ def compare_records(scored: Sequence[Scored], told: int = 5) -> list[str]:
     ]
     if not away:
         return [f"all {len(scored)} records score as stored"]
-    rest = [f"  and {len(away) - told} more"] if len(away) > told else []
-    return [f"scores that differ from the stored ones: {len(away)}", *away[:told], *rest]
+    rest = [f"  and {len(away) - shown} more"] if len(away) > shown else []
+    return [f"scores that differ from the stored ones: {len(away)}", *away[:shown], *rest]

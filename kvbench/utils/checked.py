@@ -45,6 +45,7 @@ _KINDS = {
     "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "a text",
+    "string_too_short": "a text that is not empty",
     "list_type": "a list",
     "dict_type": "a mapping",
     "mapping_type": "a mapping",

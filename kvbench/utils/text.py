@@ -1,5 +1,7 @@
 """Short texts."""
 
+import re
+
 
 def count(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
@@ -13,3 +15,8 @@ def first_line(error: BaseException) -> str:
 def in_one_line(error: BaseException) -> str:
     """The whole of an error's message; its kind where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def short_hashes(text: str) -> str:
+    """The text with every hash (12 or more hexadecimal digits) cut to its first 10."""
+    return re.sub("[0-9a-f]{12,}", lambda digits: digits[0][:10], text)

@@ -18,7 +18,7 @@ from kvbench.benchmarks.niah.published_texts import read_needle, ruler_noise
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.config import build, options
 from kvbench.errors import UserError
-from kvbench.figures.heatmap import draw_heatmaps
+from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.metrics.needle import first_number, rouge1_f, rouge1_recall
 from kvbench.prefill import full
 from kvbench.records import load

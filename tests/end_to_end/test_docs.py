@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.evaluation.settings import build_settings
 from kvbench.models import model_spec
-from kvbench.papers.compose import jobs
+from kvbench.papers.command_line import jobs
 from kvbench.papers.experiment import chosen_methods
 from kvbench.run.help import COMMANDS
 from tests.support.paths import ROOT
@@ -80,7 +80,7 @@ def test_a_command_of_the_documentation_is_one(command):
     not_here = ("-m", "--help", "model.path=/models/Meta-Llama-3-8B-Instruct")
     for job in jobs([argument for argument in command if argument not in not_here]):
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = OmegaConf.to_container(compose("config", job), resolve=True)
+            cfg = OmegaConf.to_container(compose("config", [*job]), resolve=True)
         model_spec(cfg["model"])
         methods = {name: node for name, node in chosen_methods(cfg).items() if "kvpress" not in str(node)}
         if methods.get("_target_"):

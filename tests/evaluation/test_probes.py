@@ -15,7 +15,7 @@ from kvbench.evaluation.prompts import Prompt
 from kvbench.methods import SimLayerKV
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.ops.attention import TILE
-from kvbench.papers.changes import title
+from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, load
 from kvbench.prefill import full as prefill
 from kvbench.probes.base import ALL, Observation, build_probes

@@ -24,13 +24,13 @@ from kvbench.figures.speed import repetitions, speed_figure
 from kvbench.methods import FullKV
 from kvbench.models import ModelSpec
 from kvbench.models import load as load_model
-from kvbench.papers import speed as published
+from kvbench.papers.comparison import compare_speed
 from kvbench.papers.experiment import Experiment, load
 from kvbench.prefill import FullPrefill
 from kvbench.records import load as load_records
 from kvbench.run import outputs
 from kvbench.run import run as main
-from kvbench.tables.speed import cells, speeds
+from kvbench.tables.speed_table import speed_table, speeds
 from tests.support.config import method
 from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
@@ -500,17 +500,19 @@ def test_speeds_are_over_fullkv_of_the_same_place():
     ]
     assert frame["over_full"].tolist() == [1.5, 1.0, 0.5, 1.0]
     assert frame["low"].tolist() == [5.0] * 4 and frame["high"].tolist() == [20.0] * 4
-    header, rows = cells(frame)
+    table = speed_table(frame, "", [])
+    header, rows = table.header, table.rows
     assert "largest" not in header and "GPU MiB" not in header
     assert rows[0][header.index("slowest – fastest")] == "5.0 – 20.0"
-    short, rows = cells(frame, wide=False)
+    narrow = speed_table(frame, "", [], wide=False)
+    short, rows = narrow.header, narrow.rows
     assert {"slowest – fastest", "new"} & {*header} and not {"slowest – fastest", "new"} & {*short}
     assert {len(row) for row in rows} == {len(short)}
 
 
 def test_without_fullkv_there_is_no_ratio_to_it():
-    header, _ = cells(speeds(frame_of({"method": "snapkv"}, {"method": "h2o"})))
-    assert "× full" not in header
+    table = speed_table(speeds(frame_of({"method": "snapkv"}, {"method": "h2o"})), "", [])
+    assert "× full" not in table.header
 
 
 def test_bars_are_medians_of_the_repeats_of_what_fits():
@@ -548,30 +550,30 @@ def test_published_times_stand_beside_ours_of_the_same_place():
         {"method": "pyramidkv_paper", "latency_seconds": 9.5, "new_tokens": 1024},
         {"method": "pyramidkv_paper", "latency_seconds": 9.5, "length": 513},
     )
-    told, used = published.beside(speeds(ours), experiment("pyramidkv_table7"), "llama3-8b-random")
-    assert told[["published", "ours"]].values.tolist() == [[18.47, 10.0], [18.25, 9.0], [34.69, 9.5]]
-    assert told["ours_over_first"].tolist() == [1.0, 0.9, 1.0]
+    compared, used = compare_speed(speeds(ours), experiment("pyramidkv_table7"), "llama3-8b-random")
+    assert compared[["published", "ours"]].values.tolist() == [[18.47, 10.0], [18.25, 9.0], [34.69, 9.5]]
+    assert compared["ours_over_first"].tolist() == [1.0, 0.9, 1.0]
     assert set(used["model"]) == {"llama3-8b"}
 
 
 def test_allocation_and_selection_stand_beside_table_6():
-    told, _ = published.beside(
+    compared, _ = compare_speed(
         speeds(frame_of({"method": "full"}, {"method": "pyramidkv_paper"})), experiment("pyramidkv_table6"), "llama3-8b"
     )
-    assert dict(zip(told["column"], told["published"], strict=True)) == {
+    assert dict(zip(compared["column"], compared["published"], strict=True)) == {
         "latency_s": 18.26,
         "allocation_s": 0.000003,
         "selection_s": 0.0194,
     }
-    assert told["ours"].tolist() == [20.0, 1e-5, 0.1]
+    assert compared["ours"].tolist() == [20.0, 1e-5, 0.1]
 
 
 def test_memory_stands_beside_table_2_by_budget():
     ours = frame_of({"method": "pyramidkv_paper", "budget": 64}, {"method": "full", "budget": None, "r": 1.0})
-    told, _ = published.beside(speeds(ours), experiment("pyramidkv_memory"), "llama3-8b")
-    memory = told[told["column"] == "memory_mb"]
+    compared, _ = compare_speed(speeds(ours), experiment("pyramidkv_memory"), "llama3-8b")
+    memory = told[compared["column"] == "memory_mb"]
     assert memory[["published", "ours"]].values.tolist() == [[53, 53], [6848, 53]]
-    assert set(told.loc[told["column"] == "kv_share", "ours"]) == {50, 100}
+    assert set(compared.loc[compared["column"] == "kv_share", "ours"]) == {50, 100}
 
 
 def test_throughput_is_compared_at_the_largest_batch_only():
@@ -579,8 +581,8 @@ def test_throughput_is_compared_at_the_largest_batch_only():
         *({"method": name, "length": 4096, "batch": batch, "decode_tokens_per_s": speed}
           for batch in (1, "largest") for name, speed in (("full", 10.0), ("simlayerkv_paper", 15.0))),
     )  # fmt: skip
-    told, _ = published.beside(speeds(ours), experiment("simlayerkv_throughput"), "llama3-8b")
-    assert told[["published", "ours"]].values.tolist() == [[1.44, 1.5]]
+    compared, _ = compare_speed(speeds(ours), experiment("simlayerkv_throughput"), "llama3-8b")
+    assert compared[["published", "ours"]].values.tolist() == [[1.44, 1.5]]
 
 
 def test_spindlekvs_speed_is_compared_with_fullkv_for_each_model():
@@ -588,9 +590,9 @@ def test_spindlekvs_speed_is_compared_with_fullkv_for_each_model():
         {"method": "full", "budget": None, "decode_tokens_per_s": 20.0},
         {"method": "spindlekv_paper", "budget": None, "ratio": 0.4, "decode_tokens_per_s": 15.0},
     )
-    told, used = published.beside(speeds(ours), experiment("spindlekv_table9"), "mistral-7b-v0.2")
-    assert told["published"].tolist() == [22.48, 18.47]
-    assert told["ours_over_first"].tolist() == [1.0, 0.75]
+    compared, used = compare_speed(speeds(ours), experiment("spindlekv_table9"), "mistral-7b-v0.2")
+    assert compared["published"].tolist() == [22.48, 18.47]
+    assert compared["ours_over_first"].tolist() == [1.0, 0.75]
     assert set(used["model"]) == {"mistral-7b-v0.2"}
 
 

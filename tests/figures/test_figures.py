@@ -13,21 +13,21 @@ from matplotlib.figure import Figure
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.figures import make as command
-from kvbench.figures.curve import FULL, OURS, PRINTED, curves
-from kvbench.figures.heatmap import heatmaps, ink
-from kvbench.figures.layers import by_layer, layer_lines
-from kvbench.figures.lazy_map import lazy_maps, lazy_share
-from kvbench.figures.make import curve, drawn, make
-from kvbench.figures.maps import attention_maps, token_maps
-from kvbench.figures.memory import memory_figure, weights
-from kvbench.figures.points import lines, ours, theirs
+from kvbench.figures.attention_maps import attention_maps, token_maps
+from kvbench.figures.curve import FULL, OUR_COLUMNS, PUBLISHED_COLUMNS, curves
+from kvbench.figures.curve_points import line_names, our_points, published_points
+from kvbench.figures.layer_lines import by_layer, layer_lines
+from kvbench.figures.lazy_layers import lazy_maps, lazy_share
+from kvbench.figures.make import drawn, make
+from kvbench.figures.memory import cache_sizes, memory_figure
+from kvbench.figures.needle_heatmap import heatmaps, ink
 from kvbench.figures.speed import speed_figure
 from kvbench.figures.style import SCALE, bar_styles, line_styles, new_figure, save
 from kvbench.papers.columns import columns
-from kvbench.papers.compose import configurations
+from kvbench.papers.command_line import configurations
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import published
-from kvbench.papers.select import select
+from kvbench.papers.records import select
 from kvbench.tables.make import make as make_table
 from tests.support.command import kvbench
 from tests.support.made_runs import make_runs, records_of, write_run
@@ -46,8 +46,8 @@ def somehow(setting, task, i) -> float:
 
 def part_of(top: Path, *overrides: str):
     (cfg,) = configurations(overrides)
-    part, findings = select(cfg, [top])
-    assert part is not None and not [finding for finding in findings if finding.wrong]
+    part = select(cfg, [top])
+    assert part is not None
     return part
 
 
@@ -156,7 +156,7 @@ def points(*columns: str, low=30.0) -> tuple[pd.DataFrame, pd.DataFrame]:
     mine += [(c, m, x, 3 * x, 40 + x, low, 45.0) for c in columns for m in ("a", "b") for x in (0.4, 0.2)]
     paper = [(column, FULL, np.nan, 60.0) for column in columns]
     paper += [(column, "a", x, 48 + x) for column in columns for x in (0.3, 0.1)]
-    return pd.DataFrame(mine, columns=OURS), pd.DataFrame(paper, columns=PRINTED)
+    return pd.DataFrame(mine, columns=OUR_COLUMNS), pd.DataFrame(paper, columns=PUBLISHED_COLUMNS)
 
 
 def test_a_curve_is_drawn_against_r_and_against_bytes_beside_the_published_one():
@@ -199,7 +199,7 @@ def figure5(tmp_path_factory) -> Path:
 def test_our_points_are_means_over_tasks_with_intervals_over_samples(figure5):
     part = part_of(figure5, FIG5, "model=llama3-8b")
     (column,) = columns(["average"], part.cfg["benchmark"], part.cfg["benchmark"])
-    frame = ours(part, [column], "r")
+    frame = our_points(part, [column], "r")
     assert list(frame["line"].unique()) == [FULL, "pyramidinfer", "pyramidkv_paper", "spindlekv_paper"]
     assert frame["column"].unique() == ["average"]
     for _, point in frame[frame["line"] == "spindlekv_paper"].iterrows():
@@ -221,21 +221,21 @@ def test_published_points_are_those_of_the_papers_table(figure5, tmp_path, model
     part = part_of(top, FIG5, f"model={model}")
     experiment = Experiment.of(part.cfg)
     shown = columns(experiment.columns, part.cfg["benchmark"], part.cfg["benchmark"])
-    printed = theirs(part, experiment, shown, "r")
+    printed = published_points(part, experiment, shown, "r")
     table = published(f"spindlekv_table{stem}")
     table = table[(table["column"] == "average") & (table["method"] == "spindle")]
     found = printed.points[printed.points["line"] == "spindlekv_paper"]
     assert dict(zip(found["x"], found["score"], strict=True)) == dict(zip(table["ratio"], table["value"], strict=True))
     assert (printed.points["line"] == FULL).sum() == 1
     assert printed.source == f"SpindleKV Table {stem}, {table['model'].iloc[0]}"
-    assert any("unfolded" in text for text in printed.wrong) == (stem != 11)  # all but Llama-2 have grouped queries
+    assert any("unfolded" in text for text in printed.errata) == (stem != 11)  # all but Llama-2 have grouped queries
 
 
 def test_fewer_tasks_are_compared_with_the_published_scores_of_the_same(tmp_path):
     few = (FIG5, "model=llama3-8b", "benchmark.tasks=[qasper,trec]")
     make_runs(tmp_path, *few, score=somehow, samples=2, **BYTES)
     part = part_of(tmp_path, *few)
-    figure = curve(part, Experiment.of(part.cfg), "told")
+    figure = dict(drawn(part))["curve"]
     assert panels(figure)[0].get_title() == "average of 2"
     table = published("spindlekv_table10")
     table = table[table["column"].isin(["qasper", "trec"]) & (table["method"] == "spindle")]
@@ -248,21 +248,21 @@ def test_a_curve_over_a_parameter_joins_the_settings_that_differ_in_it_alone(tmp
     over = ("+experiment=pooling_merge_fig6", "benchmark.tasks=[trec,qasper]")
     make_runs(tmp_path, *over, score=somehow, samples=2, **BYTES)
     part = part_of(tmp_path, *over)
-    assert set(lines(part.settings, "l0").values()) == {"pooling_best", "pooling_mean", "pooling_max"}
-    figure = curve(part, Experiment.of(part.cfg), "told")
+    assert set(line_names(part.settings, "l0").values()) == {"pooling_best", "pooling_mean", "pooling_max"}
+    figure = dict(drawn(part))["curve"]
     assert [axis.get_title() for axis in panels(figure)] == ["Qasper", "TREC", "TREC"]
     best = panels(figure)[0].lines[-3]
     assert list(best.get_xdata()) == [256, 512, 1024, 4096]
     assert panels(figure)[0].get_xlabel() == "l0"
     with pytest.raises(UserError, match=r"no number 'colour' for the axis: .*r, budget, ratio, .*l0"):
-        ours(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "colour")
+        our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "colour")
     with pytest.raises(UserError, match="has no budget for the axis"):
-        ours(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "budget")
+        our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "budget")
 
 
 def test_a_setting_alone_on_its_line_keeps_its_label():
     (cfg,) = configurations(["+experiment=pooling_merge_fig7", "method=[full,snapkv]", "ratio=[0.2,0.4]"])
-    named = lines(build_settings(cfg["method"], cfg["ratio"], cfg["budget"]), "beta")
+    named = line_names(build_settings(cfg["method"], cfg["ratio"], cfg["budget"]), "beta")
     assert sorted(set(named.values())) == ["pooling", "snapkv 0.2", "snapkv 0.4"]
 
 
@@ -288,7 +288,7 @@ def test_lazy_layers_are_those_that_kept_less_than_the_prompt():
 
 
 def test_memory_shows_bytes_and_where_r_promises_fewer():
-    frame = weights(method_records())
+    frame = cache_sizes(method_records())
     assert frame["stored"].tolist() == [1, 1, 1] and frame["full"].tolist() == [2, 2, 2] and frame["peak"].isna().all()
     figure = memory_figure(method_records(), CAPTION)
     bars, scatter = panels(figure)
@@ -301,7 +301,7 @@ def test_memory_shows_bytes_and_where_r_promises_fewer():
     assert (np.asarray(diagonal.get_xdata()) == np.asarray(diagonal.get_ydata())).all()
     assert scatter.get_ylim()[1] > 1.2 and full.get_marker() != snapkv.get_marker()
     assert "MiB per prompt, mean over samples" in texts(figure)
-    streamed = weights(method_records(memory="stream"))
+    streamed = cache_sizes(method_records(memory="stream"))
     assert streamed["peak"].tolist() == [4, 4, 4]
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.bootstrap import interval, stratified
-from kvbench.tables.by_task import TITLE, rich_breakdown, write_breakdown
-from kvbench.tables.run import cells, summarise, write_table
+from kvbench.tables.run_table import run_table, summarise, write_run_table
+from kvbench.tables.task_table import TITLE, rich_task_table, write_task_table
 
 GROUPS = {"qa": ("a", "b"), "code": ("c", "d"), "other": ("e",)}
 AVERAGES = {"average 3": ("a", "b", "c"), "average 5": ("a", "b", "c", "d", "e")}
@@ -98,7 +98,7 @@ def test_a_setting_without_a_task_has_no_mean_of_it(tmp_path):
     h2o = rows(frame, "h2o")
     assert h2o["a"] == 100
     assert np.isnan([h2o["b"], h2o["qa"], h2o["average 3"]]).all()
-    _, markdown = write_breakdown(frame, tmp_path, "caption")
+    _, markdown = write_task_table(frame, tmp_path, "caption")
     assert "| b | 1 | 33.33 | – |" in markdown.read_text()
 
 
@@ -107,7 +107,7 @@ def test_the_tables_by_task_are_written_and_the_same_when_made_twice(tmp_path):
     texts = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        texts.append([path.read_bytes() for path in write_breakdown(frame, tmp_path / name, "the caption")])
+        texts.append([path.read_bytes() for path in write_task_table(frame, tmp_path / name, "the caption")])
     assert texts[0] == texts[1]
     csv, markdown = (text.decode() for text in texts[0])
     assert csv.splitlines()[:2] == ["kind,task,samples,full", "task,a,2,50.0"]
@@ -118,7 +118,7 @@ def test_the_tables_by_task_are_written_and_the_same_when_made_twice(tmp_path):
 
 def test_the_terminal_table_has_every_row():
     console = Console(width=80, file=io.StringIO())
-    console.print(rich_breakdown(breakdown(records({"full": FULL, "h2o": FULL}), GROUPS, AVERAGES)))
+    console.print(rich_task_table(breakdown(records({"full": FULL, "h2o": FULL}), GROUPS, AVERAGES)))
     lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
     assert " ".join(lines[0]) == TITLE
     assert lines[1] == ["task", "samples", "full", "h2o"]
@@ -137,8 +137,8 @@ def test_a_score_that_few_tasks_have_is_the_mean_of_those(tmp_path):
     summary = summarise(frame, ["score", "rouge"])
     assert summary["rouge"][0] == 0.375
     none = summarise(records({"full": {"b": [0.0, 0.2]}}), ["score", "rouge"])
-    assert cells(none, ["score", "rouge"])[1][0][6] == "–"
-    assert "nan" not in write_table(none, ["score", "rouge"], tmp_path, "caption")[1].read_text()
+    assert run_table(none, ["score", "rouge"], "").rows[0][6] == "–"
+    assert "nan" not in write_run_table(none, ["score", "rouge"], tmp_path, "caption")[1].read_text()
 
 
 def test_the_interval_is_resampled_within_tasks():
@@ -159,4 +159,4 @@ def test_one_stratum_is_the_plain_bootstrap_and_single_values_have_no_interval()
     assert np.isnan(stratified([values, [0.5]])).all()
     assert np.isnan(stratified([])).all()
     one = summarise(records({"full": {"a": [0.3], "b": [0.4]}}), ["score"])
-    assert cells(one, ["score"])[1][0][5] == "–"
+    assert run_table(one, ["score"], "").rows[0][5] == "–"

@@ -9,9 +9,9 @@ import pytest
 from kvbench.cache.kept_positions import decode
 from kvbench.records import load
 from kvbench.report.labels import differences
-from kvbench.report.page import HERE, embedded, page
+from kvbench.report.page import ASSETS, embedded, page
 from kvbench.report.run_data import find_runs, read_run
-from kvbench.tables.run import summarise
+from kvbench.tables.run_table import summarise
 from tests.support import records
 from tests.support.command import kvbench
 from tests.support.paths import ROOT
@@ -91,7 +91,7 @@ def test_lone_surrogates_and_scores_that_are_missing_reach_the_page(tmp_path):
 
 
 def test_no_script_of_the_page_parses_html():
-    for path in HERE.glob("*.js"):
+    for path in ASSETS.glob("*.js"):
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", path.read_text()
         )
@@ -127,7 +127,7 @@ def test_parameters_tell_settings_of_one_name_apart(tmp_path):
     assert differences(['{"a": 1}', "{}"]) == [" (a=1)", " (a=None)"]
 
 
-def test_settings_stand_in_the_order_they_were_asked_for(tmp_path):
+def test_settings_stand_in_the_order_they_were_requested(tmp_path):
     rows = [record("s", setting, 1.0) for setting in ("kivi", "snapkv 0.2", "full", "later 0.1")]
     folder = write_run(tmp_path / "run", rows, manifests=[manifest(settings=["full", "snapkv 0.2", "kivi", "none 1"])])
     made, _ = read_run(folder)
@@ -205,4 +205,4 @@ def test_a_wheel_brings_the_page_along(tmp_path):
 
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"kvbench/report/{path.name}" for path in HERE.iterdir() if path.is_file()} <= names
+    assert {f"kvbench/report/assets/{path.name}" for path in ASSETS.iterdir() if path.is_file()} <= names

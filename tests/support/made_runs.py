@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvbench.evaluation.settings import Setting, build_settings, is_full
-from kvbench.papers.columns import asked_tasks
-from kvbench.papers.compose import configurations
+from kvbench.papers.columns import requested_tasks
+from kvbench.papers.command_line import configurations
 from kvbench.papers.experiment import chosen_methods
 from kvbench.records.manifest import write_manifest
 from kvbench.records.store import Store
@@ -63,7 +63,7 @@ def records_of(
             }
         )
         for length in lengths
-        for task in (asked_tasks(cfg["benchmark"]) or ["needle"])
+        for task in (requested_tasks(cfg["benchmark"]) or ["needle"])
         for i in range(samples)
         for setting in build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
         if not skip(setting, task, i)
@@ -132,8 +132,8 @@ def table(top: Path, *overrides: str, ending: str = "md", out: Path | None = Non
 
 
 def rows(markdown: str, title: str) -> dict[str, list[str]]:
-    """The rows of one table of a Markdown text by their first cell, or by the first two where a ratio is asked."""
+    """The rows of one table of a Markdown text by their first cell, or by the first two where a ratio is requested."""
     part = markdown.split(f"## {title}")[1].split("##")[0]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line.startswith("|")]
-    labels = 2 if "asked" in lines[0] else 1
+    labels = 2 if "requested" in lines[0] else 1
     return {" ".join(line[:labels]): line[labels:] for line in lines if any(line)}

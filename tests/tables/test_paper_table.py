@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from kvbench.tables.paper.blocks import blocks
 
 from kvbench.evaluation.settings import build_settings
-from kvbench.papers.compose import configurations
+from kvbench.papers.command_line import configurations
 from kvbench.papers.experiment import chosen_methods
-from kvbench.tables.blocks import blocks
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
 
 

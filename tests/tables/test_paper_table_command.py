@@ -12,13 +12,13 @@ from kvbench.config import CONF
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.papers.columns import Column, columns
-from kvbench.papers.compose import configurations
+from kvbench.papers.command_line import configurations
 from kvbench.papers.experiment import Experiment, chosen_methods, names
-from kvbench.papers.printed import of_column, of_row
+from kvbench.papers.comparison import value_of_column, values_of_row
 from kvbench.papers.published import errata, items, published
 from kvbench.records.store import RECORDS
 from kvbench.tables.command import main
-from kvbench.tables.latex import escape
+from kvbench.tables.paper.latex import escape
 from kvbench.tables.make import make
 from tests.support.made_runs import SMALL, drawn, make_runs, rows, table
 from tests.support.paths import DATA
@@ -49,8 +49,8 @@ def test_every_published_figure_is_met_by_a_cell(name, apart):
     met = set()
     for setting in build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"]):
         for length in cfg["benchmark"]["lengths"] if name == "simlayerkv_table3" else [None]:
-            row = of_row(figures, experiment, cfg["model"]["name"], setting, length)
-            found = [figure for column in shown if (figure := of_column(row, column)) is not None]
+            row = values_of_row(figures, experiment, cfg["model"]["name"], setting, length)
+            found = [figure for column in shown if (figure := value_of_column(row, column)) is not None]
             met |= {tuple(figure[name] for name in again) for figure in found}
     assert met == {tuple(figure[again]) for _, figure in figures.iterrows() if figure["column"] not in apart}
 
@@ -59,9 +59,9 @@ def test_a_method_that_fits_several_figures_is_told():
     (cfg,) = configurations(["+experiment=pyramidkv_table4", "experiment.methods.pyramidkv_w16=pyramidkv"])
     experiment, figures = Experiment.of(cfg), published("pyramidkv_table4")
     setting = next(s for s in build_settings(chosen_methods(cfg), None, 128) if s.name == "pyramidkv_w16")
-    row = of_row(figures, experiment, "llama3-8b", setting)
-    with pytest.raises(UserError, match="several figures of pyramidkv's Table 4 fit the method 'pyramidkv' in qasper"):
-        of_column(row, Column("qasper", ("qasper",)))
+    row = values_of_row(figures, experiment, "llama3-8b", setting)
+    with pytest.raises(UserError, match="several published values of pyramidkv's Table 4 fit the method 'pyramidkv' in qasper"):
+        value_of_column(row, Column("qasper", ("qasper",)))
 
 
 # LaTeX

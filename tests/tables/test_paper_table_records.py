@@ -10,7 +10,7 @@ import pytest
 from kvbench.benchmarks import LongBench
 from kvbench.errors import UserError
 from kvbench.models import load as models
-from kvbench.papers.compose import configurations
+from kvbench.papers.command_line import configurations
 from kvbench.records.store import RECORDS
 from kvbench.tables.make import make
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run

@@ -6,11 +6,11 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from kvbench.figures.heatmap import draw_heatmaps
+from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.style import SCALE
 from kvbench.metrics.bootstrap import interval
-from kvbench.tables.layout import blocks, widths
-from kvbench.tables.run import FLOORED, cells, rich_table, summarise, write_table
+from kvbench.tables.run_table import FLOORED, run_table, summarise, write_run_table
+from kvbench.tables.text_table import column_groups, widths
 
 
 def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False):
@@ -47,7 +47,8 @@ def test_a_summary_has_a_row_per_setting_with_means():
     assert summary["digits"][1] == pytest.approx(mean)
     assert summary["low"][1] < mean < summary["high"][1]
     assert summary["decode_tokens_per_s"].tolist() == [20, 20]
-    header, rows = cells(summary, ["digits", "exact"])
+    table = run_table(summary, ["digits", "exact"], "")
+    header, rows = table.header, table.rows
     assert all(len(row) == len(header) for row in rows)
     assert rows[1][:4] == ["snapkv", "0.2", "0.200", "0.600"]
 
@@ -59,7 +60,8 @@ def test_speed_is_that_of_sequences_that_decoded_alone():
     assert summary["decode_tokens_per_s"].tolist() == [20, 20]
     summary = summarise(frame.assign(decode_batch=2), ["digits"])
     assert summary["decode_tokens_per_s"].isna().all()
-    header, rows = cells(summary, ["digits"])
+    table = run_table(summary, ["digits"], "")
+    header, rows = table.header, table.rows
     assert "tokens/s" not in header and all(len(row) == len(header) for row in rows)
 
 
@@ -67,18 +69,18 @@ def test_tables_are_the_same_when_made_twice(tmp_path):
     texts = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        paths = write_table(summarise(records(), ["digits"]), ["digits"], tmp_path / name, "caption")
+        paths = write_run_table(summarise(records(), ["digits"]), ["digits"], tmp_path / name, "caption")
         texts.append([path.read_bytes() for path in paths])
     assert texts[0] == texts[1]
     assert "caption" in texts[0][1].decode()
 
 
-def test_a_setting_that_got_more_than_it_asked_for_is_marked(tmp_path):
+def test_a_setting_with_more_than_requested_is_marked(tmp_path):
     summary = summarise(records(floored=True), ["digits"])
-    _, markdown = write_table(summary, ["digits"], tmp_path, "caption")
+    _, markdown = write_run_table(summary, ["digits"], tmp_path, "caption")
     assert FLOORED in markdown.read_text()
     assert "0.2*" in markdown.read_text()
-    assert rich_table(summary, ["digits"], "t").caption == FLOORED
+    assert run_table(summary, ["digits"], "t").rich().caption.plain == f"* {FLOORED}"
 
 
 def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
@@ -98,9 +100,11 @@ def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
 
 def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
     header, rows = ["task", "samples", *(f"snapkv 0.{i}" for i in range(1, 6))], [["qasper", "2", *["12.34"] * 5]]
-    assert blocks(header, rows, 2, 80) == [list(range(7))]
-    assert blocks(header, rows, 2, 31) == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 6]]
-    assert blocks(header, rows, 2, 5) == [[0, 1, i] for i in range(2, 7)]
+    widths = [6, 7, *[6] * 5]
+    assert column_groups(widths, 2, 80) == [list(range(7))]
+    assert column_groups(widths, 2, 31) == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 6]]
+    assert column_groups(widths, 2, 5) == [[0, 1, i] for i in range(2, 7)]
+    assert column_groups([6, 7], 2, 5) == [[0, 1]]
 
 
 def test_bootstrap_intervals():

@@ -1,0 +1,158 @@
+"""The points of an experiment's curves: ours from records, and the published ones of the same methods."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import pandas as pd
+
+from kvbench.errors import UserError
+from kvbench.evaluation.settings import Setting, is_full
+from kvbench.figures.curve import FULL, OUR_COLUMNS, PUBLISHED_COLUMNS
+from kvbench.metrics.bootstrap import stratified
+from kvbench.papers.columns import Column
+from kvbench.papers.columns import scores as task_scores
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, published
+from kvbench.papers.records import ModelRecords
+
+AXES = {"r": "r (reserve ratio)", "budget": "budget (tokens per layer and head)", "ratio": "requested ratio"}
+
+
+@dataclass(frozen=True)
+class PublishedPoints:
+    """Points of the curves that a paper prints for one model, their source, and the errata that concern them."""
+
+    points: pd.DataFrame  # columns PUBLISHED_COLUMNS
+    source: str = ""
+    errata: tuple[str, ...] = ()
+
+
+def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str) -> pd.DataFrame:
+    """One point per setting and column, columns OUR_COLUMNS; scores in 0 to 100 with 95 % intervals over samples."""
+    names = line_names(of_model.settings, x)
+    settings = of_model.settings if any(map(is_full, of_model.settings)) else [of_model.baseline, *of_model.settings]
+    rows = []
+    for setting in settings:
+        records = of_model.of(setting, None)
+        if records.empty:
+            continue
+        place = float("nan") if is_full(setting) else _place(setting, records, x)
+        for column in columns:
+            known = _score(column, records)
+            if known is not None:
+                line = FULL if is_full(setting) else names[setting.key]
+                rows.append((column.short, line, place, records["r_bytes"].mean(), *known))
+    return pd.DataFrame(rows, columns=OUR_COLUMNS)
+
+
+def line_names(settings: Sequence[Setting], x: str) -> dict[str, str]:
+    """The name of each setting's line, by the setting's key.
+
+    Over r, a ratio or a budget: the method's name. Over a parameter, settings that agree in all others are one line,
+    named by the beginning that their names share.
+    """
+    if x in AXES:
+        return {setting.key: setting.name for setting in settings}
+    groups: dict[str, list[Setting]] = {}
+    for setting in settings:
+        if not is_full(setting):
+            others = {key: value for key, value in json.loads(setting.parameters).items() if key != x}
+            groups.setdefault(json.dumps([others, setting.ratio, setting.budget]), []).append(setting)
+    named = {}
+    for group in groups.values():
+        names = [setting.name for setting in group]
+        common = "".join(a for a, *_ in takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False)))
+        for setting in group:
+            alone = len(group) == 1 or common == setting.name
+            named[setting.key] = setting.label if alone else common.rstrip("_0123456789").removesuffix(f"_{x}")
+    return named
+
+
+def default_x(of_model: ModelRecords) -> str:
+    """The axis of a curve whose experiment names none: the budget or the ratio that its settings have."""
+    return "budget" if any(setting.budget is not None for setting in of_model.settings) else "ratio"
+
+
+def published_points(
+    of_model: ModelRecords, experiment: Experiment, columns: Sequence[Column], x: str
+) -> PublishedPoints:
+    """The published points of the experiment's methods: of the run's model, or else of the experiment's first one.
+
+    Only values printed for a ratio or a budget have a place on an axis.
+    """
+    axis = "budget" if x == "budget" else "ratio"
+    if experiment.published is None or x not in AXES:
+        return PublishedPoints(pd.DataFrame(columns=PUBLISHED_COLUMNS))
+    values = published(experiment.published)
+    model = next((name for name in (of_model.model, *experiment.models) if name in set(values["model"])), None)
+    values = values[(values["model"] == model) & values["unit"].isin(SCORE_UNITS) & values["value"].notna()]
+    rows, drawn = [], []
+    for setting in {setting.name: setting for setting in of_model.settings}.values():
+        fields = experiment.rows(setting.name)
+        if fields is None:
+            continue
+        line, full = (FULL, True) if is_full(setting) else (setting.name, False)
+        of_method = values[agree(values, fields) & (full | values[axis].notna())]
+        for column in columns:
+            for printed in _printed(of_method, column):
+                drawn += list(printed.index)
+                place = float("nan") if full else float(printed[axis].iloc[0])
+                scores = printed["value"] * printed["unit"].map(SCORE_UNITS)
+                rows.append((column.short, line, place, scores.mean()))
+    if not rows:
+        return PublishedPoints(pd.DataFrame(columns=PUBLISHED_COLUMNS))
+    shown = values.loc[sorted(set(drawn))]
+    texts, _ = footnotes(shown, errata(experiment.published))
+    source = f"{experiment.paper} {shown['item'].iloc[0]}, {model}"
+    return PublishedPoints(pd.DataFrame(rows, columns=PUBLISHED_COLUMNS), source, tuple(texts))
+
+
+def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
+    """The published values of each point of a column: one, or those of the tasks for an average of fewer tasks."""
+    if column.whole:
+        values = values[values["column"] == column.name]
+        yield from (values.loc[[index]] for index in values.index)
+        return
+    tasks = {one.name for one in column.of}
+    values = values[values["column"].isin(tasks)]
+    for _, line in values.groupby(["row", "setting"], sort=False):
+        if tasks and set(line["column"]) == tasks:
+            yield line
+
+
+def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
+    """A setting's value on the axis."""
+    if x == "r":
+        return records["r"].mean()
+    if x in AXES:
+        value = getattr(setting, x)
+        if value is None:
+            raise UserError(
+                f"{setting.label} has no {x} for the axis: experiment.x takes {', '.join(AXES)} or a parameter"
+            )
+        return value
+    parameters = json.loads(setting.parameters)
+    value = parameters.get(x)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        known = [key for key, one in parameters.items() if isinstance(one, int | float) and not isinstance(one, bool)]
+        raise UserError(
+            f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
+        )
+    return value
+
+
+def _score(column: Column, records: pd.DataFrame) -> tuple[float, float, float] | None:
+    """Mean over a column's tasks, or its columns, and its interval; None where records of a task are missing.
+
+    The interval is (nan, nan) where a task has fewer than two samples.
+    """
+    by_task = task_scores(records)
+    strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
+    if not strata or not all(task in by_task for tasks in strata for task in tasks):
+        return None
+    values = [[value for task in tasks for value in by_task[task]] for tasks in strata]
+    mean = sum(sum(of) / len(of) for of in values) / len(values)
+    low, high = stratified(values)
+    return 100 * mean, 100 * low, 100 * high

@@ -1,0 +1,76 @@
+"""The command line that `table` and `figure` share: help, arguments, and the configurations that overrides name."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from hydra import initialize_config_dir
+
+from kvbench.config import CONF, composed, options, sweep_jobs
+from kvbench.errors import UserError
+from kvbench.papers.experiment import Experiment, names
+from kvbench.utils.console import print_line
+
+
+def run_command(arguments: Sequence[str], help_text: str, module: str) -> None:
+    """Print the help and every experiment, or call `make(overrides, runs, out)` of `module`.
+
+    `module` is imported only for the work, since it brings pandas and torch, which take seconds.
+    """
+    if {"--help", "-h"} & set(arguments):
+        width = max(map(len, options("experiment")))
+        lines = [help_text, *(f"  {name:<{width}}  {about}" for name, about in options("experiment").items())]
+        print_line("\n".join(lines))
+        return
+    import_module(module).make(*split(arguments))
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
+    """The configuration's overrides, the folders of runs= and the folder of out= (None when not given)."""
+    overrides, runs, out = [], [], None
+    waiting = False
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if waiting:
+            overrides.append(f"hydra.searchpath=[file://{Path(argument).absolute()}]")
+            waiting = False
+        elif key == "runs":
+            runs += [part.strip() for part in value.strip("[]").split(",") if part.strip()]
+        elif key == "out":
+            out = value
+        elif key in ("--config-dir", "-cd"):
+            waiting = not value
+            overrides += [f"hydra.searchpath=[file://{Path(value).absolute()}]"] * bool(value)
+        elif argument not in ("-m", "--multirun"):
+            overrides.append(argument)
+    return overrides, runs, out
+
+
+def configurations(overrides: Sequence[str]) -> list[dict]:
+    """The distinct resolved configurations of `+experiment=NAME` with more overrides.
+
+    Values separated by commas give one configuration each, as in `kvbench -m`. Without a `model=` override there is
+    one for each of the experiment's models. Raises UserError without an experiment.
+    """
+    found: list[dict] = []
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for job in jobs(overrides):
+            cfg = composed(job)
+            experiment = Experiment.of(cfg)
+            if experiment is None:
+                raise UserError(f"name an experiment: +experiment=NAME. Allowed: {', '.join(names())}")
+            named = any(override.startswith("model=") for override in job)
+            for model in [cfg["model"]["name"]] if named else experiment.models:
+                found.append(cfg if model == cfg["model"]["name"] else composed([*job, f"model={model}"]))
+    return [cfg for i, cfg in enumerate(found) if cfg not in found[:i]]
+
+
+def jobs(overrides: Sequence[str]) -> list[tuple[str, ...]]:
+    """The override lists of a sweep's jobs, without shards and Hydra's own settings, which change no record."""
+    expanded = [tuple(override for override in job if _matters(override)) for job in sweep_jobs(overrides)]
+    return list(dict.fromkeys(expanded))
+
+
+def _matters(override: str) -> bool:
+    key = override.partition("=")[0]
+    return key == "hydra.searchpath" or not (key in ("shard", "shards") or key.startswith("hydra"))

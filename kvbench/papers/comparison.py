@@ -1,0 +1,121 @@
+"""Which published values a run's results are compared with: scores cell by cell, speed quantity by quantity."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+
+from kvbench.benchmarks.speed import LARGEST
+from kvbench.errors import UserError
+from kvbench.evaluation.settings import Setting
+from kvbench.papers.columns import Column
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.published import SCORE_UNITS, agree, published
+
+# Published column of a speed table -> the same quantity of a row of `tables.speed_table.speeds`.
+SPEED_QUANTITIES: dict[str, Callable[[pd.Series], float]] = {
+    "tokens_per_s": lambda row: row["decode_tokens_per_s"],
+    "latency_s": lambda row: row["latency_seconds"],
+    "allocation_s": lambda row: row["allocation_seconds"],
+    "selection_s": lambda row: row["compress_seconds"],
+    "memory_mb": lambda row: row["prefilled_bytes"] / 1e6,
+    "kv_share": lambda row: 100 * row["r"],
+    "throughput": lambda row: row["over_full"],
+}
+
+_PLACE = re.compile(r"(?:prompt|context) (\d+)(K)?(?:, generation (\d+))?")
+
+
+def values_of_row(
+    values: pd.DataFrame, experiment: Experiment, model: str, setting: Setting, length: int | None = None
+) -> list[dict]:
+    """The published values of one row: a setting on a model, for RULER at one length.
+
+    `value_index` is their index in `values`.
+    A value that is printed for a budget or a ratio belongs only to settings at the same one.
+    """
+    fields = experiment.rows(setting.name)
+    if fields is None:
+        return []
+    if length is not None:
+        fields = {**fields, "setting": f"context {length}"}
+    hits = values[agree(values, {"model": model, **fields}) & _at_budget_or_ratio(values, setting)]
+    return hits.rename_axis("value_index").reset_index().to_dict("records")
+
+
+def value_of_column(row: list[dict], column: Column) -> dict | None:
+    """A row's published value in a column; None where the paper prints none, or our column lacks some of its tasks.
+
+    Raises UserError where several values that differ fit, which is a mistake in the experiment's file.
+    """
+    hits = [one for one in row if one["column"] == column.name and (column.measure or one["unit"] in SCORE_UNITS)]
+    if not hits or not column.whole:
+        return None
+    if len({one["printed"] for one in hits}) > 1:
+        raise UserError(
+            f"several published values of {hits[0]['paper']}'s {hits[0]['item']} fit the method "
+            f"{hits[0]['method']!r} in {column.name}: {', '.join(one['printed'] for one in hits)}; in "
+            "experiment.methods, name another column of the published data that selects one, such as setting"
+        )
+    return hits[0]
+
+
+def _at_budget_or_ratio(values: pd.DataFrame, setting: Setting) -> pd.Series:
+    """Mask of the values at the setting's budget or ratio, or at none; FullKV and thresholds have neither."""
+    hit = pd.Series(True, index=values.index)
+    if setting.budget is not None or setting.ratio is not None:
+        budget, ratio = setting.budget or -1, setting.ratio or -1.0
+        hit &= values["budget"].isna() | (values["budget"] == budget).fillna(False)
+        hit &= values["ratio"].isna() | ((values["ratio"] - ratio).abs() < 1e-9)
+    return hit
+
+
+def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A paper's published times and memory beside a run's, and the published rows that were used.
+
+    One row per measured setting and published quantity: setting, length, new_tokens, column, unit, published, ours,
+    and the last two over those of the first setting at the same length and number of new tokens. Machines differ, so
+    only these ratios compare. `model` is the run's; the experiment's first model stands in where it has no values.
+    """
+    values = published(experiment.published)
+    values = values[values["column"].isin(experiment.columns) & values["column"].isin(SPEED_QUANTITIES)]
+    models = set(values["model"]) & {model} or set(values["model"]) & {experiment.models[0]}
+    values = values[values["model"].isin(models)]
+    rows, used = [], []
+    for _, row in frame.iterrows():
+        for index, value in values[_at_place(values, experiment.rows(row["method"]), row)].iterrows():
+            if value["column"] == "throughput" and row["batch"] != LARGEST:
+                continue
+            used.append(index)
+            rows.append(
+                {
+                    **row[["setting", "length", "new_tokens"]],
+                    **value[["column", "unit"]],
+                    "published": value["value"],
+                    "ours": SPEED_QUANTITIES[value["column"]](row),
+                }
+            )
+    compared = pd.DataFrame(rows, columns="setting length new_tokens column unit published ours".split())
+    first = compared.groupby(["length", "new_tokens", "column"], sort=False)[["published", "ours"]].transform("first")
+    for name in first:
+        compared[f"{name}_over_first"] = compared[name] / first[name]
+    return compared, values.loc[list(dict.fromkeys(used))]
+
+
+def _at_place(values: pd.DataFrame, fields: Mapping[str, str] | None, row: pd.Series) -> pd.Series:
+    """Mask of the values at a row's method, ratio or budget, prompt length and number of new tokens."""
+    if fields is None:
+        return pd.Series(False, values.index)
+    hit = agree(values, fields)
+    for column in ("budget", "ratio"):
+        hit &= values[column].isna() | (values[column] == row["requested"])
+    return hit & values["setting"].map(lambda setting: _about_place(setting, row)).astype(bool)
+
+
+def _about_place(setting: str, row: pd.Series) -> bool:
+    """Whether a published setting is about a row's lengths; one that names none is about all."""
+    found = _PLACE.search(setting)
+    if not found:
+        return True
+    length = int(found[1]) * (1024 if found[2] else 1)
+    return length == row["length"] and found[3] in (None, str(row["new_tokens"]))

@@ -1,0 +1,70 @@
+"""How a run of an experiment deviates from the experiment's file, in words."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from kvbench.benchmarks.base import PLACES
+from kvbench.config import flat
+from kvbench.errors import UserError
+from kvbench.papers.experiment import Experiment, chosen_methods, load
+from kvbench.utils.text import count
+
+# Keys of a benchmark that set its size, and words for some of those that say where its data are.
+SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
+SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
+
+
+def deviations(cfg: Mapping) -> tuple[list[str], list[str]]:
+    """In which points a run of an experiment deviates from its file: those that make it smaller, and all others."""
+    experiment, model = Experiment.of(cfg), cfg["model"]["name"]
+    smaller, other = [], []
+    if model not in experiment.models:
+        smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
+    file = as_published(experiment.name, model)
+    if cfg["limit"] != (file or {}).get("limit"):
+        smaller.append("all samples" if cfg["limit"] is None else f"at most {count(cfg['limit'], 'sample')} of a task")
+    if file is None:
+        return smaller, other
+    ours, theirs = ({**part["benchmark"]} for part in (cfg, file))
+    if ours["_target_"] != theirs["_target_"]:
+        smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
+    else:
+        smaller += [f"{key} {_text(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
+        more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
+        other += [f"without {key}" if ours[key] is None else _source(key, ours[key]) for key in more]
+    other += [f"{key} {_text(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
+    other += _node_deviations(chosen_methods(cfg), chosen_methods(file))
+    other += _node_deviations(cfg.get("probe") or {}, file["probe"])
+    return smaller, other
+
+
+def _node_deviations(ours: Mapping, theirs: Mapping) -> list[str]:
+    """Methods, or probes, that only one of two configurations has, and parameters in which they differ."""
+    found = [f"without {name}" for name in theirs if name not in ours]
+    found += [f"with {name}" for name in ours if name not in theirs]
+    for name in ours:
+        if isinstance(ours[name], Mapping) and name in theirs:
+            a, b = flat(ours[name]), flat(theirs[name])
+            found += [f"{name}.{key} {_text(a[key])}" for key in a if a[key] != b.get(key)]
+    return found
+
+
+@cache
+def as_published(name: str, model: str) -> dict | None:
+    """The configuration of an experiment's file, for `model` where that has a file; None for an unknown experiment."""
+    for overrides in ([f"model={model}"], []):
+        try:
+            return load(name, *overrides)
+        except UserError:
+            pass
+    return None
+
+
+def _source(key: str, value: object) -> str:
+    """Files and folders by their last name alone: the path differs from machine to machine."""
+    return f"{SOURCES.get(key, key)} {Path(str(value)).name}" if key in PLACES else f"{key} {_text(value)}"
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

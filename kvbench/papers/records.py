@@ -1,0 +1,152 @@
+"""The records that belong to an experiment: those of its models, benchmark, protocol and settings, and no others."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.config import composed
+from kvbench.errors import UserError
+from kvbench.evaluation.settings import Setting, build_settings, is_full
+from kvbench.papers.experiment import chosen_methods
+from kvbench.papers.runs import Runs, as_run, find_runs, matching_runs, require_one_provenance
+from kvbench.probes import build_probes
+from kvbench.records import Finding, check, gather
+from kvbench.records.load import refuse
+from kvbench.utils.console import warn
+from kvbench.utils.text import count
+
+# The fields of a record that identify its setting.
+SETTING_FIELDS = ["method", "parameters", "ratio", "budget"]
+
+
+@dataclass(frozen=True)
+class ModelRecords:
+    """The records of one model that belong to an experiment.
+
+    cfg       the requested configuration, with the benchmark and the limit that the runs had.
+    baseline  FullKV, the reference of differences even where it is no row of the table.
+    records   one row per sample and setting, sorted; the setting's key is the column `setting_key`.
+    """
+
+    cfg: dict
+    settings: list[Setting]
+    baseline: Setting
+    records: pd.DataFrame
+
+    @property
+    def model(self) -> str:
+        return self.cfg["model"]["name"]
+
+    @property
+    def lengths(self) -> list[int | None]:
+        """RULER's context lengths in tokens, each of which has its own rows; [None] for any other benchmark."""
+        ruler = set(self.records["benchmark"]) == {"ruler"}
+        return list(self.cfg["benchmark"]["lengths"]) if ruler else [None]
+
+    def of(self, setting: Setting, length: int | None = None) -> pd.DataFrame:
+        """The records of a setting, at one context length where that is given."""
+        rows = self.records[self.records["setting_key"] == setting.key]
+        return rows if length is None else rows[rows["length"] == length]
+
+    def incomplete(self) -> Iterator[tuple[Setting, int, int]]:
+        """Each setting with fewer samples than another one, its number of samples, and the largest number."""
+        counts = Counter(self.records["setting_key"])
+        for setting in self.settings:
+            if counts[setting.key] < (most := max(counts.values())):
+                yield setting, counts[setting.key], most
+
+
+def select(cfg: Mapping, folders: Sequence[str | Path]) -> ModelRecords | None:
+    """The records of one composed configuration of an experiment, from runs below `folders`; None without any.
+
+    Findings about them are printed as warnings. Raises UserError where runs that differ in runs.SHARED match.
+    """
+    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    full = next(filter(is_full, settings), None) or _full_kv()
+    records, runs = _records(cfg, folders)
+    if records.empty:
+        return None
+    keys = [_setting_key(*row) for row in zip(*(records[name] for name in SETTING_FIELDS), strict=True)]
+    records = records.assign(setting_key=keys)
+    records = records[records["setting_key"].isin({s.key for s in settings} | {full.key})]
+    if records.empty:
+        return None
+    cfg = _as_runs(cfg, records, runs)
+    records = _one_per_cell(records)
+    _warn(check(records))
+    return ModelRecords(cfg, settings, full, records)
+
+
+def select_probes(cfg: Mapping, folders: Sequence[str | Path]) -> tuple[dict, pd.DataFrame]:
+    """The same for an experiment of probes: the configuration as run, and the records in the order of its probes.
+
+    Without records the frame is empty.
+    """
+    records, runs = _records(cfg, folders)
+    if records.empty:
+        return dict(cfg), records
+    order = {(one.name, one.parameters): place for place, one in enumerate(build_probes(cfg["probe"]))}
+    place = [order.get(pair) for pair in zip(records["probe"], records["parameters"], strict=True)]
+    records = records.assign(place=place).dropna(subset="place")
+    if records.empty:
+        return dict(cfg), records
+    cfg = _as_runs(cfg, records, runs)
+    records = records.sort_values(["place", "sample", "folder"], kind="stable", ignore_index=True)
+    return cfg, records.drop_duplicates(["place", "sample"], ignore_index=True)
+
+
+def _records(cfg: Mapping, folders: Sequence[str | Path]) -> tuple[pd.DataFrame, Runs]:
+    """All records of the runs that match the configuration, and those runs."""
+    runs = matching_runs(cfg, find_runs(folders))
+    if not runs:
+        return pd.DataFrame(), runs
+    records, findings = gather(*runs)
+    refuse(findings)
+    _warn(findings)
+    return records[records["folder"].isin([str(folder) for folder in runs])], runs
+
+
+def _as_runs(cfg: Mapping, records: pd.DataFrame, runs: Runs) -> dict:
+    """The configuration as the runs of `records` had it. Raises UserError where those differ in provenance."""
+    require_one_provenance(records, cfg)
+    return as_run(cfg, [manifest for folder in dict.fromkeys(records["folder"]) for manifest in runs[Path(folder)]])
+
+
+def _full_kv() -> Setting:
+    (setting,) = build_settings({"full": composed(["method=[full]"])["method"]["full"]}, None, None)
+    return setting
+
+
+def _one_per_cell(records: pd.DataFrame) -> pd.DataFrame:
+    """One record per setting and sample, in an order that does not depend on the files.
+
+    The same data read from two places make two folders; their records must have the same scores.
+    """
+    cell = ["setting_key", "sample"]
+    records = records.sort_values([*cell, "folder"], kind="stable", ignore_index=True)
+    scores = records["scores"].map(json.dumps)
+    differ = scores.groupby([records[name] for name in cell]).transform("nunique") > 1
+    if differ.any():
+        first = records[differ].iloc[0]
+        raise UserError(
+            f"{count(int(differ.sum()), 'record')} of the same samples and settings have different scores, for "
+            f"example sample {first['sample']!r} under {first['setting']!r} in "
+            f"{' and '.join(sorted(set(records[differ]['folder'])))}; choose with runs=FOLDER"
+        )
+    return records.drop_duplicates(cell, ignore_index=True)
+
+
+def _setting_key(method: str, parameters: str, ratio: float | None, budget: float | None) -> str:
+    """The key of the setting that made a record, equal to Setting.key; missing values of a column are nan."""
+    ratio = None if pd.isna(ratio) else float(ratio)
+    budget = None if pd.isna(budget) else int(budget)
+    return json.dumps([method, parameters, ratio, budget])
+
+
+def _warn(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        warn(finding.message)

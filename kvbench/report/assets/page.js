@@ -1,0 +1,103 @@
+// The page of one run at a time: the controls at the top, and the sections that depend on them.
+
+const view = { run: 0, metric: null, hidden: new Set(), filters: NO_FILTERS };
+
+/** A run's data, with the number of a sample's record under a setting (-1 for none). */
+function loaded(index) {
+  const run = data(`run-${index}`);
+  if (!run.recordOf) {
+    run.index = index;
+    const width = run.settings.length;
+    const numbers = new Int32Array(run.samples.id.length * width).fill(-1);
+    run.records.sample.forEach((sample, record) => {
+      numbers[sample * width + run.records.setting[record]] = record;
+    });
+    run.recordOf = (sample, setting) => numbers[sample * width + setting];
+  }
+  return run;
+}
+
+function show() {
+  const run = loaded(view.run);
+  if (!run.metrics.includes(view.metric)) view.metric = run.metrics[0];
+  document.getElementById("caption").textContent = run.caption;
+  document.getElementById("controls").replaceChildren(...controls(run).filter(Boolean));
+  sections();
+}
+
+function controls(run) {
+  const names = data("runs").map((name, index) => [String(index), name]);
+  const metrics = run.metrics.map((name) => [name, name]);
+  const themes = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
+  const methods = [...new Set(run.settings.map((setting) => setting.method))];
+  const boxes = methods.map((name) => {
+    const toggle = (event) => {
+      view.hidden[event.target.checked ? "delete" : "add"](name);
+      sections();
+    };
+    const box = h("input", { type: "checkbox", checked: !view.hidden.has(name), onchange: toggle });
+    return h("label", {}, box, " ", name);
+  });
+  const pickRun = (value) => {
+    Object.assign(view, { run: Number(value), filters: NO_FILTERS });
+    show();
+  };
+  const pickMetric = (value) => {
+    view.metric = value;
+    sections();
+  };
+  return [
+    names.length > 1 ? choice("run", names, String(view.run), pickRun) : null,
+    metrics.length > 1 ? choice("score", metrics, view.metric, pickMetric) : null,
+    choice("colours", themes, document.documentElement.dataset.theme ?? "", theme),
+    methods.length > 1 ? h("fieldset", { class: "row methods" }, h("legend", {}, "methods"), boxes) : null,
+  ];
+}
+
+function theme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+}
+
+function sections() {
+  const run = loaded(view.run);
+  const settings = run.settings.filter((setting) => !view.hidden.has(setting.method));
+  const browser = browserSection(run, settings, view);
+  const made = [
+    settingsTable(run, settings),
+    plotSection(run, settings, view.metric),
+    run.heatmap ? heatmapSection(run, settings, view.metric, browser.showCell) : null,
+    run.tasks.length ? tasksTable(run, settings) : null,
+    browser.node,
+    provenance(run),
+  ].filter(Boolean);
+  document.getElementById("main").replaceChildren(...made);
+  const links = made.map((one) => h("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
+  document.getElementById("contents").replaceChildren(...links);
+}
+
+/** The runs of the command that made the records, with versions and machine; the whole manifests fold out. */
+function provenance(run) {
+  const machine = ({ hardware }) => (hardware?.gpus?.length ? hardware.gpus.join(", ") : hardware?.cpu);
+  const code = ({ kvbench, git }) => [kvbench, git?.slice(0, 10)].filter(Boolean).join(" ");
+  const columns = [
+    { title: "run", value: (manifest) => manifest.run },
+    { title: "status", value: (manifest) => manifest.status },
+    { title: "records", number: true, value: (manifest) => manifest.records },
+    { title: "seconds", number: true, value: (manifest) => manifest.wall_seconds },
+    { title: "kvbench", value: code },
+    { title: "torch", value: (manifest) => manifest.packages?.torch },
+    { title: "transformers", value: (manifest) => manifest.packages?.transformers },
+    { title: "machine", value: machine },
+  ];
+  const manifests = run.manifests.length
+    ? table(columns, run.manifests, { label: "manifests" }).node
+    : note("This folder holds no manifest: what made its records is unknown.");
+  const whole = run.manifests.map((manifest) => {
+    const json = h("pre", {}, JSON.stringify(manifest, null, 2));
+    return h("details", {}, h("summary", {}, `manifest of ${manifest.run}`), json);
+  });
+  return section("provenance", "Provenance", manifests, whole);
+}
+
+show();

@@ -1,0 +1,61 @@
+// The tables of settings and of tasks.
+
+const REQUESTED = "share of FullKV's tokens, or tokens per layer and head";
+const STORED = "bytes stored over those of the uncompressed cache";
+
+function settingsTable(run, settings) {
+  const [first, ...others] = run.metrics;
+  const numeric = (title, value, digits, hint) => ({
+    title,
+    value,
+    hint,
+    number: true,
+    text: (row) => (digits == null ? short(value(row)) : fixed(value(row), digits)),
+  });
+  const score = (metric) => numeric(metric, (row) => row.scores[metric][0], 3);
+  const alone = settings.some((row) => row.tokens_per_s != null);
+  const columns = [
+    { title: "setting", value: (row) => row.label },
+    {
+      ...numeric("requested", (row) => row.requested, null, REQUESTED),
+      text: (row) => short(row.requested) + (row.floored ? "*" : ""),
+    },
+    numeric("r", (row) => row.r, 3, "reserve ratio, SpindleKV's formula 15"),
+    numeric("r_bytes", (row) => row.r_bytes, 3, STORED),
+    score(first),
+    {
+      ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over samples`),
+      text: (row) => interval(row.scores[first]),
+    },
+    ...others.map(score),
+    numeric("samples", (row) => row.samples),
+    ...(alone ? [numeric("tokens/s", (row) => row.tokens_per_s, 1, "while decoding, of sequences that decoded alone")] : []),
+  ];
+  const notes = settings.some((row) => row.floored) ? note(run.floored) : null;
+  return section("settings", "Settings", table(columns, settings, { label: "settings", filter: true }).node, notes);
+}
+
+/** The interval of [mean, low, high]; a dash where there is none. */
+function interval([, low, high]) {
+  return low == null ? "–" : `${fixed(low, 2)} – ${fixed(high, 2)}`;
+}
+
+function tasksTable(run, settings) {
+  const holder = h("div");
+  const columns = [
+    { title: "task", value: (row) => row.task },
+    { title: "samples", number: true, value: (row) => row.samples },
+    ...settings.map((setting) => {
+      const score = (row) => row.scores[run.settings.indexOf(setting)];
+      return { title: setting.label, number: true, value: score, text: (row) => fixed(score(row), 2) };
+    }),
+  ];
+  function show(name) {
+    const { rows } = run.tasks.find((one) => one.by === name);
+    holder.replaceChildren(table(columns, rows, { label: `scores by ${name}`, filter: true }).node);
+  }
+  const names = run.tasks.map((one) => [one.by, one.by]);
+  show(names[0][0]);
+  const caption = note(`${run.metrics[0]} × 100, by ${names[0][0]}; the mean is that of the rows`);
+  return section("tasks", "Tasks", caption, names.length > 1 ? choice("rows by", names, names[0][0], show) : null, holder);
+}

@@ -1,0 +1,1 @@
+"""The table of an experiment: scores from records beside the published values of its paper."""

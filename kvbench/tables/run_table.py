@@ -1,0 +1,85 @@
+"""The table of a run: one row per setting, from records alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.metrics.aggregate import tokens_per_s
+from kvbench.metrics.bootstrap import interval, stratified
+from kvbench.tables.text_table import MISSING, TextTable, number
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.files import write_atomically
+
+# The remark on settings whose ratio or budget is below the least that the method can keep.
+FLOORED = "less was requested than the method can go down to; r is the result"
+FLOORED_MARK = "*"
+
+
+def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One row per setting in order of first appearance: means over samples, and the score's 95 % interval.
+
+    Where records name their task, a score is the mean over the tasks' means; a score that only some tasks have is
+    the mean over those. low and high bound the interval of `metrics[0]`.
+    """
+    rows = []
+    for setting, group in records.groupby("setting", sort=False):
+        first = group.iloc[0]
+        scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
+        if "task" in group:
+            by_task = scores.groupby(group["task"])
+            low, high = stratified([values for _, values in by_task[metrics[0]]])
+            scores = by_task.mean()
+        else:
+            low, high = interval(scores[metrics[0]])
+        rows.append(
+            {
+                "setting": setting,
+                "method": first["method"],
+                "requested": first["ratio"] if pd.notna(first["ratio"]) else first["budget"],
+                "r": group["r"].mean(),
+                "r_bytes": group["r_bytes"].mean(),
+                **{metric: scores[metric].mean() for metric in metrics},
+                "low": low,
+                "high": high,
+                "decode_tokens_per_s": tokens_per_s(group),
+                "samples": len(group),
+                "floored": bool(group["floored"].any()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
+    """The rows of `summarise` as text; tokens/s only where sequences decoded one by one."""
+    speeds = int(summary["decode_tokens_per_s"].notna().any())
+    header = ["method", "requested", "r", "r_bytes", metrics[0], "95 % interval", *metrics[1:]]
+    rows = [
+        [
+            row["method"],
+            _requested(row),
+            f"{row['r']:.3f}",
+            f"{row['r_bytes']:.3f}",
+            number(row[metrics[0]]),
+            MISSING if pd.isna(row["low"]) else f"{row['low']:.2f} – {row['high']:.2f}",
+            *(number(row[metric]) for metric in metrics[1:]),
+            *[number(row["decode_tokens_per_s"], 1)] * speeds,
+        ]
+        for _, row in summary.iterrows()
+    ]
+    notes = [f"{FLOORED_MARK} {FLOORED}"] if summary["floored"].any() else []
+    return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
+
+
+def _requested(row: pd.Series) -> str:
+    if pd.isna(row["requested"]):
+        return MISSING
+    return f"{row['requested']:g}" + (FLOORED_MARK if row["floored"] else "")
+
+
+def write_run_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, title: str) -> list[Path]:
+    """table.csv with every digit, table.md to read."""
+    csv, markdown = folder / "table.csv", folder / "table.md"
+    write_csv(summary, csv)
+    write_atomically(markdown, run_table(summary, metrics, title).markdown())
+    return [csv, markdown]

@@ -1,0 +1,41 @@
+"""Scores by task, as papers print them: a row per task, means of groups, averages; a column per setting."""
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Group
+
+from kvbench.tables.text_table import MISSING, TextTable
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.files import write_atomically
+
+TITLE = "task scores × 100; means and averages are those of the printed scores"
+
+
+def task_table(frame: pd.DataFrame) -> TextTable:
+    """The rows of `metrics.aggregate.breakdown` as text, with lines between tasks, groups and averages."""
+    settings = [column for column in frame if column not in ("kind", "task", "samples")]
+    rows = [
+        [
+            row["task"],
+            str(row["samples"]),
+            *(MISSING if pd.isna(row[name]) else f"{row[name]:.2f}" for name in settings),
+        ]
+        for _, row in frame.iterrows()
+    ]
+    return TextTable(["task", "samples", *settings], rows, sections=list(frame["kind"]))
+
+
+def rich_task_table(frame: pd.DataFrame) -> Group:
+    """The table for the terminal; where it is too wide, several tables below one another."""
+    parts = [part for table in task_table(frame).parts(lead=2) for part in ("", table.rich())]
+    return Group("", TITLE, *parts)
+
+
+def write_task_table(frame: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
+    """tasks.csv with every digit, tasks.md to read."""
+    csv, markdown = folder / "tasks.csv", folder / "tasks.md"
+    table = task_table(frame)
+    write_csv(frame, csv)
+    write_atomically(markdown, TextTable(table.header, table.rows, caption, [TITLE]).markdown())
+    return [csv, markdown]

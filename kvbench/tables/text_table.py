@@ -1,0 +1,121 @@
+"""A table as text, drawn for the terminal and as Markdown; and columns that fit a terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+from rich import box, get_console
+from rich.table import Table
+from rich.text import Text
+
+MISSING = "–"
+GAP = 2  # characters between columns
+NARROWEST = 12  # characters of a folded first column
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Cells as text. The first column holds names, all others numbers; `notes` stand below.
+
+    sections  where given, one name for each row: a line separates rows of different sections.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    title: str = ""
+    notes: Sequence[str] = ()
+    sections: Sequence[str] = field(default=())
+
+    def rich(self) -> Table:
+        """The table for the terminal, at the terminal's width."""
+        width = get_console().width
+        table = plain_table(
+            title=Text(self.title) if self.title else None,
+            min_width=min(len(self.title), width),
+            caption=Text("\n".join(self.notes)) if self.notes else None,
+            caption_justify="left",
+        )
+        for i, (name, of_column) in enumerate(zip(self.header, widths(self.header, self.rows, width), strict=True)):
+            table.add_column(Text(name), justify="left" if i == 0 else "right", width=of_column, overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        for row, section, following in zip(table.rows, self.sections, [*self.sections[1:], None], strict=False):
+            row.end_section = section != following
+        return table
+
+    def parts(self, lead: int) -> list["TextTable"]:
+        """Tables side by side in the terminal's width, below one another; each begins with the first `lead` columns."""
+        columns = column_groups(_unbroken(self.header, self.rows), lead, get_console().width)
+        return [
+            TextTable([self.header[i] for i in of], [[row[i] for i in of] for row in self.rows], sections=self.sections)
+            for of in columns
+        ]
+
+    def markdown(self) -> str:
+        lines = [*([self.title, ""] if self.title else []), *markdown_rows(self.header, self.rows)]
+        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
+
+
+def plain_table(**options) -> Table:
+    """An empty table as kvbench prints all of them: a line below the header, none around."""
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **options)
+
+
+def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table: text in the first column, numbers in the others."""
+    lines = [header, [":--"] + ["--:"] * (len(header) - 1), *rows]
+    return ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in lines]
+
+
+def _markdown_cell(text: str) -> str:
+    return " ".join(text.splitlines()).replace("|", r"\|")
+
+
+def widths(header: Sequence[str], rows: Sequence[Sequence[str]], terminal: int) -> list[int]:
+    """The width of each column in characters, so that all fit the terminal where they can.
+
+    Headers are folded first, then their words, then the first column; numbers never.
+    """
+    contents = _contents(header, rows)
+    found = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
+    for least in (
+        [contents[0], *_unbroken(header, rows)[1:]],
+        contents,
+        [min(contents[0], NARROWEST), *contents[1:]],
+    ):
+        while _across(found) > terminal and (wide := [i for i, width in enumerate(found) if width > least[i]]):
+            found[max(wide, key=found.__getitem__)] -= 1
+    return found
+
+
+def column_groups(columns: Sequence[int], lead: int, terminal: int) -> list[list[int]]:
+    """The fewest groups of columns that fit the terminal, of about equal size; each begins with the first `lead`.
+
+    `columns` are the widths in characters. A column that fits nowhere is alone in its group.
+    """
+    first, others = list(range(lead)), range(lead, len(columns))
+    for count in range(1, len(others) + 1):
+        size = -(-len(others) // count)
+        groups = [[*first, *others[i : i + size]] for i in range(0, len(others), size)]
+        if all(_across([columns[i] for i in group]) <= terminal for group in groups):
+            return groups
+    return [[*first, i] for i in others] or [first]
+
+
+def _contents(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max((len(row[i]) for row in rows), default=1) for i in range(len(header))]
+
+
+def _unbroken(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The widths that break neither a number nor a word of a header."""
+    words = [max(map(len, name.split()), default=1) for name in header]
+    return [max(pair) for pair in zip(words, _contents(header, rows), strict=True)]
+
+
+def _across(columns: Sequence[int]) -> int:
+    return sum(columns) + GAP * (len(columns) - 1)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with so many digits; MISSING for nan."""
+    return MISSING if pd.isna(value) else f"{value:.{digits}f}"

@@ -1,0 +1,27 @@
+"""CSV files that spreadsheets open as what they are: text stays text."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.utils.files import write_atomically
+
+# A spreadsheet takes a cell that begins with one of these for a formula, and may run it.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """The frame without its index, written atomically as UTF-8; every line ends with a line feed."""
+    write_atomically(path, csv_text(frame))
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """The frame as CSV; text, in cells or as a column's name, that looks like a formula is preceded by a quote."""
+    texts = frame.select_dtypes(include=["object", "string", "category"])
+    quoted = frame.assign(**{name: texts[name].map(quoted_text) for name in texts}) if len(texts.columns) else frame
+    return quoted.rename(columns=quoted_text).to_csv(index=False, lineterminator="\n")
+
+
+def quoted_text(value: object) -> object:
+    """The value; text that a spreadsheet would take for a formula is preceded by an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
