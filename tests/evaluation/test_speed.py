@@ -571,7 +571,7 @@ def test_allocation_and_selection_stand_beside_table_6():
 def test_memory_stands_beside_table_2_by_budget():
     ours = frame_of({"method": "pyramidkv_paper", "budget": 64}, {"method": "full", "budget": None, "r": 1.0})
     compared, _ = compare_speed(speeds(ours), experiment("pyramidkv_memory"), "llama3-8b")
-    memory = told[compared["column"] == "memory_mb"]
+    memory = compared[compared["column"] == "memory_mb"]
     assert memory[["published", "ours"]].values.tolist() == [[53, 53], [6848, 53]]
     assert set(compared.loc[compared["column"] == "kv_share", "ours"]) == {50, 100}
 

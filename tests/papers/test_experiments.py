@@ -16,6 +16,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.models import model_spec
 from kvbench.papers.captions import title
+from kvbench.papers.columns import columns
 from kvbench.papers.experiment import Experiment, chosen_methods, load, names
 from kvbench.papers.published import COLUMNS, items, published
 from kvbench.run.request import check
@@ -311,9 +312,10 @@ def test_an_unknown_experiment_is_told_with_the_nearest():
 
 
 def test_a_single_column_and_a_task_set_are_columns():
-    node = load("spindlekv_table1")["experiment"] | {"columns": "simlayerkv5"}
+    cfg = load("spindlekv_table1", "benchmark.tasks=simlayerkv5")
+    node = cfg["experiment"] | {"columns": "simlayerkv5"}
     experiment = Experiment.of({"experiment": node})
     assert experiment.columns == ["simlayerkv5"]
-    assert [column.name for column in columns(experiment.columns, BENCHMARK, BENCHMARK)] == [
+    assert [column.name for column in columns(experiment.columns, cfg["benchmark"], cfg["benchmark"])] == [
         *("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh"),
     ]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from kvbench.tables.paper.blocks import blocks
 
 from kvbench.evaluation.settings import build_settings
 from kvbench.papers.command_line import configurations
 from kvbench.papers.experiment import chosen_methods
+from kvbench.tables.paper.cells import blocks
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
 
 
@@ -31,7 +31,7 @@ def test_scores_are_means_by_task_and_the_average_is_that_of_what_is_printed(sma
 
 
 def test_the_average_stands_beside_the_published_one_and_fullkv(small):
-    found = rows(table(small, SMALL), "Average, beside the published figure")
+    found = rows(table(small, SMALL), "Average, beside the published value")
     after = ["published", "difference", "vs FullKV", "95 % interval", "samples"]
     assert found["method"] == ["r", "r_bytes", "average", *after]
     assert found["full"] == ["1.000", "1.000", "44.44", "28.7¹", "+15.74", "–", "–", "9"]
@@ -80,7 +80,7 @@ def test_a_run_of_less_says_so(tmp_path):
     assert (
         "Scaled down: smollm2-135m in place of llama3-70b; at most 2 samples of a task; tasks narrativeqa, lcc." in text
     )
-    assert "Intervals over so few samples (2 of a task) are too narrow to go by." in text
+    assert "Intervals over so few samples (2 of a task) are too narrow to rely on." in text
     found = rows(text, "All columns")
     assert found["method"] == ["r", "r_bytes", "NrtvQA", "LCC", "average of 2"]
     assert found["full"][2:] == ["50.00", "30.00", "40.00"]

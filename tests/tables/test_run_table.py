@@ -99,7 +99,6 @@ def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
 
 
 def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
-    header, rows = ["task", "samples", *(f"snapkv 0.{i}" for i in range(1, 6))], [["qasper", "2", *["12.34"] * 5]]
     widths = [6, 7, *[6] * 5]
     assert column_groups(widths, 2, 80) == [list(range(7))]
     assert column_groups(widths, 2, 31) == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 6]]

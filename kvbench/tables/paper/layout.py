@@ -121,7 +121,7 @@ def _all_columns(cells: pd.DataFrame, columns: Sequence[Column]) -> PaperTable:
 
 def _published(cells: pd.DataFrame, columns: Sequence[Column], marks: ErrataMarks) -> PaperTable:
     """The published values of all columns, and our difference to each."""
-    columns = [c for c in columns if cells.loc[cells["column"] == c.name, "figure"].notna().any()]
+    columns = [c for c in columns if cells.loc[cells["column"] == c.name, "value_index"].notna().any()]
     cells = cells[cells.groupby(["model", "row"], sort=False)["value_index"].transform(lambda f: f.notna().any())]
     labels, names = _labels(cells), [column.name for column in columns]
     header = [Cell(name) for name in labels]
