@@ -1,4 +1,4 @@
-"""Probes: every value against a plain dense computation, and whole runs of them."""
+"""Whole runs of probes: shared passes, records, figures, mistakes."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from kvbench.errors import UserError
 from kvbench.evaluation import probes as evaluation
 from kvbench.evaluation.probes import greedy_answer, observe, rounded
 from kvbench.evaluation.prompts import Prompt
-from kvbench.methods import SimLayerKV
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.ops.attention import TILE
 from kvbench.papers.captions import title
@@ -23,159 +22,9 @@ from kvbench.records import gather
 from kvbench.records import load as load_records
 from kvbench.run import run as main
 from tests.ops.test_greedy_cover import LargestFloat
+from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, run
-from tests.support.tiny import FAMILIES, LAYOUTS, prompt, random_layer, tiny_model
-
-N = 41
-CASES = [(family, "gqa") for family in FAMILIES] + [("llama", layout) for layout in LAYOUTS if layout != "gqa"]
-
-
-def seen(probe, family="llama", layout="gqa", n=N, before=None) -> list[torch.Tensor]:
-    """The probe's values of each layer of a tiny model, as a run would store them."""
-    (values,) = observe(tiny_model(family, layout), prompt(n), before or n, [Observation("probe", probe, "{}")])
-    return [torch.tensor(of_layer, dtype=torch.float64) for of_layer in values]
-
-
-def same(ours: list[torch.Tensor], plain: list[torch.Tensor]) -> None:
-    """Equal within the stored digits, and different from layer to layer."""
-    assert len(ours) == len(plain) == 3
-    for a, b in zip(ours, plain, strict=True):
-        assert_close(a, b, atol=2e-5, rtol=2e-4)
-    assert not torch.allclose(ours[0], ours[1], atol=1e-3)
-
-
-def projected(family: str, layout: str, kind: str) -> list[torch.Tensor]:
-    """Keys before RoPE or values of each layer, as the model's own modules give them: [kv heads, N, head_dim]."""
-    model, found = tiny_model(family, layout, implementation="eager"), []
-    for layer in model.model.layers:
-        module = getattr(layer.self_attn, "k_norm", None) if kind == "keys" else None
-        module = module or getattr(layer.self_attn, "k_proj" if kind == "keys" else "v_proj")
-        module.register_forward_hook(lambda _, __, out: found.append(out.reshape(N, -1, 8).transpose(0, 1).double()))
-    with torch.no_grad():
-        model(prompt(N)[None])
-    return found
-
-
-def attentions(family: str, layout: str, n: int = N) -> list[torch.Tensor]:
-    """Softmax attention of each layer by transformers' eager code: [heads, n, n]."""
-    with torch.no_grad():
-        out = tiny_model(family, layout, implementation="eager")(prompt(n)[None], output_attentions=True)
-    return [layer[0].double() for layer in out.attentions]
-
-
-def cosines(vectors: torch.Tensor) -> torch.Tensor:
-    units = torch.nn.functional.normalize(vectors, dim=-1)
-    return units @ units.transpose(-1, -2)
-
-
-@pytest.mark.parametrize("of, theta", [("keys", 0.3), ("values", 0.5)])
-@pytest.mark.parametrize("family, layout", CASES)
-def test_similar_pairs_are_those_of_a_plain_count(family, layout, of, theta):
-    plain = []
-    for vectors in projected(family, layout, of):
-        pairs = [cosine[a, b] > theta for cosine in cosines(vectors) for a in range(N) for b in range(a)]
-        plain.append(torch.tensor(pairs).reshape(len(vectors), -1).double().mean(dim=1))
-    same(seen(probes.SimilarPairs(of, theta), family, layout), plain)
-
-
-@pytest.mark.parametrize("of", ["keys", "values"])
-def test_the_nearest_vector_is_another_tokens(of):
-    plain = []
-    for vectors in projected("qwen3", "gqa", of):
-        plain.append((cosines(vectors) - 3 * torch.eye(N)).amax(dim=-1).mean(dim=-1))
-    same(seen(probes.NearestVector(of), "qwen3"), plain)
-
-
-def test_similarity_crosses_tiles(monkeypatch):
-    whole = [probe.observe(random_layer(n=90), 90) for probe in similarity_of_values()]
-    monkeypatch.setattr("kvbench.probes.similarity.TILE", 7)
-    tiled = [probe.observe(random_layer(n=90), 90) for probe in similarity_of_values()]
-    assert_close(tiled, whole, atol=0, rtol=1e-12)
-
-
-def similarity_of_values():
-    return probes.SimilarPairs("values", 0.2), probes.NearestVector("values")
-
-
-@pytest.mark.parametrize("family, layout", CASES)
-def test_sparsity_is_the_fewest_tokens_that_hold_the_attention(family, layout):
-    plain = []
-    for attention in attentions(family, layout):
-        votes = attention[:, -8:, :-8].sum(dim=1)  # [heads, N - 8]
-        counts = [next(k for k in range(1, N) if sum(sorted(head.tolist())[-k:]) >= 0.9 * head.sum()) for head in votes]
-        plain.append(torch.tensor(counts, dtype=torch.float64) / (N - 8))
-    same(seen(probes.AttentionSparsity(0.9, window=8), family, layout), plain)
-
-
-def test_even_attention_is_not_sparse_and_one_token_is_as_sparse_as_can_be():
-    layer = random_layer(n=108, window=8)
-    layer.queries = torch.zeros_like(layer.queries)
-    even = probes.AttentionSparsity(0.9, window=8).observe(layer, 108)
-    assert (even == 0.9).all()
-    layer = random_layer(n=108, window=8)
-    layer.queries = 1e3 * layer.keys[:, 5:6].repeat_interleave(3, dim=0).expand(-1, 8, -1)
-    layer.keys[:, :5] = layer.keys[:, 6:] = 0
-    assert (probes.AttentionSparsity(0.9, window=8).observe(layer, 108) == 0.01).all()
-    assert (probes.AttentionEntropy(window=8).observe(layer, 108) < 1e-3).all()
-
-
-@pytest.mark.parametrize("family, layout", CASES)
-@pytest.mark.parametrize("window", [8, 999])
-def test_entropy_is_over_what_a_query_sees(family, layout, window):
-    plain = []
-    for attention in attentions(family, layout):
-        rows = range(max(1, N - window), N)
-        entropy = [-(a := attention[:, i, : i + 1].clamp_min(1e-300)).mul(a.log()).sum(dim=-1) for i in rows]
-        plain.append(
-            torch.stack([h / torch.tensor(i + 1.0).log() for h, i in zip(entropy, rows, strict=True)]).mean(dim=0)
-        )
-    same(seen(probes.AttentionEntropy(window), family, layout), plain)
-
-
-@pytest.mark.parametrize("family, layout", CASES)
-def test_lazy_mass_of_the_prompt_is_the_attention_to_sinks_and_recents(family, layout):
-    plain = [a[:, -5:, [*range(3), *range(N - 9, N)]].sum(dim=-1).mean(dim=-1) for a in attentions(family, layout)]
-    same(seen(probes.LazyMass(sinks=3, window=9, w_last=5), family, layout), plain)
-
-
-def test_lazy_mass_is_what_simlayerkv_decides_by():
-    layer = random_layer(n=60)
-    method = SimLayerKV(sinks=2, window=10, w_last=4)
-    mass = probes.LazyMass(sinks=2, window=10, w_last=4).observe(layer, 60)
-    assert mass.mean().item() == pytest.approx(method.score(layer).item())
-
-
-def test_lazy_mass_of_decoding_is_the_first_answered_tokens():
-    plain = [a[:, 30, [*range(3), *range(22, 31)]].sum(dim=-1) for a in attentions("llama", "gqa")]
-    same(seen(probes.LazyMass("decode", sinks=3, window=9), before=30), plain)
-
-
-@pytest.mark.parametrize("family, layout", CASES)
-@pytest.mark.parametrize("bins", [7, 99])
-def test_lazy_tokens_have_recents_of_their_own_in_even_stretches(family, layout, bins):
-    plain = []
-    for attention in attentions(family, layout):
-        mass = torch.stack(
-            [attention[:, i, sorted({*range(min(i + 1, 3)), *range(max(0, i - 8), i + 1)})].sum() for i in range(N)]
-        ) / len(attention)
-        stretches = [part.mean() for part in mass[:30].tensor_split(min(bins, 30))]
-        plain.append(torch.cat([torch.stack(stretches), mass[30:]]))
-    same(seen(probes.LazyTokens(sinks=3, window=9, bins=bins), family, layout, before=30), plain)
-
-
-@pytest.mark.parametrize("family, layout", CASES)
-@pytest.mark.parametrize("bins", [6, 64])
-def test_a_map_is_the_mean_attention_of_stretches(family, layout, bins):
-    plain = []
-    for attention in attentions(family, layout):
-        parts = list(torch.arange(N).tensor_split(min(bins, N)))
-        mean = attention.mean(dim=0)
-        plain.append(
-            torch.stack([torch.stack([mean[rows][:, keys].sum() / len(rows) for keys in parts]) for rows in parts])
-        )
-    ours = seen(probes.AttentionMap(bins=bins), family, layout)
-    same(ours, plain)
-    assert all((a.sum(dim=-1) - 1).abs().max() < 1e-3 for a in ours)
+from tests.support.tiny import prompt, random_layer, tiny_model
 
 
 def test_chosen_layers_are_the_models_own():
@@ -246,9 +95,6 @@ def test_rows_after_the_prompt_are_the_attention_of_decoding(question):
 
 def test_stored_values_keep_five_digits():
     assert rounded(torch.tensor([[1 / 3], [2e-7 / 3]])) == [[0.33333], [6.6667e-08]]
-
-
-# Runs
 
 
 def arguments(folder: Path, out: Path, *more: str) -> list[str]:
@@ -354,10 +200,6 @@ def test_a_prompt_within_the_window_is_told():
         probes.SimilarPairs().observe(random_layer(n=1, window=1), 1)
     with pytest.raises(UserError, match="rotary"):
         probes.SimilarPairs().observe(random_layer(), 40)
-
-
-PROBING = [f"simlayerkv_fig{n}" for n in (2, 4, 7)] + [f"spindlekv_fig{n}" for n in (3, 7, 8)]
-PROBING += ["pyramidkv_fig2", "pooling_merge_fig5"]
 
 
 @pytest.mark.parametrize("name", PROBING)

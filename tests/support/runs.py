@@ -8,6 +8,7 @@ from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.config import CONF
+from kvbench.records import load
 from kvbench.records.store import RECORDS, read_records
 from kvbench.run import run as command
 
@@ -51,3 +52,9 @@ def comparable(folder: Path) -> list[dict]:
     records, torn = read_records(folder / RECORDS)
     assert not torn
     return sorted(({k: v for k, v in record.items() if k not in TIMES} for record in records), key=lambda r: r["key"])
+
+
+def outcomes(folder: Path) -> list[tuple]:
+    """Key, generated tokens and r_bytes of every record, ordered by key."""
+    frame = load(folder)
+    return sorted(zip(frame["key"], map(tuple, frame["tokens"]), frame["r_bytes"], strict=True))

@@ -1,25 +1,22 @@
 """`question=visible|hidden`, how an answer is begun and what ends it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from kvbench.benchmarks import Benchmark, Sample
+from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation import passes
 from kvbench.evaluation.decode import generate, read
-from kvbench.evaluation.evaluate import evaluate
 from kvbench.evaluation.prompts import tokenise
-from kvbench.evaluation.record import Run
-from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, prefill
-from kvbench.records.store import Store
 from kvbench.run import run as main
 from tests.support.config import NAMES, method
+from tests.support.given import SETTINGS, made
 from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
 
@@ -80,35 +77,7 @@ def test_a_prompt_must_end_with_its_question():
         Sample("a", "text", ("x",), 4, question="why")
 
 
-@dataclass
-class Given(Benchmark):
-    given: list
-    name: str = "given"
-    metrics: tuple = ("exact",)
-
-    @property
-    def longest(self):
-        return 400
-
-    def samples(self, tokenizer):
-        return self.given
-
-    def score(self, sample, prediction):
-        return {"exact": float(sample.answers[0] in prediction)}
-
-
-SETTINGS = [
-    Setting("full", method("full"), "f"),
-    Setting("snapkv", method("snapkv"), "s", ratio=0.5),
-    Setting("spindle", method("spindle"), "x", ratio=0.5),
-]
 ASKED = [sample("one"), sample("two", "\n\nWhen does the ferry leave?"), sample("three", "\n\nWho bakes?")]
-
-
-def made(tmp_path, embedded, samples, question="hidden", settings=SETTINGS, memory="shared"):
-    run = Run("run", question, embedded, Given(samples), settings, memory, question)
-    with Store(tmp_path) as store:
-        return {(record["sample"], record["setting"]): record for record in evaluate(run, samples, store)}
 
 
 def comparable(record: dict) -> dict:

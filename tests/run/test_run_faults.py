@@ -23,10 +23,9 @@ from kvbench.records.store import RECORDS, Store, records_name
 from kvbench.run import manifest as run_manifest
 from kvbench.run import run as main
 from kvbench.utils.hashing import file_hash
-from tests.run.test_shards import rows
 from tests.support.disks import files_up_to, read_only, resize, small_disk
 from tests.support.paths import ROOT
-from tests.support.runs import arguments, compose
+from tests.support.runs import arguments, compose, outcomes
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_a_disk_that_gets_full_stops_a_run_and_room_lets_it_go_on(command, whole
     (manifest,) = manifests(folder)
     assert (manifest["status"], manifest["records"]) == ("stopped by UserError", made)
     assert command(tmp_path)[0] == 0
-    assert rows(folder) == rows(whole)
+    assert outcomes(folder) == outcomes(whole)
     assert (folder / "table.md").exists()
 
 
@@ -87,7 +86,7 @@ def test_a_disk_of_its_own_that_is_full_before_the_records_then_before_the_figur
         assert 0 < len(gather(folder)[0]) < 6
         resize(tmp_path, f"{4 * pages + 24}k")
         stopped(command(tmp_path), f"cannot write the report to {folder}: No space left on device; the records are")
-        assert rows(folder) == rows(whole)
+        assert outcomes(folder) == outcomes(whole)
         resize(tmp_path, "2m")
         assert command(tmp_path)[0] == 0
         assert (folder / "heatmap.pdf").stat().st_size > 0
@@ -118,7 +117,7 @@ def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole,
     (folder,) = tmp_path.iterdir()
     assert manifests(folder)[0]["status"] == "stopped by UserError"
     assert command(tmp_path, "decode.batch=1")[0] == 0
-    assert rows(folder) == rows(whole)
+    assert outcomes(folder) == outcomes(whole)
 
 
 def test_a_read_only_folder_is_told_before_any_work(command, whole, tmp_path):
@@ -161,7 +160,7 @@ def test_a_folder_removed_under_a_run_does_not_come_back_half(command, whole, tm
     assert not folder.exists()
     monkeypatch.undo()
     assert command(tmp_path)[0] == 0
-    assert rows(folder) == rows(whole)
+    assert outcomes(folder) == outcomes(whole)
 
 
 @pytest.mark.parametrize("damage", ["nul", "missing"])
@@ -201,7 +200,7 @@ def test_a_clock_that_jumps_or_stands_still_changes_nothing_but_dates(command, w
     records = load(tmp_path)
     assert (records.filter(like="_seconds") >= 0).all(axis=None)
     assert records["started"].notna().all() and records["run"].nunique() == 3
-    assert len(set(map(str, rows(folder))) & set(map(str, rows(whole)))) == 2
+    assert len(set(map(str, outcomes(folder))) & set(map(str, outcomes(whole)))) == 2
 
 
 def test_what_a_run_was_made_with_stands_beside_its_records(whole):

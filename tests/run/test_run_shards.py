@@ -8,12 +8,7 @@ from kvbench.records import load
 from kvbench.records.store import Store, records_name
 from kvbench.run.request import check_shard
 from tests.support.config import method_configs
-from tests.support.runs import arguments, compose, run
-
-
-def rows(folder) -> list[tuple]:
-    frame = load(folder)
-    return sorted(zip(frame["key"], map(tuple, frame["tokens"]), frame["r_bytes"], strict=True))
+from tests.support.runs import arguments, compose, outcomes, run
 
 
 def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed, tiny_folder, tmp_path):
@@ -23,13 +18,13 @@ def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed
         assert len(load(folder)["sample"].unique()) == {2: 1, 0: 2, 1: 3}[shard]
     assert folder.name == undisturbed.name
     assert {path.name for path in folder.glob("records*")} == {records_name(f"{i}-of-3") for i in range(3)}
-    assert rows(folder) == rows(undisturbed)
+    assert outcomes(folder) == outcomes(undisturbed)
 
 
 def test_another_number_of_shards_goes_on_from_what_is_there(undisturbed, tiny_folder, tmp_path):
     run(*arguments(tiny_folder, tmp_path, "shards=3", "shard=1"))
     whole = run(*arguments(tiny_folder, tmp_path))
-    assert len(load(whole)) == 27 and rows(whole) == rows(undisturbed)
+    assert len(load(whole)) == 27 and outcomes(whole) == outcomes(undisturbed)
     assert (whole / "table.md").exists()
 
 

@@ -51,7 +51,7 @@ def lines(count: int, size: int = 2000) -> bytes:
 WRITERS = """
 import os, signal, sys
 from pathlib import Path
-from tests.records.test_faults import Store, record
+from tests.records.test_store_faults import Store, record
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
 for most in sys.stdin:  # a writer of at most this many records and one more for every line that comes in
@@ -255,7 +255,7 @@ def test_a_tail_of_nul_as_after_a_power_cut_costs_only_what_it_replaced(lost, tm
 RIVAL = """
 import random, sys, time
 from pathlib import Path
-from tests.records.test_faults import RECORDS, Store, UserError, record
+from tests.records.test_store_faults import RECORDS, Store, UserError, record
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for i in range(12):

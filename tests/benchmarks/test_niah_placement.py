@@ -1,0 +1,59 @@
+"""Where needles lie."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.benchmarks.niah import placement
+from tests.support.niah import TESTERS, benchmark, text_tokens
+
+
+@given(depth=st.floats(0, 100), length=st.integers(0, 300))
+def test_kamradts_rule_moves_back_to_the_nearest_full_stop(embedded, depth, length):
+    text = text_tokens(embedded, 300)[:length]
+    needle = [-1, -2]
+    placed = placement.at_period(text, needle, depth, embedded.tokenizer)
+    at = placed.index(-1)
+    assert placed[at : at + 2] == needle
+    assert placed[:at] + placed[at + 2 :] == text
+    if depth == 100:
+        assert at == length
+        return
+    wanted = int(length * (depth / 100))
+    stops = [i for i in range(wanted) if embedded.tokenizer.decode(text[i]) == "."]
+    assert at == (stops[-1] + 1 if stops else 0)
+
+
+def test_full_stops_of_sentencepiece_count_too():
+    class Llama2:
+        unk_token_id = 0
+
+        def convert_tokens_to_ids(self, tokens):
+            return [{".": 29889, "▁.": 869}.get(token, 0) for token in tokens]
+
+    text = [7, 869, 7, 0, 29889, 7, 7]
+    places = [placement.at_period(text, [-1], depth, Llama2()).index(-1) for depth in (20, 40, 70, 75, 99)]
+    assert places == [0, 2, 2, 5, 5]  # an unknown token is none
+
+
+def test_kvpress_places_the_needle_at_the_very_token():
+    assert placement.at_token([1, 2, 3, 4], [9], 50, None) == [1, 2, 9, 3, 4]
+    assert placement.at_token([1, 2, 3, 4], [9], 0, None) == [9, 1, 2, 3, 4]
+    assert placement.at_token([1, 2, 3, 4], [9], 100, None) == [1, 2, 3, 4, 9]
+
+
+def test_testers_join_all_texts_in_order_of_their_names_without_a_gap(embedded, tmp_path):
+    (tmp_path / "b.txt").write_text("And so it went on. " * 40)
+    (tmp_path / "a.txt").write_text("It began here.")
+    for name in TESTERS:
+        grid = benchmark(name, "lengths=[400]", "depths=[100]", f"haystack_dir={tmp_path}")
+        (sample,) = grid.samples(embedded.tokenizer)
+        assert "It began here.And so it went on. And so it went on. " in sample.prompt
+
+
+def test_a_grid_tokenises_its_haystack_once(embedded, monkeypatch):
+    seen = []
+    real = placement.encode
+    monkeypatch.setattr(placement, "encode", lambda text, tokenizer: seen.append(len(text)) or real(text, tokenizer))
+    samples = benchmark("niah_pyramidkv").samples(embedded.tokenizer)
+    assert len(samples) == len({sample.id for sample in samples}) == 710
+    assert sum(size > 1000 for size in seen) == 1

@@ -1,0 +1,63 @@
+"""The largest batch that fits into memory."""
+
+import pytest
+import torch
+
+from kvbench.evaluation.speed.largest_batch import MemoryLimit, largest
+from kvbench.evaluation.speed.measure import Footprint
+from kvbench.models import load as load_model
+from kvbench.records import load as load_records
+from tests.support.speed_runs import run, setting, spec, turn
+from tests.support.tiny import prompt
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 7, 8, 9, 100, 1023])
+def test_the_largest_batch_is_found_in_few_tries(most):
+    tries = []
+    assert largest(lambda batch: tries.append(batch) or batch <= most) == most
+    assert len(tries) == len(set(tries)) <= 2 * (most + 1).bit_length() + 1
+
+
+def test_a_batch_fits_as_long_as_weights_and_caches_do(model):
+    one = Footprint(full=1000, prefilled=400, kept=400, decoded=500, peak=900)
+    room = MemoryLimit(model, None)
+    room.bytes = room.weights + 7 * 500 + 499
+    assert room.how == "counted"
+    assert room.largest(prompt(20), setting("full"), 4, one) == 7
+    room.bytes = room.weights + 899  # one prompt's own peak does not fit
+    assert room.largest(prompt(20), setting("full"), 4, one) == 0
+    assert MemoryLimit(model, 0.5).bytes == 2**29
+    assert room.weights == sum(parameter.numel() * 4 for parameter in model.parameters())
+
+
+def test_on_a_gpu_a_batch_is_tried_and_what_cannot_fit_is_not(model, monkeypatch):
+    from kvbench.evaluation.speed import largest_batch as module
+
+    tried = []
+    room = MemoryLimit(model, None)
+    room.gpus, room.bytes = {torch.device("cuda")}, room.weights + 100 * 500
+    monkeypatch.setattr(module, "attempt", lambda *a: tried.append(a[3]) or (turn(1.0) if a[3] <= 21 else None))
+    one = Footprint(full=1000, prefilled=400, kept=400, decoded=500, peak=900)
+    assert room.largest(prompt(20), setting("full"), 4, one) == 21
+    assert max(tried) <= 100 and 22 in tried
+
+
+def test_the_largest_batch_can_be_the_one_to_measure(tmp_path):
+    weights = sum(p.nbytes for p in load_model(spec()).model.parameters())
+    gib = (weights + 500_000) / 2**30
+    folder = run(tmp_path, "benchmark.lengths=96", "benchmark.batches=largest", f"benchmark.memory_gib={gib:.9f}")
+    records = load_records(folder).set_index("method")
+    assert (records["sequences"] == records["largest_batch"]).all()
+    for _, record in records.iterrows():
+        assert record["peak_cache_bytes"] <= 500_000 < record["peak_cache_bytes"] * (1 + 1 / record["sequences"])
+    assert records.loc["kivi", "largest_batch"] > records.loc["full", "largest_batch"] > 1
+    assert f"largest, {records.loc['full', 'largest_batch']}" in (folder / "table.md").read_text()
+
+
+def test_what_does_not_fit_into_the_memory_allowed_is_not_run(tmp_path):
+    folder = run(tmp_path, "benchmark.lengths=96", "benchmark.memory_gib=0.001")
+    records = load_records(folder)
+    assert not records["fits"].any() and (records["largest_batch"] == 0).all()
+    assert (records["r_bytes"] > 0).all()

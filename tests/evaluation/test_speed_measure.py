@@ -1,0 +1,110 @@
+"""One measurement of speed: a batch has the tokens of one by one, bytes are those of its caches."""
+
+import weakref
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from kvbench.cache.batch import BatchLayer, StackedLayer, joined
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.speed import rounds
+from kvbench.evaluation.speed.measure import measure
+from kvbench.methods import FullKV
+from kvbench.prefill import FullPrefill
+from tests.support.config import method
+from tests.support.speed_runs import setting
+from tests.support.tiny import prompt
+
+BATCHED = ["full", "snapkv", "pyramidkv_paper", "kivi", "minicache", "simlayerkv_decode", "spindle", "pyramidinfer"]
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
+    ids, chosen = prompt(120), setting(name, 60)
+    batch = measure(model, ids, chosen, 3, 12)
+    source = SharedPass(model, ids, chosen.method.plan(120, 4, chosen.budget_at(120, 4)), chosen.method.needs)
+    compressed = source.compress(chosen.method, chosen.budget_at(120, 4))
+    alone = generate(model, compressed.caches, compressed.logits, 12, frozenset()).tokens
+    assert [list(tokens) for tokens in batch.tokens] == [alone] * 3
+    assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone]
+
+
+def test_a_batch_of_dense_caches_attends_as_its_rows_do(model):
+    ids = prompt(90)
+    state = SharedPass(model, ids, FullPrefill(), FullKV().needs).state
+    rows = [[FullKV().compress(state, 90)[1] for _ in range(3)] for _ in range(2)]
+    stacked, separate = joined(rows[0]), BatchLayer(rows[1])
+    assert isinstance(stacked, StackedLayer)
+    keys, values, query = torch.randn(3, 2, 1, 32), torch.randn(3, 2, 1, 32), torch.randn(3, 6, 1, 32)
+    for layer in (stacked, separate):
+        layer.update(keys, values)
+    torch.testing.assert_close(stacked.attend(query, 0.2), separate.attend(query, 0.2))
+    assert stacked.get_seq_length() == separate.get_seq_length() == 91
+
+
+def test_caches_of_two_shapes_and_of_no_rectangle_are_not_stacked(model):
+    state = SharedPass(model, prompt(90), FullPrefill(), method("snapkv").needs).state
+    one, other = (method("snapkv").compress(state, budget)[0] for budget in (40, 50))
+    assert isinstance(joined([one, other]), BatchLayer)
+    kivi = method("kivi").compress(state, 40)[0]
+    assert isinstance(joined([kivi, kivi]), BatchLayer)
+    assert joined([kivi]) is kivi
+
+
+def test_bytes_are_those_of_the_caches(model):
+    full = measure(model, prompt(100), setting("full"), 3, 6).footprint
+    layer = 2 * 2 * 100 * 32 * 4  # K and V, KV heads, tokens, head_dim, float32
+    assert full.full == full.prefilled == full.kept == full.peak == 4 * layer
+    assert full.decoded == 4 * layer * 164 // 100  # one block of 64 more tokens
+    snap = measure(model, prompt(100), setting("snapkv", 50), 3, 6).footprint
+    assert snap.prefilled == snap.kept == 2 * layer
+    assert snap.peak == 2 * layer + layer  # the last layer, uncompressed, beside all compressed ones
+    assert snap.peak_of(1) == max(snap.peak, snap.decoded)
+    assert replace(snap, decoded=0).peak_of(5) == 4 * 2 * layer + 3 * layer
+    assert snap.peak_of(1000) == 1000 * snap.decoded  # decoded tokens outgrow one prompt's peak
+    assert measure(model, prompt(100), setting("minicache"), 2, 6).memory == "shared"
+
+
+def test_a_cache_that_waits_for_the_first_decoded_token_is_compressed_before_others_come(model):
+    chosen = setting("simlayerkv_decode")
+    chosen.method.delta, chosen.method.window = 0.0, 20  # every layer is lazy
+    turn = measure(model, prompt(100), chosen, 3, 8)
+    assert turn.decode_steps == 6 and {len(tokens) for tokens in turn.tokens} == {8}
+    assert [layer.r1 for layer in turn.layers] == [(4 + 19) / 100] * 4
+    assert turn.footprint.kept == turn.footprint.full * 23 // 100
+    assert turn.footprint.prefilled < turn.footprint.full
+    assert turn.stacked_layers == 4
+
+
+@dataclass
+class Watched(FullKV):
+    """FullKV that knows whether caches of earlier turns are alive when it starts."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.made, self.alive = [], []
+
+    def compress_layer(self, layer, index, num_layers, budget):
+        if index == 0:
+            self.alive.append(sum(ref() is not None for ref in EVERY))
+        cache = super().compress_layer(layer, index, num_layers, budget)
+        EVERY.append(weakref.ref(cache.k.buffer.untyped_storage()))
+        EVERY.append(weakref.ref(cache))
+        return cache
+
+
+EVERY: list[weakref.ref] = []
+
+
+def test_no_cache_of_an_earlier_turn_is_alive_in_the_next(model):
+    EVERY.clear()
+    watched = [Watched(), Watched()]
+    with rounds.little_to_collect():
+        for number in range(6):
+            chosen = watched[number % 2]
+            measure(model, prompt(60), Setting("w", chosen, "w"), 1 + number % 3, 5)
+    assert [each.alive for each in watched] == [[0, 0, 0], [0, 0, 0]]
+    assert len(EVERY) == 6 * 4 * 2

@@ -1,0 +1,51 @@
+"""Marks, captions and files of figures."""
+
+import numpy as np
+import pytest
+from matplotlib import colormaps
+from matplotlib.colors import to_rgb
+
+from kvbench.figures.memory import memory_figure
+from kvbench.figures.needle_heatmap import ink
+from kvbench.figures.style import SCALE, bar_styles, line_styles, new_figure, save
+from tests.support.figure_records import CAPTION, method_records
+
+
+def test_lines_and_bars_differ_without_colour():
+    names = [f"method {i}" for i in range(60)]
+    styles = line_styles(names)
+    assert len({(style["marker"], str(style["linestyle"])) for style in styles.values()}) == 60
+    bars = bar_styles(names[:40])
+    assert len({(style["facecolor"], style["hatch"]) for style in bars.values()}) == 40
+    assert line_styles(["a", "b", "a"]).keys() == {"a", "b"}
+    some = [np.dot(to_rgb(style["color"]), (0.299, 0.587, 0.114)) for style in list(styles.values())[:4]]
+    assert np.ptp(some) > 0.3
+
+
+def test_the_scale_of_maps_goes_from_dark_to_light():
+    grey = colormaps[SCALE](np.linspace(0, 1, 256))[:, :3] @ (0.299, 0.587, 0.114)
+    assert (np.diff(grey) > 0).all() and grey[0] < 0.2 and grey[-1] > 0.8
+    assert (ink(0.0), ink(1.0)) == ("white", "black")
+
+
+@pytest.mark.parametrize("width", [2, 6, 14])
+def test_a_caption_is_wrapped_and_never_cut_off(width):
+    figure, body = new_figure(width, 3, CAPTION)
+    body.subplots().set_xlabel("x")
+    figure.draw_without_rendering()
+    (text,) = [item for item in figure.findobj(lambda x: hasattr(x, "get_text")) if "Paper" in item.get_text()]
+    box, whole = text.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0
+    axis = figure.axes[0].get_tightbbox()
+    assert box.y1 <= axis.y0  # and it is printed over nothing
+    assert " ".join(text.get_text().split()) == " ".join(CAPTION.split())
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    for name in ("first", "second.5"):  # a point in a model's name is no suffix
+        written = save(memory_figure(method_records(), CAPTION), tmp_path / name)
+        assert [path.name for path in written] == [f"{name}.png", f"{name}.pdf"]
+    for suffix in ("png", "pdf"):
+        first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("first", "second.5"))
+        assert first == second and len(first) > 5000
+    assert b"CreationDate" not in first and b"/FontFile2" in first  # text that can be searched and edited

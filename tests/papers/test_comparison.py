@@ -1,0 +1,63 @@
+"""Published times and memory beside a run's."""
+
+from kvbench.papers.comparison import compare_speed
+from kvbench.papers.experiment import Experiment, load
+from kvbench.tables.speed_table import speeds
+from tests.support.speed_runs import frame_of
+
+
+def experiment(name: str) -> Experiment:
+    return Experiment.of(load(name))
+
+
+def test_published_times_stand_beside_ours_of_the_same_place():
+    ours = frame_of(
+        {"method": "pyramidkv_paper_h2o", "latency_seconds": 10.0},
+        {"method": "pyramidkv_paper_snapkv", "latency_seconds": 9.0},
+        {"method": "pyramidkv_paper", "latency_seconds": 9.5, "new_tokens": 1024},
+        {"method": "pyramidkv_paper", "latency_seconds": 9.5, "length": 513},
+    )
+    compared, used = compare_speed(speeds(ours), experiment("pyramidkv_table7"), "llama3-8b-random")
+    assert compared[["published", "ours"]].values.tolist() == [[18.47, 10.0], [18.25, 9.0], [34.69, 9.5]]
+    assert compared["ours_over_first"].tolist() == [1.0, 0.9, 1.0]
+    assert set(used["model"]) == {"llama3-8b"}
+
+
+def test_allocation_and_selection_stand_beside_table_6():
+    compared, _ = compare_speed(
+        speeds(frame_of({"method": "full"}, {"method": "pyramidkv_paper"})), experiment("pyramidkv_table6"), "llama3-8b"
+    )
+    assert dict(zip(compared["column"], compared["published"], strict=True)) == {
+        "latency_s": 18.26,
+        "allocation_s": 0.000003,
+        "selection_s": 0.0194,
+    }
+    assert compared["ours"].tolist() == [20.0, 1e-5, 0.1]
+
+
+def test_memory_stands_beside_table_2_by_budget():
+    ours = frame_of({"method": "pyramidkv_paper", "budget": 64}, {"method": "full", "budget": None, "r": 1.0})
+    compared, _ = compare_speed(speeds(ours), experiment("pyramidkv_memory"), "llama3-8b")
+    memory = compared[compared["column"] == "memory_mb"]
+    assert memory[["published", "ours"]].values.tolist() == [[53, 53], [6848, 53]]
+    assert set(compared.loc[compared["column"] == "kv_share", "ours"]) == {50, 100}
+
+
+def test_throughput_is_compared_at_the_largest_batch_only():
+    ours = frame_of(
+        *({"method": name, "length": 4096, "batch": batch, "decode_tokens_per_s": speed}
+          for batch in (1, "largest") for name, speed in (("full", 10.0), ("simlayerkv_paper", 15.0))),
+    )  # fmt: skip
+    compared, _ = compare_speed(speeds(ours), experiment("simlayerkv_throughput"), "llama3-8b")
+    assert compared[["published", "ours"]].values.tolist() == [[1.44, 1.5]]
+
+
+def test_spindlekvs_speed_is_compared_with_fullkv_for_each_model():
+    ours = frame_of(
+        {"method": "full", "budget": None, "decode_tokens_per_s": 20.0},
+        {"method": "spindlekv_paper", "budget": None, "ratio": 0.4, "decode_tokens_per_s": 15.0},
+    )
+    compared, used = compare_speed(speeds(ours), experiment("spindlekv_table9"), "mistral-7b-v0.2")
+    assert compared["published"].tolist() == [22.48, 18.47]
+    assert compared["ours_over_first"].tolist() == [1.0, 0.75]
+    assert set(used["model"]) == {"mistral-7b-v0.2"}

@@ -1,0 +1,23 @@
+"""Needle variants: where needles lie, what prompts ask, what scores count, and a run of each."""
+
+from kvbench.benchmarks import haystack
+from kvbench.benchmarks.niah import placement
+from kvbench.config import build, options
+from tests.support.runs import compose
+
+VARIANTS = [name for name in options("benchmark") if name.startswith(("niah", "passkey"))]
+
+
+TESTERS = ["niah_kamradt", "niah_pyramidkv", "niah_pyramidkv_mistral", "niah_kvpress"]
+
+
+def benchmark(name: str, *overrides: str):
+    return build(compose(f"benchmark={name}", *(f"benchmark.{override}" for override in overrides))["benchmark"], name)
+
+
+def short(name: str, *overrides: str):
+    return benchmark(name, "lengths=[400,700]", "depths=[0,40,75,100]", *overrides)
+
+
+def text_tokens(embedded, count: int) -> list[int]:
+    return placement.take(haystack.generated(0), embedded.tokenizer, count)
