@@ -14,7 +14,7 @@ from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import dense_attention
-from kvbench.ops.rope import Rope
+from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import NonNegative, Positive, checked
 
@@ -79,8 +79,7 @@ class StreamingLLM(Method):
         selection = self.select(layer, budget)
         if self.decode == "grow":
             return self.storage.store(layer, selection)
-        if self.rope == "rolling" and layer.rope is None:
-            raise UserError("rope=rolling needs a model with rotary position embeddings")
+        rope = fixed_rotation(layer.rope, "rope=rolling") if self.rope == "rolling" else None
         return SlidingLayer(
             selection.of(layer.keys),
             selection.of(layer.values),
@@ -90,7 +89,7 @@ class StreamingLLM(Method):
             ),
             budget,
             self._sinks(budget),
-            layer.rope if self.rope == "rolling" else None,
+            rope,
         )
 
 

@@ -4,31 +4,74 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
+
+from kvbench.errors import UserError
 
 
 @dataclass(frozen=True)
 class Rope:
-    """The rotation R(p) of a model. R is a rotation, so R(-p) undoes R(p) and R(a)R(b) = R(a+b).
+    """The rotation R(p) of a model's keys. R(-p) undoes R(p), and R(a)R(b) = R(a+b).
 
-    `embedding` yields cos and sin (times an attention factor, taken out here); `apply` is the modeling
-    file's own `apply_rotary_pos_emb`, so partial and interleaved rotations come out as the model has them.
+    `embedding` returns cos and sin times an attention factor f (YaRN), which is divided out here: a cached key is
+    f·R(p)k, and rotating it back gives f·k. `apply` is the modeling file's own `apply_rotary_pos_emb`, so partial and
+    interleaved rotations are the model's. `varies` names what the rotation depends on besides the position, "" for
+    nothing: see `fixed_rotation`.
     """
 
     embedding: nn.Module
     apply: Callable
+    varies: str = ""
 
     @classmethod
     def of(cls, model: nn.Module) -> "Rope | None":
-        """The rotation of a transformers causal language model; None where it has none to be found."""
+        """The rotation of a transformers causal language model; None for a model without rotary embeddings."""
         base = model.base_model
         embedding = getattr(base, "rotary_emb", None)
         apply = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
-        return cls(embedding, apply) if embedding is not None and apply is not None else None
+        if embedding is None or apply is None:
+            return None
+        return cls(embedding, apply, varying_with(embedding, model.config.get_text_config()))
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """R(positions) x for x [heads, len, head_dim] and integer positions [len] (negative ones undo)."""
-        cos, sin = self.embedding(x.float(), positions[None].to(x.device))  # [1, len, rotary_dim]
+        """R(positions) x for x [heads, len, head_dim] and integer positions [len]; negative ones undo a rotation.
+
+        Computed in float32 and returned in x's dtype, on x's device.
+        """
+        like = x.new_empty(0, dtype=torch.float32)  # the embedding reads dtype and device only
+        cos, sin = self.embedding(like, positions[None].to(x.device))  # [1, len, rotary_dim]
         factor = getattr(self.embedding, "attention_scaling", 1.0)
-        rotated, _ = self.apply(x[None].float(), x[None].float(), cos / factor, sin / factor)
-        return rotated[0].to(x.dtype)
+        # on several GPUs the embedding lies on one of them, and its results with it
+        cos, sin = (part.to(x.device) / factor for part in (cos, sin))
+        turned, rest = x[None].float().split(self._split(x.shape[-1]), dim=-1)
+        rotated, _ = self.apply(turned, turned, cos, sin)
+        return torch.cat([rotated, rest], dim=-1)[0].to(x.dtype)
+
+    def _split(self, head_dim: int) -> list[int]:
+        """The channels of a head that are rotated, and those that are not."""
+        turned = 2 * len(self.embedding.inv_freq)
+        return [turned, head_dim - turned]
+
+
+def varying_with(embedding: nn.Module, config) -> str:
+    """What a model's rotation depends on besides the position of a key; "" for nothing.
+
+    Dynamic NTK and LongRoPE change the frequencies when a text exceeds the trained length: keys in one cache are then
+    rotated with different frequencies, and those of earlier keys are no longer known.
+    """
+    kind = getattr(embedding, "rope_type", "default")
+    if not isinstance(kind, str) or any(not used for used in getattr(config, "no_rope_layers", None) or []):
+        return "the layer"
+    return f"the length of the text (rope_type={kind})" if "dynamic" in kind or kind == "longrope" else ""
+
+
+def fixed_rotation(rope: Rope | None, who: str) -> Rope:
+    """`rope`, for rotating stored keys. Raises UserError where the model has none that depends on positions alone."""
+    if rope is None:
+        raise UserError(f"{who} needs a model with rotary position embeddings")
+    if rope.varies:
+        raise UserError(
+            f"{who} rotates stored keys by their positions, but this model's rotation also depends on {rope.varies}"
+        )
+    return rope

@@ -1,4 +1,4 @@
-"""A prefill that drops tokens between layers: what is dropped costs deeper layers neither work nor memory."""
+"""A prefill that drops tokens between layers, so that higher layers neither compute nor store them."""
 
 from dataclasses import dataclass
 
@@ -13,34 +13,34 @@ from kvbench.prefill.full import CaptureLayer
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
 
-# Tokens on which walking the layers one by one is held against the model's own forward pass.
+# Tokens on which the walk over the layers is compared with the model's own forward pass.
 TRIAL = 8
 
 
 @dataclass(frozen=True)
 class PrunedPrefill(PrefillPlan):
-    """PyramidInfer's pruning of one prompt: after a layer, its least attended context tokens go no further.
+    """PyramidInfer's pruning of one prompt: after each layer, its least attended context tokens are dropped.
 
-    The context is everything before the last 1 + `recent` tokens, which stay and whose queries judge it.
+    The context is everything before the last 1 + `recent` tokens, which stay and whose queries score it.
     """
 
-    shares: tuple[float, ...]  # per layer, of the context that entered it; 1 drops nothing
+    shares: tuple[float, ...]  # per layer, share of the context that goes on to the next layer; 1 drops nothing
     recent: int
     sinks: int  # first tokens, which stay
     min_context: int  # a context is never cut to this many tokens or fewer
-    distance_weight: float  # of the last query; the first has 1, those between lie on a line
+    distance_weight: float  # weight of the last query; the first has 1, linear in between
 
     @property
     def tail(self) -> int:
         return 1 + self.recent
 
     def survivors(self, layer: int, context: int) -> int:
-        """How many of `context` tokens go on from `layer` to the next."""
+        """Number of `context` tokens that go on from `layer` to the next."""
         kept = int(context * self.shares[layer])
         return kept if kept > self.min_context else context
 
     def lengths(self, n: int) -> list[int]:
-        """Tokens that enter each layer, which are those its cache holds: closed form, no attention needed."""
+        """Number of tokens that enter each layer, which its cache holds; it does not depend on the attention."""
         context, lengths = n - self.tail, []
         for layer in range(len(self.shares)):
             lengths.append(self.tail + context)
@@ -50,24 +50,24 @@ class PrunedPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        """A pruned pass makes no observations for methods: it makes its own, to prune by."""
+        """Ignores `needs`: a pruned pass observes only the attention that it prunes by."""
         return pruned_prefill(model, input_ids, self, release)
 
 
 class PrunedLayer(CaptureLayer):
-    """Captures one layer of a pruned pass, and while its attention runs has the recent queries judge the context."""
+    """Captures one layer of a pruned pass and scores its context by the recent queries' attention."""
 
     def __init__(self, rope: Rope | None, release: Release | None, plan: PrunedPrefill, index: int, positions: Tensor):
         """positions [len]: the original positions of the tokens that enter layer `index`, ascending."""
         super().__init__(Needs(), rope, release)
         self.plan, self.index, self.positions = plan, index, positions
         self.prompt = int(positions[-1]) + 1
-        self.seen = self.prompt - len(positions)  # of the prompt, though only survivors arrive
-        self.kept = torch.arange(len(positions), device=positions.device)
+        self.seen = self.prompt - len(positions)  # `update` adds the survivors: the whole prompt was seen
+        self.kept: Tensor | None = None  # [len] indices of the tokens that go on to the next layer; None: all
 
     def observe(self, query: Tensor, scaling: float) -> LayerState:
         state = super().observe(query, scaling)
-        state.prompt, state.positions = self.prompt, self.positions
+        state.prompt, state.positions = self.prompt, self.positions.to(query.device)
         tail = self.plan.tail
         context = state.n - tail
         survivors = self.plan.survivors(self.index, context)
@@ -84,11 +84,11 @@ class PrunedLayer(CaptureLayer):
 def pruned_prefill(
     model: PreTrainedModel, input_ids: Tensor, plan: PrunedPrefill, release: Release | None = None
 ) -> PrefillState:
-    """Run `model` over input_ids [n], layer by layer, handing on only the tokens that `plan` keeps.
+    """Run `model` over input_ids [n], layer by layer, with only the tokens that `plan` keeps.
 
-    Source: PyramidInfer's released code (Yang et al. 2024). The layer states hold the tokens that *entered*
-    each layer, all of them in layer 0; survivors keep their original positions.
-    Raises UserError for a model whose forward pass is more than its layers in turn.
+    Source: PyramidInfer's released code (Yang et al. 2024). The layer states hold the tokens that *entered* each
+    layer, all of them in layer 0; survivors keep their original positions.
+    Raises UserError for a model whose forward pass is more than its layers in sequence.
     """
     ids = input_ids[None].to(model.device)
     _check_walk(model, ids[:, :TRIAL])
@@ -98,21 +98,20 @@ def pruned_prefill(
     def capture(index: int, positions: Tensor) -> PrunedLayer:
         return PrunedLayer(rope, release or states.append, plan, index, positions)
 
-    return PrefillState(states, _walk(model, ids, capture))
+    return PrefillState(states, _walk(model, ids, capture).to(model.device))
 
 
 def _walk(model: PreTrainedModel, ids: Tensor, capture) -> Tensor:
     """Logits [vocab_size] of the last of ids [1, n], by the model's own modules in the order of its forward.
 
-    `capture(index, positions)` makes the cache layer of a decoder layer; its `kept` [len] says which of the
-    tokens go on to the next.
+    `capture(index, positions)` makes the cache layer of a decoder layer; its `kept` says which tokens go on to the
+    next layer. Layers may lie on several devices: accelerate's hooks move a layer's inputs.
     """
     base = model.base_model
     caches: list[CaptureLayer] = []
     hidden = model.get_input_embeddings()(ids)  # [1, n, hidden_size]
     positions = torch.arange(ids.shape[1], device=hidden.device)
     for index, block in enumerate(base.layers):
-        positions = positions.to(hidden.device)  # layers may lie on several GPUs
         caches.append(capture(index, positions))
         hidden = block(
             hidden,
@@ -122,14 +121,14 @@ def _walk(model: PreTrainedModel, ids: Tensor, capture) -> Tensor:
             past_key_values=Cache(layers=caches),
             use_cache=True,
         )
-        kept = caches[-1].kept.to(hidden.device)
-        if len(kept) < hidden.shape[1]:
+        positions = positions.to(hidden.device)
+        if (kept := caches[-1].kept) is not None:
             hidden, positions = hidden[:, kept], positions[kept]
     return model.get_output_embeddings()(base.norm(hidden)[:, -1:])[0, -1]
 
 
 def _check_walk(model: PreTrainedModel, ids: Tensor) -> None:
-    """Refuse a model that scales, mixes or masks anything between its layers: the walk would miss it."""
+    """Raise UserError for a model that computes anything between its layers, which the walk would leave out."""
     whole = PrunedPrefill((1.0,) * model.config.get_text_config().num_hidden_layers, 0, 0, 0, 1.0)
     try:
         walked = _walk(model, ids, lambda index, positions: PrunedLayer(None, None, whole, index, positions))
@@ -137,7 +136,9 @@ def _check_walk(model: PreTrainedModel, ids: Tensor) -> None:
         raise UserError(f"{type(model).__name__} has no plain stack of layers to prune between: {error}") from error
     caches = [CaptureLayer(Needs(), None) for _ in whole.shares]
     logits = model(input_ids=ids, past_key_values=Cache(layers=caches), use_cache=True).logits[0, -1]
-    if not torch.allclose(walked.float(), logits.float(), rtol=1e-2, atol=1e-2 * float(logits.float().std())):
+    if not torch.allclose(
+        walked.to(logits.device).float(), logits.float(), rtol=1e-2, atol=1e-2 * float(logits.float().std())
+    ):
         raise UserError(
             f"{type(model).__name__} does more than its layers in turn, so pruning between them would change it: "
             "pyramidinfer works with models of the Llama, Mistral and Qwen kind"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kvbench.errors import UserError
 from kvbench.ops.greedy_cover import TILE, bound, directions
+from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.probes.base import Probe
 from kvbench.utils.checked import checked
@@ -21,9 +22,8 @@ def vectors_of(layer: LayerState, of: Vectors) -> Tensor:
         raise UserError("similarity is that of two tokens or more: the prompt has one")
     if of == "values":
         return layer.values
-    if layer.rope is None:
-        raise UserError("keys are compared before RoPE: this needs a model with rotary position embeddings")
-    return layer.rope.rotate(layer.keys.float(), -torch.arange(layer.n, device=layer.keys.device))
+    rope = fixed_rotation(layer.rope, "of=keys")
+    return rope.rotate(layer.keys.float(), -torch.arange(layer.n, device=layer.keys.device))
 
 
 @checked

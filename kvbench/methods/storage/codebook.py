@@ -12,6 +12,7 @@ from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.coded_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.greedy_cover import build_codebook
+from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.validation import at_least, choice, is_number
 
@@ -49,8 +50,7 @@ class Codebook(Storage):
         at_least("window", self.window, 0)
 
     def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
-        if layer.rope is None:
-            raise UserError("a codebook holds keys before RoPE: it needs a model with rotary position embeddings")
+        rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
         wanted = kept_mask(layer, selection)  # [kv, group, n]
         raw = wanted.all(dim=1)  # [kv, n]
         raw[:, : max(layer.n - self.window, 0)] = False
@@ -62,7 +62,7 @@ class Codebook(Storage):
         counts = [w[:, t].sum(dim=0) for w, t in zip(wanted, tokens, strict=True)]
 
         positions = torch.arange(layer.n, device=layer.keys.device)
-        plain = layer.rope.rotate(layer.keys.float(), -positions)
+        plain = rope.rotate(layer.keys.float(), -positions)
         dtype = layer.keys.dtype
         keys = self._code([plain[h, t] for h, t in zip(heads, tokens, strict=True)], counts, self.theta_k, dtype)
         values = self._code(
@@ -74,7 +74,7 @@ class Codebook(Storage):
         raw_keys = [k[r] for k, r in zip(layer.keys, raw, strict=True)]
         raw_values = [v[r] for v, r in zip(layer.values, raw, strict=True)]
         kept = self._kept(layer, selection, streams, int(sum(c.sum() for c in counts)), 2 * int(raw.sum()))
-        return CodebookLayer(streams, raw_keys, raw_values, layer.n, kept, layer.rope)
+        return CodebookLayer(streams, raw_keys, raw_values, layer.n, kept, rope)
 
     def _code(self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype) -> list[Coded]:
         """Vectors [len, head_dim] of every stream, in a book each, or in one book for all with scope=layer."""

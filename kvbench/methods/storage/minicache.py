@@ -36,8 +36,9 @@ class SharedDirections:
 
     def restore(self, magnitudes: Tensor, retained: Tensor) -> Tensor:
         """One layer's rows [heads, n, head_dim] from its magnitudes [heads, n - k] and its k unmerged rows."""
-        merged = self.directions.read().float() * magnitudes[..., None].float()
-        unmerged = unpack_bits(self.bits, self.n)[..., None]  # [heads, n, 1]
+        device = retained.device  # the upper layer's may differ from that of what is shared
+        merged = self.directions.read().to(device).float() * magnitudes[..., None].float()
+        unmerged = unpack_bits(self.bits, self.n)[..., None].to(device)  # [heads, n, 1]
         rows = retained.new_empty(retained.shape[0], self.n, retained.shape[2])
         rows.masked_scatter_(~unmerged, merged.to(rows.dtype))
         return rows.masked_scatter_(unmerged, retained)
@@ -123,7 +124,7 @@ class MiniCache(Storage):
         for index, layer in enumerate(layers):
             if index in lower:
                 check_same_tokens(index, selections[index : index + 2])
-                caches += self.merge(layers[index : index + 2], selections[index])
+                caches += self.merge(layers[index : index + 2], selections[index : index + 2])
             elif index - 1 not in lower:
                 caches.append(self.storage.store(layer, selections[index]))
         return caches
@@ -134,10 +135,13 @@ class MiniCache(Storage):
             return 1024 if n > 1024 else n // 10
         return math.ceil(self.retention * n - 1e-9)  # 1e-9: float noise on whole numbers
 
-    def merge(self, pair: Listing[LayerState], selection: Selection) -> list[LayerCache]:
-        """The caches of two layers that kept the same tokens."""
-        keys, k_size = self.merge_rows([selection.of(layer.keys) for layer in pair], self.storage.key_sequence)
-        values, v_size = self.merge_rows([selection.of(layer.values) for layer in pair], self.storage.value_sequence)
+    def merge(self, pair: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
+        """The caches of two layers that kept the same tokens; the two may lie on different devices."""
+        kept_keys = [selection.of(layer.keys) for layer, selection in zip(pair, selections, strict=True)]
+        kept_values = [selection.of(layer.values) for layer, selection in zip(pair, selections, strict=True)]
+        keys, k_size = self.merge_rows(kept_keys, self.storage.key_sequence)
+        values, v_size = self.merge_rows(kept_values, self.storage.value_sequence)
+        selection = selections[0]
         heads, count, n = selection.heads(pair[0]), selection.count(pair[0]), pair[0].n
         where = selection.where(pair[0])
         # one direction for two vectors, and its size with all that goes with it
@@ -147,23 +151,25 @@ class MiniCache(Storage):
     def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> tuple[list[Sequence], float]:
         """Two layers' keys or values [heads, n, head_dim] as merged sequences, and formula 15's r3."""
         heads, n, head_dim = rows[0].shape
-        lengths = [x.float().norm(dim=-1) for x in rows]  # [heads, n]
-        x, y = (F.normalize(x.float(), dim=-1) for x in rows)
+        together = [x.to(rows[0].device) for x in rows]  # what the layers share lies with the lower one
+        lengths = [x.float().norm(dim=-1) for x in together]  # [heads, n]
+        x, y = (F.normalize(x.float(), dim=-1) for x in together)
         cosine = (x * y).sum(dim=-1).clamp_(-1, 1)
         cosine.masked_fill_((lengths[0] == 0) | (lengths[1] == 0), 1)  # merging with a zero loses nothing
         unlike = -cosine.abs() if self.criterion == "abs_cosine" else -cosine
         indices = top_indices(unlike, self.retained(n))  # [heads, k]
         merged = torch.ones_like(cosine, dtype=torch.bool).scatter_(1, indices, False)
 
-        def own(member: int) -> tuple[Tensor, Sequence, Sequence]:
-            limit = torch.finfo(rows[member].dtype).max  # the length of a float16 vector may pass float16
-            magnitudes = lengths[member][merged].view(heads, -1).clamp_(max=limit).to(rows[member].dtype)
-            tail = sequence(rows[member].new_empty(heads, 0, head_dim))
-            return magnitudes, sequence(gather(rows[member], indices), recent=False), tail
+        def parts(member: int) -> tuple[Tensor, Sequence, Sequence]:
+            own = rows[member]
+            limit = torch.finfo(own.dtype).max  # the length of a float16 vector may pass float16
+            magnitudes = lengths[member][merged].view(heads, -1).clamp_(max=limit).to(own.device, own.dtype)
+            tail = sequence(own.new_empty(heads, 0, head_dim))
+            return magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail
 
         directions = slerp(x, y, cosine, self.t)[merged].view(heads, n - indices.shape[1], head_dim)
         shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(~merged), n)
-        pair = [MergedSequence(shared, member == 0, *own(member)) for member in (0, 1)]
+        pair = [MergedSequence(shared, member == 0, *parts(member)) for member in (0, 1)]
         retained = 2 * indices.shape[1] / n * pair[0].retained.share
         return pair, shared.directions.share + 2 / head_dim + retained
 
@@ -191,7 +197,7 @@ def check_same_tokens(index: int, selections: Listing[Selection]) -> None:
     lower, upper = (s.indices for s in selections)
     if lower is None and upper is None:
         return
-    if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper):
+    if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper.to(lower.device)):
         raise UserError(
             f"layers {index} and {index + 1} kept different tokens: MiniCache merges a token with itself one layer "
             "up, so it needs a method that keeps the same tokens in both"

@@ -1,0 +1,105 @@
+"""Every method and probe on one GPU and on two: the numbers of the CPU, and each layer's cache on its layer's GPU."""
+
+from contextlib import nullcontext
+from functools import cache
+
+import pytest
+import torch
+
+from kvbench.config import choices, composed
+from kvbench.evaluation.decode import generate, generate_batch, read
+from kvbench.evaluation.passes import SharedPass, StreamedPass
+from kvbench.evaluation.probes import observe
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.probes import build_probes
+from tests.methods.test_every_method import HEAD_DIM, LAYERS, small
+from tests.support.config import NAMES, method_configs
+from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
+from tests.support.tiny import prompt, tiny_model
+
+N, QUESTION, STEPS = 90, 3, 6
+# What no preset chooses: caches that evict or rotate while decoding, pairs of layers from the first one on.
+VARIANTS = {
+    "h2o evict": ("method.h2o.decode=update",),
+    "minicache pairs": ("method.minicache.storage.start=0",),
+    "streaming_llm roll": ("method.streaming_llm.decode=evict", "method.streaming_llm.rope=rolling"),
+}
+
+
+@cache
+def configs() -> dict[str, dict]:
+    made = method_configs(*NAMES)
+    return made | {name: method_configs(name.split()[0], overrides=v)[name.split()[0]] for name, v in VARIANTS.items()}
+
+
+def setting(name: str) -> Setting:
+    (one,) = build_settings({name: small(configs()[name])}, 0.3, None)
+    return one
+
+
+@cache
+def model(gpus: int):
+    """A tiny model on fake GPUs; 0 is the CPU."""
+    made = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM)
+    return place(made, gpus) if gpus else made
+
+
+def on(gpus: int):
+    return FakeDevices() if gpus else nullcontext()
+
+
+@cache
+def outcome(name: str, gpus: int) -> tuple[list, list]:
+    """The tokens that a setting decodes in each way that there is, and the caches that it did so from."""
+    one, question = setting(name), prompt(QUESTION, seed=1)
+    budget = one.tokens(N, LAYERS)
+    plan = one.method.plan(N, LAYERS, budget)
+    with on(gpus):
+        compressed = SharedPass(model(gpus), prompt(N), plan, one.method.needs).compress(one.method, budget)
+        alone, asked, *batch = compressed.copies(4)
+        outputs = [generate(model(gpus), alone, compressed.logits, STEPS, frozenset())]
+        logits = read(model(gpus), [asked], question)
+        outputs += generate_batch(model(gpus), [asked], logits, STEPS, frozenset())
+        outputs += generate_batch(model(gpus), batch, compressed.logits.expand(2, -1), STEPS, frozenset())
+        caches = [alone, asked, *batch]
+        if one.method.layerwise:
+            streamed = StreamedPass(model(gpus), prompt(N), plan).compress(one.method, budget)
+            outputs.append(generate(model(gpus), streamed.caches, streamed.logits, STEPS, frozenset()))
+            caches.append(streamed.caches)
+    return [output.tokens for output in outputs], caches
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("name", [*NAMES, *VARIANTS])
+def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
+    tokens, caches = outcome(name, gpus)
+    assert tokens == outcome(name, 0)[0]
+    for layers in caches:
+        for layer, device in zip(layers, layer_devices(model(gpus), gpus), strict=True):
+            assert {str(device_of(tensor)) for tensor in layer.tensors()} == {device}
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_probes_observe_on_gpus_what_they_observe_on_a_cpu(gpus):
+    observations = build_probes(composed([f"probe=[{','.join(choices('probe'))}]"])["probe"])
+    values = []
+    for count in (0, gpus):
+        with on(count):
+            values.append(observe(model(count), prompt(N), N - STEPS, observations))
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_tensors_of_two_devices_do_not_mix(gpus):
+    with FakeDevices():
+        here, there = torch.ones(3, device="cuda:0"), torch.ones(3, device=f"cuda:{gpus - 1}")
+        assert str(there.device) == f"cuda:{gpus - 1}" and there.is_cuda
+        assert (here.to(there.device) + there).device == there.device
+        assert (here * torch.tensor(2.0))[torch.tensor([0])].cpu().tolist() == [2.0]
+        if gpus == 2:
+            with pytest.raises(RuntimeError, match="several devices: cuda:0, cuda:1"):
+                torch.cat([here, there])
+            with pytest.raises(RuntimeError, match="several devices"):
+                here[there.long()]
+        with pytest.raises(RuntimeError, match="several devices: cpu, cuda:0"):
+            here + torch.ones(3)

@@ -1,0 +1,140 @@
+"""Fake GPUs: CPU tensors that report a CUDA device, so that code for one or several GPUs runs on a machine without any.
+
+    model = place(tiny_model(), gpus=2)
+    with FakeDevices():
+        ...  # prefill, compress, decode: the numbers of the CPU, and an error where a GPU would raise one
+
+Every tensor carries the device it stands for as an attribute; `FakeDevices` intercepts torch's functions, lets them run
+on the CPU and gives the result the device of its arguments. It raises where one function is given tensors of two
+devices. It says nothing about what a kernel supports, its rounding or its memory.
+"""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
+
+CPU = torch.device("cpu")
+CUDA = {"synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 0}  # what a call returns
+INDEXING = {Tensor.__getitem__, Tensor.__setitem__}  # indices may lie on the CPU
+OF_THE_FIRST = {Tensor.copy_, Tensor.__deepcopy__}  # whatever the other arguments are
+
+
+def device_of(tensor: Tensor) -> torch.device:
+    """The device that a tensor stands for."""
+    return getattr(tensor, "fake_device", CPU)
+
+
+class FakeDevices(TorchFunctionMode):
+    """Within this context, tensors report the device that they stand for and devices do not mix."""
+
+    def __enter__(self):
+        functions = {name: lambda *args, result=result: result for name, result in CUDA.items()}
+        self.cuda = patch.multiple(torch.cuda, **functions)
+        self.cuda.start()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.cuda.stop()
+        return super().__exit__(*error)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func == Tensor.device.__get__:
+            return device_of(args[0])
+        if func == Tensor.is_cuda.__get__:
+            return device_of(args[0]).type == "cuda"
+        if func == Tensor.__iter__:  # its result is no list of tensors yet
+            return iter(self.__torch_function__(Tensor.unbind, types, args))
+        if func in (Tensor.to, Tensor.cpu):
+            return moved(*args, **(kwargs | ({"device": CPU} if func == Tensor.cpu else {})))
+        wanted = kwargs.pop("device", None)
+        device = common(func, args, kwargs) if wanted is None else torch.device(wanted)
+        return stamped(func(*args, **kwargs), device)
+
+
+def moved(tensor: Tensor, *args, device=None, **kwargs) -> Tensor:
+    """`tensor.to(…)`: a copy where the device changes."""
+    rest = []
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, kwargs["dtype"] = device_of(arg), arg.dtype
+        elif isinstance(arg, str | torch.device):
+            device = arg
+        else:
+            rest.append(arg)
+    device = device_of(tensor) if device is None else torch.device(device)
+    out = tensor.to(*rest, **kwargs) if isinstance(kwargs.get("dtype", next(iter(rest), None)), torch.dtype) else tensor
+    return stamped(out.clone() if out is tensor and device != device_of(tensor) else out, device)
+
+
+def common(func, args, kwargs) -> torch.device:
+    """The one device of a function's tensors. As in torch, numbers on the CPU go with any device."""
+    tensors = list(tensors_in([args, kwargs]))
+    if func in INDEXING:
+        self, *others = tensors
+        tensors = [self, *(other for other in others if device_of(other) != CPU)]
+    if func in OF_THE_FIRST:
+        return device_of(tensors[0])
+    devices = {device_of(tensor) for tensor in tensors if tensor.dim() or device_of(tensor) != CPU}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise RuntimeError(f"{getattr(func, '__name__', func)} was given tensors of several devices: {names}")
+    return devices.pop() if devices else CPU
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """The tensors in nested lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part)
+
+
+def stamped(result, device: torch.device):
+    """`result`, whose tensors stand for `device` from now on."""
+    for tensor in tensors_in(result):
+        tensor.fake_device = device
+    return result
+
+
+class PlacedHook(AlignDevicesHook):
+    """Accelerate's hook, which moves a module's inputs to its device, for weights that lie there already."""
+
+    def init_hook(self, module: nn.Module) -> nn.Module:
+        return module
+
+
+def place(model: PreTrainedModel, gpus: int) -> PreTrainedModel:
+    """`model` on one fake GPU, or divided over two as accelerate's `device_map="auto"` does it, see `layer_devices`."""
+    if gpus == 1:
+        stamp_module(model, "cuda:0")
+        return model
+    base, first = model.base_model, layer_devices(model, gpus).count("cuda:0")
+    parts = {
+        "cuda:0": [model.get_input_embeddings(), *base.layers[:first]],
+        "cuda:1": [*base.layers[first:], base.norm, base.rotary_emb, model.get_output_embeddings()],
+    }
+    for device, modules in parts.items():
+        for module in modules:
+            stamp_module(module, device)
+            add_hook_to_module(module, PlacedHook(torch.device(device), skip_keys=["past_key_values"]))
+    whole = PlacedHook(torch.device("cuda:0"), io_same_device=True, skip_keys=["past_key_values"])
+    add_hook_to_module(model, whole)
+    return model
+
+
+def layer_devices(model: PreTrainedModel, gpus: int) -> list[str]:
+    """The device of each layer. Of two GPUs the first has an odd number, so that pairs of layers are divided too."""
+    layers = len(model.base_model.layers)
+    first = layers if gpus == 1 else layers // 2 + 1 - layers // 2 % 2
+    return ["cuda:0"] * first + ["cuda:1"] * (layers - first)
+
+
+def stamp_module(module: nn.Module, device: str) -> None:
+    stamped([*module.parameters(), *module.buffers()], torch.device(device))
