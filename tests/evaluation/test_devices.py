@@ -52,7 +52,7 @@ def on(gpus: int):
 def outcome(name: str, gpus: int) -> tuple[list, list]:
     """The tokens that a setting decodes in each way that there is, and the caches that it did so from."""
     one, question = setting(name), prompt(QUESTION, seed=1)
-    budget = one.tokens(N, LAYERS)
+    budget = one.budget_at(N, LAYERS)
     plan = one.method.plan(N, LAYERS, budget)
     with on(gpus):
         compressed = SharedPass(model(gpus), prompt(N), plan, one.method.needs).compress(one.method, budget)
