@@ -1,0 +1,79 @@
+"""Does kvbench keep, code and allocate what the released code of the methods does, on the same tensors?
+
+    python scripts/released_code_parity.py kvcache-factory=PATH snapkv=PATH … [--out FILE.json]
+
+Each PATH is a checkout of that project, made beforehand: nothing is fetched, and nothing of it is copied. Single files
+are loaded from it, with placeholders for what they import and this environment does not have. Prints a line of the
+table as soon as it is counted. scripts/README.md has the projects, the commits compared and the result.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from parity import clusters, h2o, kivi, minicache, pyramidinfer, simlayerkv
+from parity.agreement import Agreement
+
+CLUSTERS = "pyramidkv/pyramidkv_utils.py"
+PROJECTS = {
+    "kvcache-factory": [(clusters.run, CLUSTERS), (minicache.run, "pyramidkv/minicache.py")],
+    "pyramidkv-2024-12": [(clusters.run, CLUSTERS)],
+    "pyramidkv-2024-06": [(clusters.run, CLUSTERS)],
+    "snapkv": [(clusters.run, "snapkv/monkeypatch/snapkv_utils.py")],
+    "h2o": [(h2o.run, "h2o_hf/utils_real_drop/modify_llama.py")],
+    "simlayerkv": [
+        (simlayerkv.run, "LongBench/SimLayerKV_llama.py"),
+        (minicache.run, "LongBench/SimLayerKV_llama.py"),
+    ],
+    "kivi": [(kivi.run, "models/llama_kivi.py")],
+    "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
+}
+
+
+def checkouts(arguments: list[str]) -> Iterator[tuple[str, Path]]:
+    for argument in arguments:
+        project, _, path = argument.partition("=")
+        if project not in PROJECTS or not path:
+            raise SystemExit(f"{argument!r} is not PROJECT=PATH with a project of {', '.join(PROJECTS)}")
+        yield project, Path(path)
+
+
+def show(row: Agreement) -> None:
+    counts = {"equal": row.equal, "ties": row.ties, "rounding": row.rounding, "dtype": row.dtype_rounding}
+    verdicts = ", ".join(f"{name} {count}" for name, count in {**counts, "different": row.different}.items())
+    print(f"{row.project} | {row.function} | {row.dtype} | {row.tensors} | {row.cases} cases, {row.compared} {row.unit}: "
+          f"{verdicts} | gap {row.largest_gap:.1e}, overlap {row.overlap:.2f} {row.note}", flush=True)  # fmt: skip
+    for example in row.examples:
+        print(f"    {example}")
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkouts", nargs="+", metavar="PROJECT=PATH", help=", ".join(PROJECTS))
+    parser.add_argument("--out", type=Path, help="a JSON file for the rows; those of other projects in it stay")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for project, path in checkouts(arguments.checkouts):
+        for run, file in PROJECTS[project]:
+            for row in run(project, path, file):
+                show(row)
+                rows.append(asdict(row))
+    if arguments.out:
+        write(arguments.out, rows)
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    made = {row["project"] for row in rows}
+    earlier = json.loads(path.read_text()) if path.exists() else []
+    rows = [row for row in earlier if row["project"] not in made] + rows
+    rows.sort(key=lambda row: list(PROJECTS).index(row["project"]))
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
