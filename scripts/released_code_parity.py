@@ -11,6 +11,8 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -20,8 +22,8 @@ from parity.agreement import Agreement
 CLUSTERS = "pyramidkv/pyramidkv_utils.py"
 PROJECTS = {
     "kvcache-factory": [(clusters.run, CLUSTERS), (minicache.run, "pyramidkv/minicache.py")],
-    "pyramidkv-2024-12": [(clusters.run, CLUSTERS)],
-    "pyramidkv-2024-06": [(clusters.run, CLUSTERS)],
+    "pyramidkv-2024-12": [(partial(clusters.run, h2o="future"), CLUSTERS)],
+    "pyramidkv-2024-06": [(partial(clusters.run, h2o="window", more=1), CLUSTERS)],
     "snapkv": [(clusters.run, "snapkv/monkeypatch/snapkv_utils.py")],
     "h2o": [(h2o.run, "h2o_hf/utils_real_drop/modify_llama.py")],
     "simlayerkv": [
@@ -44,10 +46,10 @@ def checkouts(arguments: list[str]) -> Iterator[tuple[str, Path]]:
 def show(row: Agreement) -> None:
     counts = {"equal": row.equal, "ties": row.ties, "rounding": row.rounding, "dtype": row.dtype_rounding}
     verdicts = ", ".join(f"{name} {count}" for name, count in {**counts, "different": row.different}.items())
-    print(f"{row.project} | {row.function} | {row.dtype} | {row.tensors} | {row.cases} cases, {row.compared} {row.unit}: "
-          f"{verdicts} | gap {row.largest_gap:.1e}, overlap {row.overlap:.2f} {row.note}", flush=True)  # fmt: skip
+    print(row.project, row.function, row.kvbench, row.dtype, row.tensors, f"{row.cases} cases", sep=" | ")
+    print(f"    {row.compared} {row.unit}: {verdicts}; gap {row.largest_gap:.1e}, overlap {row.overlap:.2f}")
     for example in row.examples:
-        print(f"    {example}")
+        print(f"    {example}", flush=True)
 
 
 @torch.inference_mode()
@@ -69,10 +71,11 @@ def main() -> None:
 
 def write(path: Path, rows: list[dict]) -> None:
     made = {row["project"] for row in rows}
-    earlier = json.loads(path.read_text()) if path.exists() else []
+    earlier = json.loads(path.read_text())["rows"] if path.exists() else []
     rows = [row for row in earlier if row["project"] not in made] + rows
     rows.sort(key=lambda row: list(PROJECTS).index(row["project"]))
-    path.write_text(json.dumps(rows, indent=1) + "\n")
+    versions = {name: version(name) for name in ("kvbench", "torch", "transformers")}
+    path.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

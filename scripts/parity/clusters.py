@@ -19,10 +19,17 @@ from parity.agreement import Agreement, recorded_topk
 from parity.checkout import commit, load
 from parity.tensors import LAYOUTS, Layer, random_layer, real_layers
 
+METHODS = {
+    "SnapKVCluster": "SnapKV",
+    "PyramidKVCluster": "PyramidKV, alloc=official",
+    "H2OKVCluster": "H2O, decode=grow",
+    "StreamingLLMKVCluster": "StreamingLLM",
+}
+NAMES = {"future": "H2O given sums that see later tokens", "window": "SnapKV, kernel=1"}
 POOLS = {"max": "maxpool", "avg": "avgpool"}
 BUDGETS = (64, 128, 512, 1024, 2048)
 MOST = 4200  # tokens; H2O, which holds n × n attention, takes no more than a third
-LAYERS = {30: (0, 13, 29), 32: (0, 1, 16, 31)}  # depths, and the layers of them that random tensors stand for
+LAYERS = (0, 1, 16, 31)  # of 32, which random tensors stand for
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,9 @@ class Setting:
         return kept.long().sort(dim=-1).values, scores[0][0] if scores else None
 
 
-def settings(module: ModuleType) -> Iterator[Setting]:
+def settings(version: "Version") -> Iterator[Setting]:
     """What this version of the project has, with the choices that the papers and scripts vary."""
+    module = version.module
     grouped = hasattr(module, "_gqa_groups")  # KV heads as they are: since July 2026
     window_choices = list(product((8, 32), (5, 7), ("max", "avg")))
     for window, kernel, pooling in window_choices:
@@ -63,7 +71,10 @@ def settings(module: ModuleType) -> Iterator[Setting]:
                 yield from _granularities(cluster, Eviction, shape, scoring, window, with_beta, grouped)
     for window in (8, 32):
         if hasattr(module, "H2OKVCluster"):
-            yield from _granularities("H2OKVCluster", H2O, {}, partial(ColumnSums, recent=window), window, (), grouped)
+            kind, scoring = H2O, partial(ColumnSums, recent=window)
+            if version.h2o == "window":
+                kind, scoring = Eviction, partial(WindowAttention, window=window, kernel=1)
+            yield from _granularities("H2OKVCluster", kind, {}, scoring, window, (), grouped)
         if hasattr(module, "StreamingLLMKVCluster"):
             yield Setting("StreamingLLMKVCluster", partial(StreamingLLM, sinks=None, recent=window), window)
 
@@ -86,20 +97,37 @@ def lengths(budget: int, window: int) -> list[int]:
     return sorted(n for n in {*around, 3 * budget, 1500} if window < n <= MOST)
 
 
-def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
-    """All rows of one version of the project."""
-    module, version = load(root, file), commit(root)
+@dataclass(frozen=True)
+class Version:
+    """A loaded module, and where it parts from today's.
+
+    h2o     what its H2O sums: "causal" attention of all queries; "future", where only the last window is masked, so
+            that sums see later tokens (October 2024 to June 2026); "window", the last queries alone (before).
+    more    1 where PyramidKV's step divides by m layers and not by m - 1 (June to September 2024): kvbench then
+            allocates to m + 1 layers, of which m are compared.
+    """
+
+    module: ModuleType
+    h2o: str
+    more: int
+
+
+def run(project: str, root: Path, file: str, h2o: str = "causal", more: int = 0) -> Iterator[Agreement]:
+    """All rows of one version of the project; h2o and more as in `Version`."""
+    version, made = Version(load(root, file), h2o, more), commit(root)
     for dtype in tensors.DTYPES:
-        for setting_rows in (random_rows, real_rows):
+        for cases in (random_cases, real_cases):
             rows: dict[tuple, Agreement] = {}
-            setting_rows(module, dtype, rows)
-            yield from (replace(row, project=project, commit=version) for row in rows.values())
-    if hasattr(module, "PyramidKVCluster"):
-        yield replace(allocations(module), project=project, commit=version)
+            for setting, layer, budget, index, depth in cases(version, dtype):
+                compare(version, setting, layer, budget, index, depth, rows)
+            yield from (replace(row, project=project, commit=made) for row in rows.values())
+    if hasattr(version.module, "PyramidKVCluster"):
+        for more_layers in sorted({0, more}):
+            yield replace(allocations(version.module, more_layers), project=project, commit=made)
 
 
-def random_rows(module: ModuleType, dtype: str, rows: dict[tuple, Agreement]) -> None:
-    for number, setting in enumerate(settings(module)):
+def random_cases(version: Version, dtype: str) -> Iterator[tuple]:
+    for number, setting in enumerate(settings(version)):
         for budget, (at, layout) in product(BUDGETS, enumerate(LAYOUTS)):
             if setting.per_kv_head and layout == "MHA":
                 continue  # the released code takes its other branch there
@@ -107,41 +135,54 @@ def random_rows(module: ModuleType, dtype: str, rows: dict[tuple, Agreement]) ->
             options = [n for n in lengths(budget, setting.window) if n <= most]
             for n in options[(number + at) % 2 :: 2]:  # half of them, all over the layouts
                 layer = random_layer(layout, n, tensors.DTYPES[dtype], seed=number + n)
-                depths = LAYERS[32] if setting.cluster == "PyramidKVCluster" else (0,)
-                for index in depths[number % 2 :: 2] if len(depths) > 1 else depths:
-                    compare(module, setting, layer, budget, index, 32, rows)
+                for index in LAYERS[number % 2 :: 2] if setting.cluster == "PyramidKVCluster" else (0,):
+                    yield setting, layer, budget, index, 32
 
 
-def real_rows(module: ModuleType, dtype: str, rows: dict[tuple, Agreement]) -> None:
+def real_cases(version: Version, dtype: str) -> Iterator[tuple]:
     for index, layer in real_layers((300, 1200), tensors.DTYPES[dtype]):
-        for number, (setting, budget) in enumerate(product(settings(module), BUDGETS[:4])):
+        for number, (setting, budget) in enumerate(product(settings(version), BUDGETS[:4])):
             if (number + index) % 3 == 0:
-                compare(module, setting, layer, budget, index, 30, rows)
+                yield setting, layer, budget, index, 30
 
 
-def compare(module, setting: Setting, layer: Layer, budget: int, index: int, depth: int, rows: dict) -> None:
-    theirs, scores = setting.run(module, layer, budget, index, depth)
-    state = layer.state(column_sums=setting.cluster == "H2OKVCluster")
-    ours = setting.method().compress_layer(state, index, depth, budget).v.view[0, :, :, 0].long()
-    if setting.cluster == "StreamingLLMKVCluster" or len(ours) < len(theirs):
-        theirs, ours = (x[:1].expand(len(layer.keys), -1) if len(set(map(tuple, x.tolist()))) == 1 else x
-                        for x in (theirs, ours))  # fmt: skip
-    heads = "per KV head" if setting.per_kv_head else "per query head"
+def compare(version: Version, setting: Setting, layer: Layer, budget: int, index: int, depth: int, rows: dict) -> None:
+    heads = "KV head" if setting.per_kv_head else "query head"
+    theirs, scores = setting.run(version.module, layer, budget, index, depth)
+    pyramid, h2o = setting.cluster == "PyramidKVCluster", setting.cluster == "H2OKVCluster"
+    state = layer.state(column_sums=h2o and version.h2o == "causal")
+    if h2o and version.h2o == "future":
+        state.column_sums = sums_with_future(layer, setting.window)
+    depth_here = depth + version.more if pyramid else depth
+    ours = setting.method().compress_layer(state, index, depth_here, budget).v.view[0, :, :, 0].long()
+    if len(ours) < len(theirs):  # all is kept, or the same in every head: kvbench stores KV heads
+        ours = ours.repeat_interleave(len(theirs) // len(ours), dim=0)
     key = (setting.cluster, heads, layer.dtype, layer.source.split()[0])
     if key not in rows:
-        method = setting.method()
-        name = type(method).__name__ + (", alloc=official" if setting.cluster == "PyramidKVCluster" else "")
-        rows[key] = Agreement("", "", f"{setting.cluster}.update_kv, {heads}", name, layer.dtype, key[3])
+        name = METHODS[setting.cluster]
+        name += " of m + 1 layers" if pyramid and version.more else ""
+        name = NAMES.get(version.h2o, name) if h2o else name
+        function = f"{setting.cluster}.update_kv, per {heads}"
+        rows[key] = Agreement("", "", function, name, layer.dtype, key[3])
     example = f"{layer.source}, n={layer.n}, budget={budget}, window={setting.window}, {dict(setting.options)}, " + (
         f"layer {index} of {depth}"
     )
-    exact = partial(setting.run, module, layer.float(), budget, index, depth) if layer.dtype != "float32" else None
-    rows[key].tally(ours, theirs, scores, example, exact)
+    exact = partial(setting.run, version.module, layer.float(), budget, index, depth)
+    rows[key].tally(ours, theirs, scores, example, None if layer.dtype == "float32" else exact)
 
 
-def allocations(module: ModuleType) -> Agreement:
+def sums_with_future(layer: Layer, window: int) -> Tensor:
+    """Column sums [num_attention_heads, n] of an attention that is causal among the last `window` tokens only."""
+    keys = layer.keys.float().repeat_interleave(layer.group, dim=0)
+    logits = layer.queries.float() @ keys.mT * layer.keys.shape[2] ** -0.5
+    logits[:, -window:, -window:].masked_fill_(torch.ones(window, window, dtype=torch.bool).triu(1), float("-inf"))
+    return logits.softmax(dim=-1).sum(dim=1)
+
+
+def allocations(module: ModuleType, more_layers: int) -> Agreement:
     """Tokens of every layer, on a grid of prompt lengths, depths, budgets, windows and betas."""
-    row = Agreement("", "", "PyramidKVCluster.update_kv, sizes", "Pyramid, alloc=official", "float32", "grid", "layers")
+    name = "Pyramid, alloc=official" + (" of m + 1 layers" if more_layers else "")
+    row = Agreement("", "", "PyramidKVCluster.update_kv, sizes", name, "float32", "grid", "layers")
     sizes = (100, 130, 250, 500, 777, 1000, 2048, 3000, 4096, 8000)
     for n, depth, budget, window, beta in product(
         sizes, (2, 26, 30, 32, 80), (64, 96, *BUDGETS[1:]), (8, 32), (20, 14)
@@ -150,8 +191,8 @@ def allocations(module: ModuleType) -> Agreement:
             continue
         layer = Layer("grid", torch.zeros(1, n, 1), torch.zeros(1, n, 1))
         row.cases += 1
-        planned = Pyramid(beta=beta, alloc="official").tokens(budget, n, window, depth) if n > budget else [n] * depth
-        for index, ours in enumerate(planned):
+        plan = Pyramid(beta=beta, alloc="official").tokens(budget, n, window, depth + more_layers)[:depth]
+        for index, ours in enumerate(plan if n > budget else [n] * depth):
             setting = Setting("PyramidKVCluster", Eviction, window, (("beta", beta), ("kernel_size", 1)))
             theirs = setting.run(module, layer, budget, index, depth)[0].shape[1]
             row.compared += 1

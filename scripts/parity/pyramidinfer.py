@@ -35,7 +35,7 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
     for name, dtype in DTYPES.items():
         for source, models in (("random", random_models), ("SmolLM2-135M", embedded_model)):
             row = Agreement(project, version, "LlamaModel.forward", "PyramidInfer", name, source, "kept sets")
-            row.note = "one set a layer, where the same tokens entered the layer before; dtype: released code parts from itself"
+            row.note = "one set a layer, where the same tokens entered the layer before"
             for model, ids in models(dtype):
                 for (setting, options), n in ((pair, n) for pair in SETTINGS.items() for n in LENGTHS):
                     if source == "random" or n < 900 or setting != "70B":
