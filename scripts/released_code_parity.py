@@ -76,6 +76,27 @@ def write(path: Path, rows: list[dict]) -> None:
     rows.sort(key=lambda row: list(PROJECTS).index(row["project"]))
     versions = {name: version(name) for name in ("kvbench", "torch", "transformers")}
     path.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+    table(rows)
+
+
+def table(rows: list[dict]) -> None:
+    """Markdown: one line for each released function and unit, the counts of its dtypes beside each other."""
+    print("\n| released code | kvbench | | float32: equal, ties | 16 bit: equal, ties, dtype rounding | different |")
+    print("|---|---|---|---|---|---|")
+    lines: dict[tuple, dict] = {}
+    for row in rows:
+        name = f"{row['project']} {row['commit']}: `{row['function']}`"
+        line = lines.setdefault(
+            (name, row["kvbench"], row["unit"]), {"wide": [0] * 3, "short": [0] * 4, "different": 0}
+        )
+        counts = line["wide" if row["dtype"] == "float32" else "short"]
+        for at, key in enumerate(("compared", "equal", "ties", "dtype_rounding")[: len(counts)]):
+            counts[at] += row[key] + (row["rounding"] if key == "ties" else 0)
+        line["different"] += row["different"]
+    for (name, method, unit), line in lines.items():
+        wide, short = (f"{', '.join(f'{c:,}' for c in cs[1:])} of {cs[0]:,}" if cs[0] else "" for cs in
+                       (line["wide"], line["short"]))  # fmt: skip
+        print(f"| {name} | {method} | {unit} | {wide} | {short} | {line['different']:,} |")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def load(root: Path, file: str, **siblings: ModuleType) -> ModuleType:
                 return builtins.__import__(name, globals, locals, fromlist, level)
             return LenientModule(importlib.import_module(name))
         except ImportError:
-            return LenientModule(None)
+            return ModuleType(name) if "*" in (fromlist or ()) else LenientModule(None)
 
     path = root / file
     module = ModuleType(f"released.{root.name}.{path.stem}")
