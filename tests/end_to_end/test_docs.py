@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -12,10 +13,18 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.models import model_spec
 from kvbench.papers.command_line import jobs
 from kvbench.papers.experiment import chosen_methods
+from kvbench.records import load
 from kvbench.run.help import COMMANDS
+from tests.support.command import command_line
 from tests.support.paths import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "scripts" / "README.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "scripts" / "README.md",
+    *(ROOT / "docs").glob("*.md"),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -43,6 +52,64 @@ def test_the_method_of_the_readme_is_the_one_that_is_tested():
     assert code.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+# --- the file tree of CONTRIBUTING.md
+
+
+def tree() -> dict[str, str]:
+    """The entries of the package in the annotated tree, each with what is said of it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    package = re.search(r"^kvbench/\n((?:  .*\n)+)", text, re.MULTILINE)[1]
+    return {name.rstrip("/"): about for name, about in re.findall(r"^  (\S+) +(.+)$", package, re.MULTILINE)}
+
+
+def test_the_tree_has_every_entry_of_the_package_and_no_other():
+    entries = {path.name for path in (ROOT / "kvbench").iterdir() if path.name not in ("__init__.py", "__pycache__")}
+    assert set(tree()) == entries
+    assert all(tree().values())
+
+
+def test_modules_that_the_tree_names_are_there():
+    named = {
+        (entry, name)
+        for entry, about in tree().items()
+        for name in re.findall(r"\b[a-z_]+\b", about.partition("folder: ")[2])
+    }
+    assert named >= {("run", "request"), ("run", "outputs")}
+    assert all((ROOT / "kvbench" / entry / f"{name}.py").exists() for entry, name in named)
+
+
+# --- a benchmark of one's own, as docs/adding-a-benchmark.md has it
+
+
+@pytest.fixture
+def my_benchmark(tmp_path, monkeypatch):
+    """The guide's two blocks of code as files; the folder for --config-dir."""
+    guide = (ROOT / "docs" / "adding-a-benchmark.md").read_text(encoding="utf-8")
+    module, node = re.findall(r"```(?:python|yaml)\n(.*?)```", guide, re.DOTALL)[:2]
+    (tmp_path / "my_benchmark.py").write_text(module, encoding="utf-8")
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "code_in_line.yaml").write_text(node, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def test_the_benchmark_of_the_guide_runs_and_is_short(my_benchmark, tiny_folder, capsys):
+    small = ["benchmark=code_in_line", "benchmark.lines=20", "limit=2", "method=[full,snapkv]", "ratio=0.5"]
+    model = [f"model.path={tiny_folder}", "model.max_length=4096"]
+    assert command_line("--config-dir", my_benchmark, *small, *model) == 0, capsys.readouterr().err
+    records = load(my_benchmark / "runs")
+    assert len(records) == 4 and set(records["benchmark"]) == {"code_in_line"}
+    assert all({*scores} == {"exact"} for scores in records["scores"]) and records["line"].notna().all()
+    body = (my_benchmark / "my_benchmark.py").read_text().partition("@checked")[2]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 25
+
+
+def test_a_mistake_in_its_keys_is_one_line(my_benchmark, capsys):
+    assert command_line("--config-dir", my_benchmark, "benchmark=code_in_line", "benchmark.lines=0") == 2
+    assert "benchmark.lines=0 must be an integer of at least 1" in capsys.readouterr().err
+
+
 # --- commands
 
 
@@ -56,7 +123,7 @@ def commands() -> list[tuple[str, ...]]:
             for line in re.findall(r"^    python -m kvbench (.*)$", text, re.MULTILINE)
         ]
         found += [(f"method={name}", code) for code, name in re.findall(r"`(\w+@method\.([a-z]\w*)\.[^`…]*)`", text)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def test_there_are_commands_of_every_kind():
@@ -69,15 +136,17 @@ def test_there_are_commands_of_every_kind():
 OVERRIDES = {"table", "figure"}
 RUNS = [
     command[1:] if command[0] in OVERRIDES else command
-    for command in filter(None, commands())
+    for command in commands()
     if command[0] in OVERRIDES or command[0] not in COMMANDS
 ]
 
 
 @pytest.mark.parametrize("command", RUNS, ids=" ".join)
 def test_a_command_of_the_documentation_is_one(command):
-    """As far as it can be known without the data, the models and the guests that it names."""
+    """As far as it can be known without the data, the models and the packages that it names."""
     not_here = ("-m", "--help", "model.path=/models/Meta-Llama-3-8B-Instruct")
+    if "--config-dir" in command:
+        return  # the guide's own files: see above
     for job in jobs([argument for argument in command if argument not in not_here]):
         with initialize_config_dir(str(CONF), version_base="1.3"):
             cfg = OmegaConf.to_container(compose("config", [*job]), resolve=True)
@@ -95,3 +164,4 @@ def test_other_commands_are_there(page):
     named = set(re.findall(r"python -m kvbench ([a-z]\w*)(?![\w@=.])", text))
     assert named <= set(COMMANDS)
     assert page.name == "CHANGELOG.md" or "python -m kvbench." not in text
+    assert set(re.findall(r"`kvbench ([a-z_]+)", text)) <= set(COMMANDS)
