@@ -23,6 +23,7 @@ class Sample:
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
+    single_stop: bool = False  # the tokenizer's end-of-sequence token alone stops, and not before one token
     meta: dict = field(default_factory=dict)  # columns of the record: task, length, depth, …
 
     def __post_init__(self):
@@ -70,7 +71,12 @@ class Benchmark(ABC):
 PLACES = frozenset("data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file".split())
 
 
+# Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
+_ADDED = {"single_stop": False}
+
+
 def data_hash(samples: Sequence[Sample]) -> str:
-    """SHA-256 over everything that a model will be asked and scored by."""
-    text = json.dumps([asdict(sample) for sample in samples], sort_keys=True, ensure_ascii=False)
+    """SHA-256 over every field of the samples: all that decides what the model reads and how answers are scored."""
+    rows = [{key: value for key, value in asdict(s).items() if (key, value) not in _ADDED.items()} for s in samples]
+    text = json.dumps(rows, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

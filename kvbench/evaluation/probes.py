@@ -14,7 +14,7 @@ from kvbench.evaluation.decode import generate, read
 from kvbench.evaluation.evaluate import contexts, missing
 from kvbench.evaluation.passes import SharedPass, num_layers
 from kvbench.evaluation.prompts import Prompt, together
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import Run, stop_rule
 from kvbench.methods.full import FullKV
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.probes.base import Observation
@@ -121,7 +121,7 @@ def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
     logits = compressed.logits
     if len(prompt.question):
         logits = read(model, [compressed.caches], prompt.question)[0]
-    stop = run.loaded.stop_tokens | ({run.loaded.newline} if sample.stop_at_newline else set())
+    stop, _ = stop_rule(run.loaded, sample)
     answer = generate(model, compressed.caches, logits, sample.max_new_tokens, stop, at_least_one=True)
     return torch.tensor(answer.tokens)
 

@@ -56,13 +56,20 @@ def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
         logits = torch.stack([row.compressed.logits for row in rows])
     wait_for(model)
     question_seconds = time.perf_counter() - started
-    stop = run.loaded.stop_tokens | ({run.loaded.newline} if sample.stop_at_newline else set())
-    some = sample.stop_at_newline and not sample.may_be_empty
+    stop, some = stop_rule(run.loaded, sample)
     outputs = generate_batch(model, sequences, logits, sample.max_new_tokens, stop, at_least_one=some)
     shared = {"question_seconds": question_seconds, "decode_batch": len(rows)}
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
     return [record(run, prompt, row, output, peak, shared) for row, output in zip(rows, outputs, strict=True)]
+
+
+def stop_rule(loaded: LoadedModel, sample: Sample) -> tuple[frozenset[int], bool]:
+    """The tokens that end an answer to the sample, and whether the answer has at least one token before."""
+    if sample.single_stop:
+        return frozenset({loaded.tokenizer.eos_token_id} - {None}), True
+    newline = {loaded.newline} if sample.stop_at_newline else set()
+    return loaded.stop_tokens | newline, sample.stop_at_newline and not sample.may_be_empty
 
 
 def identity(run: Run, sample: Sample, setting: Setting) -> dict:

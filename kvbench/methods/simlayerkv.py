@@ -140,9 +140,10 @@ class SimLayerKV(Method):
         """p of equation 2, a float32 scalar.
 
         queries [num_attention_heads, 1, head_dim] of the first decoded token, keys [num_key_value_heads, n + 1,
-        head_dim] of the prompt and that token.
+        head_dim] of the prompt and that token. The window's last `window` keys include that token, whether or not
+        it counts towards the window that is kept (SimLayerKV's code, the 4-bit one as well).
         """
-        return self._score(queries, keys, scaling, self.recent + 1)
+        return self._score(queries, keys, scaling, self.window)
 
     def _score(self, queries: Tensor, keys: Tensor, scaling: float, recent: int) -> Tensor:
         chosen = sinks_and_recent(keys.shape[1], self.sinks, recent, keys.device)[0]

@@ -73,10 +73,13 @@ def attention_mass(queries: Tensor, keys: Tensor, scaling: float, chosen: Tensor
     return torch.cat(mass)
 
 
-def column_sums(queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE) -> tuple[Tensor, Tensor]:
-    """Total attention every key receives from all causal queries (H2O), and every query's log-sum-exp.
+def column_sums(
+    queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE, first_causal: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Total attention every key receives from all queries (H2O), and every query's log-sum-exp.
 
-    queries [num_attention_heads, n, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE.
+    queries [num_attention_heads, n, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE. Queries from
+    position `first_causal` on attend to the keys up to their own position; those before it attend to all n keys.
     Returns float32 sums and log-sum-exp, each [num_attention_heads, n]. `sums` adds up to n for every head.
     Only `tile` query rows of one KV head exist at a time.
     """
@@ -87,7 +90,12 @@ def column_sums(queries: Tensor, keys: Tensor, scaling: float, tile: int = TILE)
     for head, key in enumerate(keys):
         key = key.float()  # once, not once a tile
         rows = slice(head * group, (head + 1) * group)
-        for start in range(0, n, tile):
+        for start in range(0, first_causal, tile):
+            end = min(start + tile, first_causal)
+            probabilities, tile_lse = causal_probabilities(queries[rows, start:end], key, n, scaling)  # masks nothing
+            sums[rows] += probabilities.sum(dim=1)
+            lse[rows, start:end] = tile_lse
+        for start in range(first_causal, n, tile):
             end = min(start + tile, n)
             probabilities, tile_lse = causal_probabilities(queries[rows, start:end], key[:end], start, scaling)
             sums[rows, :end] += probabilities.sum(dim=1)

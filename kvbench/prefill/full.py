@@ -37,6 +37,9 @@ class CaptureLayer(AttendingLayer):
             state.queries = query[0, :, -self.needs.window :].clone()
         if self.needs.column_sums:
             state.column_sums, state.lse = attention.column_sums(query[0], state.keys, scaling)
+        for w in self.needs.lookahead_sums:
+            first_causal = max(state.n - w, 0)
+            state.lookahead_sums[w], _ = attention.column_sums(query[0], state.keys, scaling, first_causal=first_causal)
         return state
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:

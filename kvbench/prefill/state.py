@@ -16,12 +16,14 @@ class Needs:
     window: int = 0  # queries of the last `window` positions
     column_sums: bool = False  # per key, the attention of all queries; brings the log-sum-exp along
     hidden_similarity: bool = False  # of the hidden states before and after attention
+    lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
             max(self.window, other.window),
             self.column_sums or other.column_sums,
             self.hidden_similarity or other.hidden_similarity,
+            self.lookahead_sums | other.lookahead_sums,
         )
 
 
@@ -41,6 +43,7 @@ class LayerState:
     # only after a pruned pass, where n counts the tokens that reached this layer:
     prompt: int | None = None  # tokens of the whole prompt
     positions: Tensor | None = None  # [n] the original positions of those that reached it, ascending
+    lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     @property

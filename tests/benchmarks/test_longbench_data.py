@@ -71,6 +71,7 @@ def test_pyramidkvs_protocol_is_raw_text_without_a_stop_at_line_ends(embedded):
     legacy = samples(embedded, prompt_protocol="legacy_pyramidkv")
     official = samples(embedded)
     assert not any(sample.chat or sample.stop_at_newline for sample in legacy)
+    assert all(sample.single_stop for sample in legacy) and not any(sample.single_stop for sample in samples(embedded))
     assert [sample.prompt for sample in legacy] == [sample.prompt for sample in official]
 
 

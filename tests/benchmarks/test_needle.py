@@ -1,12 +1,13 @@
 """Needle in a Haystack: where the needle lies, how long the prompt is, what counts as found."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.benchmarks import NeedleInAHaystack, haystack
+from kvbench.benchmarks import NeedleInAHaystack, Sample, haystack
 from kvbench.benchmarks.base import data_hash
 from kvbench.benchmarks.niah.placement import at_sentence_ends
 from kvbench.errors import UserError
@@ -74,6 +75,12 @@ def test_a_folder_of_texts_is_read_in_order_and_over_again(tmp_path):
     source = haystack.from_folder(str(tmp_path), 0)
     assert [next(source) for _ in range(3)] == ["First.\n", "Second.\n", "First.\n"]
     assert next(haystack.from_folder(str(tmp_path), 1)) == "Second.\n"
+
+
+def test_the_data_hash_of_samples_without_later_fields_is_that_of_earlier_versions():
+    plain = Sample("s", "p", ("a",), 3)
+    assert data_hash([plain]) == "09d91105648b49a57624e7cfdf6f13211921e7ff9eb328a3c661e8f1bd3230cb"
+    assert data_hash([plain]) != data_hash([replace(plain, single_stop=True)])
 
 
 def test_a_haystack_folder_makes_prompts_and_changes_the_data_hash(embedded, tmp_path):

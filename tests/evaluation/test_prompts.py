@@ -11,6 +11,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation import passes
 from kvbench.evaluation.decode import generate, read
 from kvbench.evaluation.prompts import tokenise
+from kvbench.evaluation.record import stop_rule
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, prefill
@@ -172,6 +173,20 @@ def test_stopping_at_a_newline_ends_the_text_there(embedded, tmp_path):
     line = replace(story, stop_at_newline=True)
     short = made(tmp_path / "line", embedded, [line], "visible", SETTINGS[:1])["s", "full"]["prediction"]
     assert "\n" in free and short == free.split("\n")[0]
+
+
+def test_a_single_stop_is_the_tokenizers_own_and_leaves_at_least_one_token(embedded, tmp_path):
+    loaded = LoadedModel(embedded.spec, embedded.model, embedded.tokenizer, embedded.source)
+    story = Sample("s", "Name three fruits as a numbered list.", ("x",), 20)
+    free = made(tmp_path / "free", loaded, [story], "visible", SETTINGS[:1])["s", "full"]["tokens"]
+    loaded.stop_tokens = frozenset({loaded.tokenizer.eos_token_id, free[5]})  # of a model with two, such as Llama-3
+    both = made(tmp_path / "both", loaded, [story], "visible", SETTINGS[:1])["s", "full"]["tokens"]
+    assert both == free[: free.index(free[5])]
+    legacy = replace(story, single_stop=True)
+    assert made(tmp_path / "one", loaded, [legacy], "visible", SETTINGS[:1])["s", "full"]["tokens"] == free
+    assert stop_rule(loaded, legacy) == (frozenset({loaded.tokenizer.eos_token_id}), True)
+    assert stop_rule(loaded, story) == (loaded.stop_tokens, False)
+    assert stop_rule(loaded, replace(story, stop_at_newline=True)) == (loaded.stop_tokens | {loaded.newline}, True)
 
 
 def test_limit_counts_within_each_task():

@@ -62,6 +62,12 @@ BUILT = {
     ("pyramidkv_paper_h2o_niah",): H2O(scoring=ColumnSums(32, "sum"), decode="grow", **PER_HEAD),
     ("pyramidkv_paper_streaming_llm",): StreamingLLM(4, "grow", "original"),
     ("pyramidkv_paper_streaming_llm_niah",): StreamingLLM(None, "grow", "original", recent=32),
+    ("pyramidkv_paper_snapkv_2024_06",): Eviction(scoring=WindowAttention(32, 7, "max"), **PER_HEAD),
+    ("pyramidkv_paper_h2o_2024_06",): Eviction(scoring=WindowAttention(32, 1, "max"), **PER_HEAD),
+    ("pyramidkv_paper_streaming_llm_2024_06",): StreamingLLM(None, "grow", "original", recent=32),
+    ("pyramidkv_paper_h2o_2024_10",): H2O(scoring=ColumnSums(8, "sum", causal=False), **PER_HEAD),
+    ("pyramidkv_paper_h2o_niah_2024_10",): H2O(scoring=ColumnSums(32, "sum", causal=False), **PER_HEAD),
+    ("simlayerkv_paper_streaming_llm",): SimLayerKV("decode", 0.0, 4, 1024, include_current=True),
     ("snapkv_paper",): Eviction(scoring=WindowAttention(32, 7, "max"), **PER_HEAD),
     ("simlayerkv_paper",): SimLayerKV("decode", 0.9, 4, 1024, include_current=True),
     ("simlayerkv_paper_q4",): SimLayerKV(

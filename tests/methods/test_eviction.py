@@ -182,6 +182,8 @@ def test_h2o_scores_do_not_saturate_in_half_precision():
         (lambda: WindowAttention(window=0), "window=0 must be an integer of at least 1"),
         (lambda: WindowAttention(pooling="mean"), "unknown pooling 'mean'.*Allowed: avg, max"),
         (lambda: ColumnSums(recent=-1), "recent=-1"),
+        (lambda: ColumnSums(causal=False), "causal=false .* needs a number of recent tokens"),
+        (lambda: ColumnSums(recent=8, score="mean", causal=False), "and score=sum, not recent=8 and score=mean"),
         (lambda: Eviction(granularity="head"), "unknown granularity 'head'"),
         (lambda: Dense("onion"), "Did you mean 'union'"),
         (

@@ -14,6 +14,7 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Dense, FullKV, SimLayerKV
 from kvbench.methods.simlayerkv import FirstDecodeDecision, FirstDecodeLayer
 from kvbench.prefill import FullPrefill, Needs, prefill
+from tests.support.config import method
 from tests.support.tiny import LAYOUTS, prompt, random_state, tiny_model
 
 
@@ -100,6 +101,27 @@ def test_decode_variant_decides_layer_by_layer_with_delta(layout):
     assert [cache.kept.r1 < 1 for cache in caches] == [score > delta for score in scores]
     # a layer that is not lazy holds its prompt without slack in the books
     assert {cache.late_bytes for cache in caches if cache.kept.r1 == 1} == {state.nbytes / 4}
+
+
+@pytest.mark.parametrize("include_current", [True, False])
+def test_the_score_counts_a_window_of_keys_with_the_current_token_among_them(include_current):
+    """SimLayerKV's 4-bit code keeps 1024 prompt tokens beside the current one, and yet scores the last 1024 keys."""
+    method = SimLayerKV("decode", sinks=2, window=6, include_current=include_current)
+    queries, keys = torch.randn(4, 1, 8), torch.randn(2, 30, 8)
+    weights = (queries.unflatten(0, (2, 2)) @ keys[:, None].mT * 0.35).softmax(-1)  # [kv heads, group, 1, keys]
+    expected = (weights[..., :2].sum(-1) + weights[..., -6:].sum(-1)).mean()
+    torch.testing.assert_close(method.decoding_score(queries, keys, 0.35), expected)
+
+
+def test_the_papers_streaming_llm_cuts_every_layer_at_the_first_decoded_token():
+    model, n = tiny_model(num_layers=2), 1100
+    state = prefill(model, prompt(n), Needs())
+    caches = method("simlayerkv_paper_streaming_llm").compress(state, 0)
+    decode_steps(model, caches, prompt(1, seed=1))
+    kept = [*range(4), *range(n - 1023, n)]
+    for cache, layer in zip(caches, state.layers, strict=True):
+        assert torch.equal(cache.inner.k.view[0, :, :-1], layer.keys[:, kept])
+        assert cache.inner.k.length == 4 + 1024  # with the decoded token
 
 
 @pytest.mark.parametrize("n", [1, 5, 7, 8, 9, 10])

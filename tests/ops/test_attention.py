@@ -36,6 +36,37 @@ def test_column_sums_and_lse_equal_the_dense_ones(n, kv_heads, group, tile, dtyp
     assert_close(sums.sum(-1), torch.full((kv_heads * group,), float(n)))  # every query hands out 1
 
 
+@given(
+    n=st.integers(1, 40),
+    w=st.integers(1, 45),
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 3),
+    tile=st.integers(1, 50),
+)
+def test_column_sums_with_lookahead_mask_the_last_block_alone(n, w, kv_heads, group, tile):
+    """KVCache-Factory's H2O to June 2026: the softmax of all n × n logits, of which the last w × w block is causal."""
+    w = min(w, n)
+    queries, keys = torch.randn(kv_heads * group, n, 8), torch.randn(kv_heads, n, 8)
+    sums, lse = attention.column_sums(queries, keys, 0.35, tile, first_causal=n - w)
+    logits = queries.double() @ keys.double().repeat_interleave(group, 0).mT * 0.35
+    logits[:, n - w :, n - w :] += torch.full((w, w), float("-inf"), dtype=torch.float64).triu(1)
+    assert_close(sums.double(), logits.softmax(-1).sum(1), atol=1e-5, rtol=1e-5)
+    assert_close(lse.double(), logits.logsumexp(-1), atol=1e-5, rtol=1e-5)
+    if w == n:
+        assert torch.equal(sums, attention.column_sums(queries, keys, 0.35, tile)[0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pass_observes_lookahead_sums_for_every_window_that_is_needed(layout):
+    model, ids = tiny_model("llama", layout), prompt(50)
+    both = prefill(model, ids, Needs(lookahead_sums=frozenset([8])) | Needs(lookahead_sums=frozenset([60])))
+    causal = prefill(model, ids, Needs(column_sums=True))
+    for layer, other in zip(both.layers, causal.layers, strict=True):
+        assert layer.column_sums is None and set(layer.lookahead_sums) == {8, 60}
+        assert torch.equal(layer.lookahead_sums[60], other.column_sums)  # all queries are within the window
+        assert not torch.allclose(layer.lookahead_sums[8], other.column_sums, atol=1e-2)
+
+
 @given(n=st.integers(1, 40), w=st.integers(1, 40), kv_heads=st.integers(1, 3), group=st.integers(1, 3))
 def test_window_attention_is_the_last_rows_of_the_dense_one(n, w, kv_heads, group):
     queries, keys = torch.randn(kv_heads * group, n, 8), torch.randn(kv_heads, n, 8)
@@ -73,6 +104,7 @@ def test_extra_memory_of_column_sums_does_not_grow_with_n_squared():
     queries, keys = torch.randn(4, n, 8), torch.randn(2, n, 8)
     with Watch():
         attention.column_sums(queries, keys, 0.35)
+        attention.column_sums(queries, keys, 0.35, first_causal=n - 8)
     assert largest <= group * attention.TILE * n
 
 

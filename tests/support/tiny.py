@@ -80,7 +80,12 @@ def random_layer(
     )
     sums, lse = attention.column_sums(queries, keys, head_dim**-0.5)
     similarity = torch.rand((), generator=generator).item()
-    return LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
+    lookahead = {
+        w: attention.column_sums(queries, keys, head_dim**-0.5, first_causal=max(n - w, 0))[0] for w in (8, 32)
+    }
+    state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
+    state.lookahead_sums = lookahead
+    return state
 
 
 def random_state(num_layers: int = 4, **layer) -> PrefillState:

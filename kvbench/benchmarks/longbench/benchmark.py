@@ -34,7 +34,9 @@ class LongBench(Benchmark):
     """LongBench v1 (Bai et al. 2024) with the official prompts, truncation, lengths and metrics.
 
     prompt_protocol="longbench_chat"    the official one: chat template but for few-shot and code tasks.
-    prompt_protocol="legacy_pyramidkv"  PyramidKV's tables: raw text, and no stop at a line end in samsum.
+    prompt_protocol="legacy_pyramidkv"  PyramidKV's run_longbench.py to 2026-07: raw text; the tokenizer's
+                                        end-of-sequence token alone ends an answer, but not before one token
+                                        (min_length = context + 1), and a line end does not, in samsum either.
 
     Rows come from `data_dir`, or from `repository` on the hub. They and the templates are read and checked here, so
     that an error in them is reported before a model is loaded.
@@ -100,6 +102,7 @@ class LongBench(Benchmark):
                 question=question,
                 chat=task.chat and official,
                 stop_at_newline=task.stop_at_newline and official,
+                single_stop=not official,
                 meta=self._meta(task, row),
             )
 
