@@ -1,4 +1,8 @@
-"""Locks that go with their process: flock on a file, which on a shared file system must reach other nodes."""
+"""Locks that the kernel releases with their process: flock on a file.
+
+On a shared file system flock must reach other nodes. `filelock` has no probe that leaves a lock as it was and needs
+no right to write, which `kvbench status` needs for the folders of others: so these functions stay.
+"""
 
 import fcntl
 import time
@@ -9,7 +13,7 @@ from typing import IO
 def take(file: IO, patience: float = 0.5) -> None:
     """Lock an open file until it is closed; BlockingIOError when another process keeps it.
 
-    Patient for a moment, in which `held` may be looking at it.
+    Waits `patience` seconds, in which a probe of `held` may have the lock.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -21,8 +25,8 @@ def take(file: IO, patience: float = 0.5) -> None:
         time.sleep(0.05)
 
 
-def held(path: Path) -> bool:
-    """Whether a living process has taken the lock."""
+def held(path: Path) -> bool | None:
+    """Whether a living process has taken the lock; None where the file may not be read or has no locks (ENOLCK)."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -30,4 +34,6 @@ def held(path: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+    except OSError:
+        return None
     return False

@@ -1,19 +1,22 @@
-"""What else a time depends on, as far as it can be read: clocks, and how busy the machine is."""
+"""Conditions that a measured time depends on: clocks, temperature, and how busy the machine is."""
 
 import os
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pynvml
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-_OF_GPUS = ("clocks.sm", "clocks.max.sm", "temperature.gpu", "utilization.gpu")
 
 
 def conditions() -> dict:
-    """The machine at this moment; null for what it does not tell.
+    """The machine at this moment; null for what cannot be read.
 
-    load is the mean number of processes that ran or waited in the last minute, this one among them.
+    load      mean number of processes that ran or waited in the last minute, this one among them
+    cpu_mhz   mean clock of the CPU, MHz
+    governor  of the CPU's clock
+    gpus      of every GPU: clocks in MHz, temperature in °C, use in per cent
     """
     return {
         "load": round(os.getloadavg()[0], 2),
@@ -32,10 +35,32 @@ def _cpu_mhz() -> float | None:
 
 
 def _gpus() -> list[dict] | None:
-    """Clocks in MHz, temperature and use of every GPU; None without nvidia-smi."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(_OF_GPUS)}", "--format=csv,noheader,nounits"]
+    """Every GPU, named as nvidia-smi names these values; None without NVIDIA's driver."""
     try:
-        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
         return None
-    return [dict(zip(_OF_GPUS, (value.strip() for value in line.split(",")), strict=False)) for line in lines]
+    try:
+        return [_gpu(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(handle: object) -> dict:
+    use = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return {
+        "clocks.sm": _read(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        "clocks.max.sm": _read(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        "temperature.gpu": _read(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        "utilization.gpu": use and use.gpu,
+    }
+
+
+def _read(query: Callable, *arguments: object):
+    """The answer of NVML, or None where the driver has none."""
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError:
+        return None
