@@ -10,6 +10,10 @@ class UserError(ValueError):
     """A mistake in a command, a configuration or a data file, told in one sentence."""
 
 
+class Incomplete(UserError):
+    """A run that came to its end without some of its records: shown as a single line, exit code 1."""
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
     """An unknown name, with its nearest match and everything that is allowed."""
     allowed = sorted(allowed)

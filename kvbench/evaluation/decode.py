@@ -22,6 +22,7 @@ class Generation:
     tokens: list[int] = field(default_factory=list)  # without the token that ended it
     steps: int = 0  # forward passes after prefill that it took part in
     seconds: float = 0.0  # until it ended
+    not_finite: int | None = None  # token at which the logits were NaN or infinite, which ended the sequence
     close_call: int | None = None  # first token chosen by less than floating point can tell
 
 
@@ -81,12 +82,14 @@ def decode_greedily(
         logits = logits.clone()
         logits[:, list(stop_tokens)] = float("-inf")
     while True:
-        chosen, close = choose(logits)
+        chosen, close, finite = choose(logits)
         rows = []
         for row, (sequence, token) in enumerate(zip(going, chosen, strict=True)):
             if close[row] and sequence.close_call is None:
                 sequence.close_call = len(sequence.tokens)
-            if token not in stop_tokens:
+            if not finite[row]:
+                sequence.not_finite = len(sequence.tokens)
+            elif token not in stop_tokens:
                 sequence.tokens.append(token)
                 if len(sequence.tokens) < max_new_tokens and not (until and until(sequence.tokens)):
                     rows.append(row)
@@ -104,12 +107,13 @@ def decode_greedily(
             sequence.steps += 1
 
 
-def choose(logits: Tensor) -> tuple[list[int], list[bool]]:
-    """The likeliest token of each row [rows, vocab_size], and whether rounding could have chosen another."""
+def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
+    """The likeliest token of each row [rows, vocab_size], whether rounding could have chosen another, and whether the
+    largest logit is finite: NaN counts as the largest of all."""
     best = logits.argmax(dim=-1)
     first, second = logits.float().topk(2, dim=-1).values.T
     noise = ROUNDING_ERRORS * torch.finfo(logits.dtype).eps * first.abs()
-    return best.tolist(), (first - second < noise).tolist()
+    return best.tolist(), (first - second < noise).tolist(), first.isfinite().tolist()
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ from operator import or_
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
-from kvbench.evaluation.record import Row, Run, measure
+from kvbench.evaluation.record import Failure, Row, Run, measure
 from kvbench.evaluation.settings import Setting
 from kvbench.prefill import PrefillPlan
 from kvbench.records.store import Store
@@ -19,10 +19,10 @@ BATCH = ("auto", "1")
 Todo = list[tuple[Setting, list[Prompt]]]
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
+def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict | Failure]:
     """Make and store every missing record, one prefill for all settings and questions that can share it.
 
-    Yields each record once it is on the disk.
+    Yields each record once it is on the disk, and a Failure in place of one that could not be made.
     """
     for group in together(samples, run.question):
         for prompts in contexts(run, [sample for sample in group if missing(run, sample, store)]):
@@ -32,8 +32,9 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 if (asked := [p for p in prompts if run.key(p.sample, setting) not in store.done])
             ]
             for record in records(run, todo):
-                with unbroken():
-                    store.append(record)
+                if not isinstance(record, Failure):
+                    with unbroken():
+                        store.append(record)
                 yield record
 
 
@@ -50,7 +51,7 @@ def contexts(run: Run, samples: Sequence[Sample]) -> list[list[Prompt]]:
     return list(groups.values())
 
 
-def records(run: Run, todo: Todo) -> Iterator[dict]:
+def records(run: Run, todo: Todo) -> Iterator[dict | Failure]:
     """The records of one context, one pass over it for all settings that can share it.
 
     A setting compresses once; each of its questions starts from there. Settings whose decoding rounding
@@ -87,7 +88,7 @@ class Ready:
         self.copies = self.compressed.copies(len(self.prompts))
 
 
-def decode(run: Run, batch: list[Ready]) -> Iterator[dict]:
+def decode(run: Run, batch: list[Ready]) -> Iterator[dict | Failure]:
     """The records of settings that decode together, question after question."""
     asked = {prompt.sample.id: prompt for ready in batch for prompt in ready.prompts}
     for sample, prompt in asked.items():

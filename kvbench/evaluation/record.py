@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.errors import UserError
 from kvbench.evaluation.decode import Generation, generate_batch, read
 from kvbench.evaluation.passes import Compressed
 from kvbench.evaluation.prompts import Prompt
@@ -28,8 +30,8 @@ class Run:
     loaded: LoadedModel
     benchmark: Benchmark
     settings: Sequence[Setting]
-    memory: str = "shared"  # stream: see kvbench.passes
-    question: str = "visible"  # hidden: see kvbench.prompts
+    memory: str = "shared"  # or stream: see evaluation/passes.py
+    question: str = "visible"  # or hidden: see evaluation/prompts.py
     batch: str = "auto"  # settings of a sample decode together where that cannot change them; 1: one by one
 
     def key(self, sample: Sample, setting: Setting) -> str:
@@ -45,7 +47,20 @@ class Row:
     caches: list[LayerCache]
 
 
-def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict]:
+@dataclass(frozen=True)
+class Failure:
+    """A record that could not be made. The run continues with the others and exits with code 1 at its end."""
+
+    key: str
+    sample: str
+    setting: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no record of sample {self.sample!r} under {self.setting!r}: {self.reason}"
+
+
+def measure(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[dict | Failure]:
     """Read the question where it was hidden, decode the rows as one batch, and score: their records."""
     model, sample = run.loaded.model, prompt.sample
     sequences = [row.caches for row in rows]
@@ -88,13 +103,18 @@ def identity(run: Run, sample: Sample, setting: Setting) -> dict:
     }
 
 
-def record(run: Run, prompt: Prompt, row: Row, output: Generation, device_peak: int | None, batch: dict) -> dict:
+def record(
+    run: Run, prompt: Prompt, row: Row, output: Generation, device_peak: int | None, batch: dict
+) -> dict | Failure:
     """The record of one row after decoding; `device_peak` in bytes, None if it was not measured.
 
     `batch` holds the fields that all rows decoded together share.
     """
     sample, n = prompt.sample, len(prompt.context)
     setting, compressed, caches = row.setting, row.compressed, row.caches
+    failed = partial(Failure, run.key(sample, setting), sample.id, setting.label)
+    if output.not_finite is not None:
+        return failed(f"the logits of generated token {output.not_finite} are NaN or infinite")
     # after decoding, for caches that compress the prompt only then
     layers = [cache.kept for cache in caches]
     stored = compressed.stored_bytes(caches)
@@ -131,4 +151,7 @@ def record(run: Run, prompt: Prompt, row: Row, output: Generation, device_peak: 
         "close_call": output.close_call,
         **batch,
     }
-    return build("method", fields)
+    try:
+        return build("method", fields)
+    except UserError as error:  # a score that is no finite number
+        return failed(str(error).partition(": ")[2])

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kvbench.config import choices
-from kvbench.errors import UserError, unknown
+from kvbench.errors import Incomplete, UserError, unknown
 from kvbench.utils.signals import Stopped
 
 # Asked for before Hydra is told to raise instead of printing (below).
@@ -31,7 +31,7 @@ def one_line_errors() -> Iterator[None]:
         if TRACEBACKS:
             traceback.print_exc()
             raise SystemExit(1) from error
-        fail(one_line(error), 2)
+        fail(one_line(error), 1 if isinstance(error, Incomplete) else 2)
     except JobFailed as error:
         fail(str(error), 1)
     except Exception as error:

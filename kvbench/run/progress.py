@@ -13,7 +13,7 @@ from rich.progress import (
 )
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import Failure, Run
 from kvbench.records.store import Store
 from kvbench.run.shards import requested_keys
 from kvbench.utils.console import err, warn
@@ -30,8 +30,13 @@ COLUMNS = (
 )
 
 
-def with_progress(records: Iterable[dict], run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
-    """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make."""
+def with_progress(
+    records: Iterable[dict | Failure], run: Run, samples: Sequence[Sample], store: Store, failures: list[Failure]
+) -> Iterator[dict]:
+    """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make.
+
+    Failures are reported as they come, collected in `failures`, and not yielded.
+    """
     requested = requested_keys(run, samples)
     done = len(requested & store.done)
     if done:
@@ -39,6 +44,10 @@ def with_progress(records: Iterable[dict], run: Run, samples: Sequence[Sample], 
     with Progress(*COLUMNS, console=err) as progress:
         task = progress.add_task(escape(run.benchmark.name), total=len(requested), completed=done)
         for record in records:
+            if isinstance(record, Failure):
+                failures.append(record)
+                warn(str(record))
+                continue
             progress.update(task, advance=1, description=escape(f"{record['sample']} · {record['setting']}"))
             yield record
         progress.update(task, description=f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}")

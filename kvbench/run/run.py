@@ -8,7 +8,7 @@ from pathlib import Path
 import transformers
 
 from kvbench.benchmarks import Sample
-from kvbench.errors import on_disk
+from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, load
 from kvbench.records.samples import write_samples
@@ -23,6 +23,7 @@ from kvbench.run.tracking import Tracker
 from kvbench.utils.console import err, warn
 from kvbench.utils.environment import now
 from kvbench.utils.hashing import digest
+from kvbench.utils.text import count
 
 SMALLER_STEPS = (
     "; decode.batch=1 decodes settings one by one, memory=stream holds one setting at a time. All earlier records are "
@@ -33,7 +34,8 @@ SMALLER_STEPS = (
 def run(cfg: dict) -> Path:
     """Compute the records that a resolved configuration requests and are missing; the folder of the results.
 
-    Raises UserError before any model is loaded where the configuration is wrong.
+    Raises UserError before any model is loaded where the configuration is wrong, and Incomplete at the end where
+    records could not be made.
     """
     started = time.perf_counter()
     request = build_request(cfg)
@@ -58,9 +60,12 @@ def run(cfg: dict) -> Path:
             begun(cfg)
             tracker.start(manifest)
             with out_of_memory("making a record", SMALLER_STEPS):
-                for record in with_progress(request.kind.evaluate(run, shard, store), run, shard, store):
+                records = request.kind.evaluate(run, shard, store)
+                for record in with_progress(records, run, shard, store, failures := []):
                     tracker.record(record)
-            report_if_complete(request, run, samples, folder, tracker)
+            report_if_complete(request, run, samples, folder, tracker, {failure.key for failure in failures})
+            if failures:
+                raise Incomplete(f"{count(len(failures), 'record')} could not be made; the first: {failures[0]}")
     return folder
 
 
@@ -75,9 +80,13 @@ def load_inputs(request: Request) -> tuple[LoadedModel, list[Sample]]:
         return loaded, request.benchmark.samples(loaded.tokenizer)
 
 
-def report_if_complete(request: Request, run: Run, samples: Sequence[Sample], folder: Path, tracker: Tracker) -> None:
-    """Write tables and figures once no shard has records left to make."""
-    requested = requested_keys(run, samples)
+def report_if_complete(
+    request: Request, run: Run, samples: Sequence[Sample], folder: Path, tracker: Tracker, failed: set[str]
+) -> None:
+    """Write tables and figures once no shard has records left to make; those that `failed` are missing in them."""
+    requested = requested_keys(run, samples) - failed
+    if not requested:
+        return
     if left := len(requested - keys_in(folder)):
         warn(f"{left} of {len(requested)} records are left to other shards; the last one to end reports")
         return

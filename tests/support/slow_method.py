@@ -1,4 +1,4 @@
-"""Methods for tests on a cluster: one that takes its time, one that fails as a GPU without memory does."""
+"""Methods for tests: one that takes its time, one that fails as a GPU without memory does, one whose values are NaN."""
 
 import os
 import time
@@ -24,3 +24,15 @@ class Failing(MyMethod):
         if len(state.layers[0].keys[0]) >= 400:
             raise RuntimeError("out of memory,\nas it were")
         return super().compress(state, budget)
+
+
+@dataclass
+class Poisoned(MyMethod):
+    """Its caches hold NaN on the prompts of the second needle."""
+
+    def compress(self, state, budget):
+        caches = super().compress(state, budget)
+        if len(state.layers[0].keys[0]) % 2:
+            for cache in caches:
+                cache.v.view.fill_(float("nan"))
+        return caches

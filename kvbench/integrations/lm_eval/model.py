@@ -94,6 +94,9 @@ class KVBenchLM(HFLM):
             self.loaded.stop_tokens,
             until=lambda tokens: bool(criteria(torch.tensor([tokens]), None).all()),
         )
+        if output.not_finite is not None:
+            where = f"{self.setting.label}, generated token {output.not_finite}"
+            raise UserError(f"{where}: its logits are NaN or infinite")
         self._count(compressed)
         return torch.cat([context, context.new_tensor([output.tokens])], dim=1)
 
