@@ -7,7 +7,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
 # Of the other tests, those of what kvpress's presses build on.
-KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py cache/test_ragged.py cache/test_sequence.py \
+KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/test_kvpress_presses.py \
+    cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
 .PHONY: demo test test-slow chaos test-integrations test-kvpress test-lm-eval lint install clean

@@ -17,15 +17,6 @@ MOST_LINES = 300
 # --- time
 
 CLOCKS = set("time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time thread_time".split())
-    "time",
-    "time_ns",
-    "perf_counter",
-    "perf_counter_ns",
-    "monotonic",
-    "monotonic_ns",
-    "process_time",
-    "thread_time",
-}
 
 
 def reads_clock(node: ast.AST, timed: set[str]) -> bool:
@@ -82,6 +73,7 @@ OTHER_FOLDERS = {"end_to_end"}
 SUBJECTS = {
     "test_tests.py": "the tests",
     "methods/test_every_method.py": "what holds for every file of conf/method",
+    "evaluation/test_devices.py": "methods, passes and probes on fake GPUs",
     "methods/test_composition.py": "allocation, scoring, granularity and storage put together",
 }
 

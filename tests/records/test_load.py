@@ -1,9 +1,6 @@
-"""Records of many runs as one frame: what is the same is told, what contradicts itself is never merged."""
+"""Records of many runs as one frame: duplicates are counted, contradictions are never merged."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,63 +8,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.records import check, gather, load, manifests
 from kvbench.records.provenance import PROVENANCE, processor
-from kvbench.records.store import RECORDS, Store, read_records
-from tests.support import records as made_up
-from tests.support.command import kvbench
-from tests.support.paths import ROOT
-
-
-def record(sample: int = 0, setting: str = "snapkv 0.2", **changes) -> dict:
-    made = {
-        "run": "r1",
-        "benchmark": "niah",
-        "model": "smollm2-135m",
-        "sample": f"s{sample}",
-        "setting": setting,
-        "parameters": '{"scoring": {"window": 32}, "sinks": 4}',
-        "question": "visible",
-        "prediction": "1234567",
-        "tokens": [1, 2, 3],
-        "scores": {"digits": 1.0},
-        "stored_bytes": 1000,
-        "memory": "shared",
-        "peak_cache_bytes": 5000,
-        "decode_seconds": 0.5,
-    } | changes
-    return made_up.record(**{"key": f"{made['sample']}-{made['setting']}-{made['question']}"} | made)
-
-
-def manifest(run: str = "r1", **changes) -> dict:
-    return {
-        "run": run,
-        "started": "2026-01-01T00:00:00+00:00",
-        "status": "finished",
-        "model": {"source": "folder", "files": {"model.safetensors": "ab" * 32}},
-        "chat_template": "auto",
-        "dtype": "torch.float32",
-        "device": "cpu",
-        "data_sha256": "cd" * 32,
-        "kvbench": "0.1.0",
-        "git": "ef" * 20,
-        "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
-        "hardware": {"cpu": "AMD EPYC", "gpus": []},
-        "wall_seconds": 2.5,
-        "records": 2,
-    } | changes
-
-
-def write_manifests(folder: Path, *made_by: dict) -> None:
-    (folder / "manifests").mkdir(exist_ok=True)
-    for each in made_by:
-        (folder / "manifests" / f"{each['run']}.json").write_text(json.dumps(each))
-
-
-def write(folder: Path, records: list[dict], *made_by: dict, shard: str = "") -> Path:
-    folder.mkdir(exist_ok=True, parents=True)
-    write_manifests(folder, *made_by)
-    path = folder / f"records{shard}.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in records))
-    return path
+from tests.support.loaded_records import manifest, record, write
 
 
 def kinds(findings) -> list[tuple[str, bool]]:
@@ -236,100 +177,3 @@ def test_manifests_are_a_frame_of_runs(tmp_path):
 )
 def test_the_processor_is_what_the_run_computed_on(device, gpus, told):
     assert processor(device, {"cpu": "EPYC", "gpus": gpus}) == told
-
-
-# --- python -m kvbench.results ------------------------------------------------------------------------------------
-
-
-def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
-    records = [record(i, setting) for setting in ("full", "snapkv 0.2") for i in range(3)][:-1]
-    write(tmp_path / "a", records, manifest(), manifest("r2", status="stopped by UserError"))
-    assert kvbench("records", str(tmp_path)) == 0
-    told = capsys.readouterr().out
-    assert "records    5 in 1 file of 1 folder\n" in told
-    assert "runs       2: 1 finished, 1 stopped by UserError\n" in told
-    (row,) = [line.split() for line in told.splitlines() if line.startswith("niah")]
-    assert row == ["niah", "smollm2-135m", "visible", "3", "2", "5", "1"]
-    assert told.endswith("nothing is wrong\n")
-
-
-def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
-    write(tmp_path / "a", [record(i, "full") for i in range(3)], manifest())
-    write(tmp_path / "b", [made_up.record("probe", model="smollm2-135m", setting="lazy_mass")], manifest())
-    assert kvbench("records", str(tmp_path)) == 0
-    rows = [line.split()[-4:] for line in capsys.readouterr().out.splitlines() if line.startswith("niah")]
-    assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]
-
-
-def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys):
-    first = write(tmp_path / "a", [record(0), record(1), record(2)], manifest())
-    second = [record(0), record(1, prediction=""), record(2) | {"key": "2"}, record(3, run="r9")]
-    path = write(tmp_path / "b", second, manifest(dtype="torch.bfloat16", git="01" * 20))
-    path.write_bytes(path.read_bytes() + b"\0\0\0")
-    assert kvbench("records", str(tmp_path), "--csv", str(tmp_path / "out.csv")) == 2  # contradictions are not exported
-    assert not (tmp_path / "out.csv").exists()
-    assert kvbench("records", str(tmp_path)) == 1
-    told = capsys.readouterr()
-    for kind in ("torn     !", "manifest !", "duplicate ", "outcome  !", "conflict !"):
-        assert told.out.count(f"\n{kind} ") == 2, kind
-    assert told.out.endswith("\n4 things wrong\n")
-    assert str(first) in told.err and told.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_an_exported_frame_reads_back(suffix, tmp_path, capsys):
-    mixed = [record(0, depth=50, scores={"digits": 1}), record(1, depth="half", scores={"rouge": 0.5}), record(2)]
-    write(tmp_path / "runs", mixed, manifest())
-    path = tmp_path / f"all.{suffix}"
-    assert kvbench("records", str(tmp_path / "runs"), f"--{suffix}", str(path)) == 0
-    assert f"written    {path}\n" in capsys.readouterr().out
-    back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
-    frame = load(tmp_path / "runs")
-    assert list(back) == list(frame) and back["key"].tolist() == frame["key"].tolist()
-    assert back["depth"].tolist()[:2] == ["50", "half"] and pd.isna(back["depth"][2])
-    if suffix == "csv":
-        assert [json.loads(scores) for scores in back["scores"]] == [made["scores"] for made in mixed]
-        assert back["tokens"][0] == "[1, 2, 3]"
-    else:
-        assert back["scores"][1] == {"digits": None, "rouge": 0.5}
-        assert back["tokens"][0].tolist() == [1, 2, 3]
-    assert sorted(tmp_path.iterdir()) == sorted([path, tmp_path / "runs"])
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_be(suffix, tmp_path):
-    """Half of a pair of surrogates, as in answers of broken data files."""
-    odd = record(0, prediction="a\ud83db é", answers=["\ud83d", "é"])
-    with Store(tmp_path / "run") as store:
-        store.append(odd)
-        store.append(record(1, prediction="é"))
-    assert read_records(tmp_path / "run" / RECORDS)[0] == [odd, record(1, prediction="é")]
-    write_manifests(tmp_path / "run", manifest())
-    frame = load(tmp_path / "run")
-    assert frame["prediction"].tolist() == ["a\ufffdb é", "é"]
-    assert frame["answers"][0] == odd["answers"]
-    path = tmp_path / f"all.{suffix}"
-    assert kvbench("records", str(tmp_path / "run"), f"--{suffix}", str(path)) == 0
-    back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
-    assert json.loads(back["answers"][0]) == odd["answers"]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_an_export_that_cannot_be_written_is_one_line(suffix, tmp_path, capsys):
-    write(tmp_path, [record()], manifest())
-    assert kvbench("records", str(tmp_path), f"--{suffix}", str(tmp_path / "nowhere" / "all")) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"kvbench: cannot write {tmp_path / 'nowhere' / 'all'}: ") and told.count("\n") == 1
-
-
-def test_the_command_without_records_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert kvbench("records") == 2
-    assert capsys.readouterr().err == "kvbench: runs is not a folder\n"
-
-
-def test_the_command_starts_without_torch_and_has_help():
-    code = "import sys; from kvbench.records.command import main; assert 'torch' not in sys.modules; main(['--help'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    for word in ("FOLDER", "--csv", "--parquet", "conflict", "exit code: 0"):
-        assert word.lower() in done.stdout.lower()

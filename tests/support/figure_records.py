@@ -1,4 +1,4 @@
-"""Figures from records alone: what is drawn, what is told beside it, and that it can be read without colour."""
+"""Records and parts of figures."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Needle variants: where needles lie, what prompts ask, what scores count, and a run of each."""
+"""Needle benchmarks by name."""
 
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.niah import placement

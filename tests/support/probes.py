@@ -1,4 +1,4 @@
-"""Probes: every value against a plain dense computation, and whole runs of them."""
+"""Probes of a tiny model."""
 
 import torch
 from torch.testing import assert_close

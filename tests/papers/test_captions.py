@@ -1,0 +1,61 @@
+"""Captions: what a run does otherwise than its experiment."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from kvbench.config import CONF
+from kvbench.papers.captions import title
+from kvbench.papers.experiment import Experiment, load
+from tests.support.experiments import config
+
+
+@pytest.mark.parametrize("name", ["pyramidkv_fig5", "simlayerkv_table1", "simlayerkv_table3", "spindlekv_table1"])
+def test_the_caption_of_a_scaled_down_run_says_so(name):
+    experiment = Experiment.of(config(name))
+    assert title(load(name, "model=smollm2-135m", "limit=2")) == (
+        f"{experiment.paper} {experiment.item}, scaled down: smollm2-135m in place of "
+        f"{' and '.join(experiment.models)}; at most 2 samples of a task"
+    )
+
+
+@pytest.mark.parametrize("name", ["pyramidkv_table11", "simlayerkv_table7", "spindlekv_fig5"])
+def test_a_run_as_published_is_called_by_paper_and_item_alone(name):
+    experiment = Experiment.of(config(name))
+    for model in experiment.models:
+        assert title(config(name, model)) == f"{experiment.paper} {experiment.item}"
+
+
+@pytest.mark.parametrize(
+    "overrides, told",
+    [
+        (["benchmark.max_length=600"], "scaled down: max_length 600"),
+        (["benchmark.tasks=[trec,lcc]"], "scaled down: tasks trec, lcc"),
+        (["benchmark.data_dir=/some/where/rows"], "changed: data from rows"),
+        (["benchmark.prompts_file=/some/where/prompts.json"], "changed: prompts_file prompts.json"),
+        (["limit=1", "question=hidden"], "scaled down: at most 1 sample of a task, changed: question hidden"),
+        (["method=[full,spindlekv_paper]"], "changed: without pyramidinfer; without pyramidkv_paper"),
+        (["method.spindlekv_paper.theta_k=0.9"], "changed: spindlekv_paper.theta_k 0.9"),
+        (["method.spindlekv_paper.ratio=[0.2,0.1]"], "changed: spindlekv_paper.ratio 0.2, 0.1"),
+        (["benchmark=niah"], "scaled down: benchmark NeedleInAHaystack"),
+        (["output_dir=/elsewhere", "model.dtype=bfloat16", "shards=2"], ""),
+    ],
+)
+def test_a_caption_tells_what_a_run_does_otherwise(overrides, told):
+    if overrides == ["benchmark=niah"]:  # takes LongBench's keys away, which the experiment gives
+        overrides = [*overrides, "~benchmark.tasks", "~benchmark.prompt_protocol"]
+    assert title(load("spindlekv_table1", *overrides)) == "SpindleKV Table 1" + (told and f", {told}")
+
+
+def test_a_run_of_no_experiment_has_no_title():
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        assert title(OmegaConf.to_container(compose("config"), resolve=True)) == ""
+
+
+def test_an_experiment_of_ones_own_is_told_by_model_alone():
+    cfg = load("spindlekv_table1", "limit=3")
+    cfg["experiment"] |= {"name": "mine", "models": ["llama3-8b"]}
+    assert (
+        title(cfg)
+        == "SpindleKV Table 1, scaled down: mistral-7b-v0.2 in place of llama3-8b; at most 3 samples of a task"
+    )
