@@ -28,7 +28,7 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.figures.style import save
 from kvbench.models.folder import model_identity
-from kvbench.ops.greedy_cover import build_codebook
+from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.prefill import Needs, prefill
 from kvbench.run import run as command
 from kvbench.utils.environment import environment, now
@@ -113,7 +113,7 @@ def above(vectors: torch.Tensor, theta: float) -> float:
 
 def entries(vectors: torch.Tensor, theta: float) -> float:
     """Codebook entries over vectors, mean over heads."""
-    return sum(len(build_codebook(head, theta).entries) / len(head) for head in vectors) / len(vectors)
+    return sum(len(greedy_cover(head, theta).entries) / len(head) for head in vectors) / len(vectors)
 
 
 def unfolding(target: Path, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Where in a prompt the tokens lie that a layer kept: a histogram of their positions as a short text."""
+"""Positions of the prompt tokens that a layer kept, as a histogram written as a short text."""
 
 import re
 import string
@@ -13,8 +13,10 @@ LEVELS = string.ascii_lowercase + string.ascii_uppercase  # the share of a stret
 _RUN = re.compile(r"([a-zA-Z])(\d*)")
 
 
-def where(indices: Tensor | None, n: int) -> str:
-    """Kept positions [heads, k], ascending, of a prompt of n tokens, averaged over the heads; None is every token.
+def kept_positions(indices: Tensor | None, n: int) -> str:
+    """The histogram of kept positions [heads, k], ascending, of a prompt of n tokens, averaged over heads.
+
+    `indices=None` stands for every token.
 
     One letter for each of min(n, BINS) stretches, and a count behind a letter that is repeated: `Z2a60Z2` kept the
     first and the last two stretches whole and nothing between. Only a stretch that no head keeps a token of is `a`,
@@ -37,7 +39,7 @@ def encode(shares: Sequence[float]) -> str:
 
 
 def decode(text: str) -> list[float]:
-    """The shares that a text of `where` stands for."""
+    """The shares that a text of `kept_positions` stands for."""
     return [
         LEVELS.index(letter) / (len(LEVELS) - 1) for letter, count in _RUN.findall(text) for _ in range(int(count or 1))
     ]

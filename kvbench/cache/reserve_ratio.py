@@ -27,7 +27,7 @@ class Kept:
     r2: float = 1.0  # codebook entries / retained vectors
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
     overhead: float | None = None  # what they really add per retained vector, relative to a vector
-    where: str | None = None  # the kept tokens' positions (see kvbench.where); None where no entry is one token's
+    positions: str | None = None  # histogram of kept positions; None where an entry is pooled from several tokens
 
     @classmethod
     def tokens(
@@ -38,10 +38,10 @@ class Kept:
         heads: int,
         r2: float = 1.0,
         r3: float = 1.0,
-        where: str | None = None,
+        positions: str | None = None,
     ) -> "Kept":
         """`kept` of n tokens in each of `heads` heads; stored as they are unless r2 or r3 say otherwise."""
-        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, where=where)
+        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, positions=positions)
 
     @property
     def r1(self) -> float:

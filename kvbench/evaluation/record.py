@@ -140,7 +140,7 @@ def record(
         "full_bytes": compressed.full_bytes,
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
-        "kept_positions": [layer.where for layer in layers],  # see kvbench.where
+        "kept_positions": [layer.positions for layer in layers],  # see kvbench.cache.kept_positions
         "memory": run.memory,
         "peak_cache_bytes": compressed.count(caches),
         "peak_device_bytes": max(filter(None, device_peaks), default=None),

@@ -1,6 +1,9 @@
 """Eviction: allocation × scoring × granularity × storage. SnapKV and PyramidKV are choices of these four."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import field
+from functools import lru_cache
+from typing import Literal
 
 from torch import Tensor
 
@@ -15,27 +18,24 @@ from kvbench.methods.selection import Selection, reduce_group, top_indices, with
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState
-from kvbench.utils.validation import choice
+from kvbench.utils.checked import checked
 
 
-@dataclass
+@checked
 class Eviction(Method):
     """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill.
 
-    granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`
-                  (mean, max or sum). query_head: each query head selects for itself, as SnapKV's and
-                  PyramidKV's code and papers do.
+    granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
+                  query_head: each query head selects for itself, as SnapKV's and PyramidKV's code and papers do.
     """
 
     allocation: Allocation = field(default_factory=Uniform)
     scoring: Scoring = field(default_factory=WindowAttention)
-    granularity: str = "kv_head"
-    group_reduce: str = "mean"
+    granularity: Literal["kv_head", "query_head"] = "kv_head"
+    group_reduce: Literal["mean", "max", "sum"] = "mean"
     storage: Storage = field(default_factory=Dense)
 
     def __post_init__(self):
-        choice("granularity", self.granularity, ("kv_head", "query_head"))
-        choice("group_reduce", self.group_reduce, ("mean", "max", "sum"))
         if self.granularity == "query_head" and self.group_reduce != "mean":
             raise UserError(
                 f"group_reduce={self.group_reduce} brings a group's query heads to one set, but with "
@@ -45,6 +45,7 @@ class Eviction(Method):
         if self.granularity == "kv_head":
             refuse_union(self.storage, "granularity=kv_head")
         self.needs = self.scoring.needs
+        self._layer_tokens = lru_cache(maxsize=8)(self.layer_tokens)  # every layer reads the same plan
 
     @property
     def minimum_budget(self) -> int:
@@ -58,13 +59,27 @@ class Eviction(Method):
         return self.storage.store(layer, self.select(layer, index, num_layers, budget))
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
-        """The tokens of one layer to keep, at a mean of `budget` over all layers."""
+        """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
         if budget >= layer.n:
             return Selection.everything(layer)
+        tokens = self._layer_tokens(budget, layer.n, num_layers)[index]
         window = self.scoring.protected(budget)
-        tokens = self.allocation.tokens(budget, layer.n, window, num_layers)[index]
         chosen = top_indices(self.scores(layer, window), tokens - window)
         return Selection(with_window(chosen, layer.n, window), tokens)
+
+    def layer_tokens(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
+        """Tokens per head in each layer for a prompt of n > budget tokens.
+
+        Raises UserError where a layer gets fewer than the scoring always keeps.
+        """
+        window = self.scoring.protected(budget)
+        tokens = self.allocation.tokens(budget, n, window, num_layers) if budget >= window else [budget]
+        if min(tokens) < window:
+            raise UserError(
+                f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "
+                f"always keeps the last {window}: the smallest budget is {self.minimum_budget}"
+            )
+        return tokens
 
     def scores(self, layer: LayerState, window: int) -> Tensor:
         """Scores of the tokens before the window, float32 [heads, n - window], heads as `granularity` says."""

@@ -1,6 +1,7 @@
 """H2O: heavy hitters and recent tokens, once after prefill or all through decoding."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,19 +10,20 @@ from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
-from kvbench.methods.selection import gather
+from kvbench.methods.selection import Selection
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import dense_attention
 from kvbench.prefill import LayerState
-from kvbench.utils.validation import choice
+from kvbench.utils.checked import checked
 
 
 class HeavyHitterLayer(LayerCache):
     """At most `budget` tokens per head: the `recent` last ones and those with the most attention so far.
 
-    A step attends over the cache and the new token, adds that attention to the scores, then drops the
-    lowest scored token that is not recent; the next token takes its slot.
+    A step attends to the cache and the new token, adds that attention to the scores, then drops the lowest scored
+    token that is not recent. The next token takes its slot.
     """
 
     def __init__(
@@ -83,26 +85,31 @@ class HeavyHitterLayer(LayerCache):
         return self.free[:, None, None].expand(row.shape[-3:]).reshape(row.shape)
 
 
-@dataclass
+@checked
 class H2O(Eviction):
     """H2O (Zhang et al. 2023): keep the tokens with the most accumulated attention, and the last ones.
 
     decode="grow"    evict once after prefill and let the cache grow (KVCache-Factory; PyramidKV's tables).
-    decode="update"  the official form: scores go on accumulating, the cache stays at the budget.
+    decode="update"  the official form: scores keep accumulating and the cache stays at the budget. A decoded query
+                     adds the mean of its group's attention, so prompt scores must be group means as well.
 
-    A class beside `Eviction` because `update` scores and evicts while decoding, in a store of its own.
+    A class beside `Eviction` because `update` scores and evicts while decoding, in its own layer cache.
     """
 
-    scoring: ColumnSums = field(default_factory=ColumnSums)
-    decode: str = "grow"
+    scoring: Scoring = field(default_factory=ColumnSums)
+    decode: Literal["grow", "update"] = "grow"
 
     def __post_init__(self):
         super().__post_init__()
-        choice("decode", self.decode, ("grow", "update"))
         if self.decode == "grow":
             return
         if self.storage != Dense():
             raise UserError("decode=update evicts single tokens from its own store: it needs dense, unfolded storage")
+        if self.group_reduce != "mean":
+            raise UserError(
+                "decode=update adds the mean of a group's attention to each new token: it needs group_reduce=mean, "
+                f"not {self.group_reduce}"
+            )
         if not isinstance(self.scoring, ColumnSums) or self.scoring.score != "sum":
             what = getattr(self.scoring, "score", type(self.scoring).__name__)
             raise UserError(
@@ -114,18 +121,17 @@ class H2O(Eviction):
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
         selection = self.select(layer, index, num_layers, budget)
+        limit = budget if selection.indices is None else selection.nominal  # of this layer; a pyramid's differ
         scores = self.per_head(self.scoring.votes(layer), layer)
-        indices = selection.indices
-        limit = budget if indices is None else selection.nominal  # of this layer; a pyramid's differ
-        if indices is None:
-            indices = torch.arange(layer.n, device=scores.device).expand(len(scores), layer.n)
+        if selection.indices is None:
+            selection = Selection(torch.arange(layer.n, device=scores.device).expand(len(scores), layer.n), layer.n)
         return HeavyHitterLayer(
-            gather(layer.keys, indices),
-            gather(layer.values, indices),
-            scores.gather(1, indices),
-            indices,
+            selection.of(layer.keys),
+            selection.of(layer.values),
+            scores.gather(1, selection.indices),
+            selection.indices,
             layer.n,
-            Kept.tokens(selection.nominal, indices.shape[1], layer.n, len(indices), where=selection.where(layer)),
+            selection.kept(layer),
             limit,
             self.scoring.protected(budget),
         )

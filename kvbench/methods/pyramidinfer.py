@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.kept_positions import where
+from kvbench.cache.kept_positions import kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
@@ -82,7 +82,8 @@ class PyramidInfer(Method):
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         reached = None if layer.positions is None else layer.positions[None]
-        kept = Kept.tokens(layer.n, layer.n, layer.seen, layer.num_key_value_heads, where=where(reached, layer.seen))
+        positions = kept_positions(reached, layer.seen)
+        kept = Kept.tokens(layer.n, layer.n, layer.seen, layer.num_key_value_heads, positions=positions)
         whole = self.takes_budget and budget >= layer.seen  # nothing to save: FullKV
         if self.decode == "none" or whole:
             return DenseLayer(layer.keys, layer.values, layer.seen, kept)

@@ -8,7 +8,7 @@ MOST_TRIES = 24
 OVERSHOOT = 1.2
 
 
-def meet(
+def find_budget(
     ratio_at: Callable[[float], float], target: float, low: float, high: float, guess: float, tolerance: float
 ) -> float:
     """The x in [low, high] whose ratio_at(x) is within `tolerance` (relative) of target, or else the nearest tried.

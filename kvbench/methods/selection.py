@@ -1,12 +1,12 @@
-"""Which tokens stay: scores to sorted indices, with ties broken the same way everywhere."""
+"""The tokens that a layer keeps: from scores to sorted indices, with ties broken the same way on every device."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from kvbench.cache.kept_positions import where
-from kvbench.errors import UserError
+from kvbench.cache.kept_positions import kept_positions
+from kvbench.cache.reserve_ratio import Kept
 from kvbench.prefill import LayerState
 
 
@@ -19,7 +19,7 @@ class Selection:
     """
 
     indices: Tensor | None
-    nominal: int  # tokens per head that the allocation asked for
+    nominal: int  # tokens per head that the allocation gave the layer
 
     @classmethod
     def everything(cls, layer: LayerState) -> "Selection":
@@ -30,12 +30,17 @@ class Selection:
         return layer.n if self.indices is None else self.indices.shape[1]
 
     def heads(self, layer: LayerState) -> int:
-        """Heads that are stored when each keeps its own tokens."""
+        """How many heads store tokens: the KV heads, or all query heads where each selects for itself."""
         return layer.num_key_value_heads if self.indices is None else max(layer.num_key_value_heads, len(self.indices))
 
-    def where(self, layer: LayerState) -> str:
-        """Where in the prompt the kept tokens lie."""
-        return where(self.indices, layer.n)
+    def positions(self, layer: LayerState) -> str:
+        """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
+        return kept_positions(self.indices, layer.n)
+
+    def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
+        """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage."""
+        heads = self.heads(layer)
+        return Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer))
 
     def of(self, x: Tensor) -> Tensor:
         """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself for every token."""
@@ -45,7 +50,7 @@ class Selection:
 def top_indices(scores: Tensor, k: int) -> Tensor:
     """Indices [heads, k] of the k largest of scores [heads, len], ascending; ties go to the smaller index.
 
-    `torch.topk` leaves ties to the device; max pooling makes ties the normal case, so a stable sort it is.
+    A stable sort, because `torch.topk` orders ties differently from device to device and max pooling makes many.
     """
     order = torch.sort(scores.float(), dim=-1, descending=True, stable=True).indices
     return order[:, :k].sort(dim=-1).values
@@ -64,15 +69,13 @@ def sinks_and_recent(n: int, sinks: int, recent: int, device: torch.device) -> T
 
 
 def reduce_group(scores: Tensor, heads: int, how: str) -> Tensor:
-    """Scores per query head [num_attention_heads, len] brought to [heads, len], groups of heads together."""
+    """Scores of query heads [num_attention_heads, len] reduced within each group to [heads, len].
+
+    `how` is mean, max or sum.
+    """
     grouped = scores.unflatten(0, (heads, -1))  # [heads, group, len]
-    if how == "mean":
-        return grouped.mean(dim=1)
-    if how == "max":
-        return grouped.amax(dim=1)
-    if how == "sum":
-        return grouped.sum(dim=1)
-    raise UserError(f"group_reduce={how!r} is not one of mean, max, sum")
+    reduce = {"mean": grouped.mean, "max": grouped.amax, "sum": grouped.sum}[how]
+    return reduce(dim=1)
 
 
 def gather(x: Tensor, indices: Tensor) -> Tensor:

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.kept_positions import where
-from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
@@ -221,8 +219,7 @@ class FirstDecodeLayer(LayerCache):
     """
 
     def __init__(self, layer: LayerState, decision: FirstDecodeDecision):
-        everything = Kept.tokens(layer.n, layer.n, layer.n, layer.num_key_value_heads, where=where(None, layer.n))
-        super().__init__(layer.n, everything)
+        super().__init__(layer.n, Selection.everything(layer).kept(layer))
         self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
         self.prompt = layer.n
         self.state_fields = (layer.scaling, layer.num_attention_heads, layer.rope)

@@ -1,8 +1,10 @@
 """SpindleKV: a linear pyramid of eviction for deep layers, a codebook of similar vectors for shallow ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
@@ -11,19 +13,19 @@ from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
-from kvbench.methods.ratio_search import meet
+from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.prefill import LayerState, Needs, PrefillState
-from kvbench.utils.validation import choice
+from kvbench.utils.checked import Positive, Share, checked
 
 # control=exact is content with this relative distance from the ratio that was asked for.
 TOLERANCE = 0.01
 
 
-@dataclass
+@checked
 class SpindleKV(Method):
     """SpindleKV (Tang et al. 2025): evict with a linear pyramid, then code what stays, in every layer.
 
@@ -41,28 +43,25 @@ class SpindleKV(Method):
     A budget of n or more evicts nothing, but the codebook works all the same.
     """
 
-    window: int = 32
-    beta: float = 0.05
-    score_norm: str = "window"
+    window: Positive = 32
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    score_norm: Literal["window", "printed"] = "window"
     repeat: bool = True
-    theta_k: float = 0.98
-    theta_v: float = 0.95
-    scope: str = "kv_group"
+    theta_k: Share = 0.98
+    theta_v: Share = 0.95
+    scope: Literal["kv_group", "layer", "head"] = "kv_group"
     reconstruct: bool = True
     raw_window: bool = True
     evict: bool = True
     allocation: Allocation | None = None
     scoring: Scoring | None = None
-    control: str | None = None
-    control_on: str = "r"
+    control: Literal["exact"] | None = None
+    control_on: Literal["r", "r_bytes"] = "r"
     eviction: Eviction = field(init=False, repr=False)
 
     def __post_init__(self):
-        if self.control is not None:
-            choice("control", self.control, ("exact",))
-            if not self.evict:
-                raise UserError("control=exact searches how much to evict: it excludes evict=false")
-        choice("control_on", self.control_on, ("r", "r_bytes"))
+        if self.control is not None and not self.evict:
+            raise UserError("control=exact searches how much to evict: it excludes evict=false")
         self.eviction = Eviction(
             self.allocation or LinearPyramid(self.beta),
             self.scoring or WindowAverage(self.window, self.score_norm),
@@ -120,7 +119,7 @@ class SpindleKV(Method):
             return getattr(ReserveRatio.of([cache.kept for cache in tried], stored, state.nbytes), self.control_on)
 
         least = min(self.eviction.minimum_budget, state.n)
-        return caches(meet(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
+        return caches(find_budget(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
 
     def _whole(self, kept: float) -> float:
         """Fractions of a token per layer move whole tokens in LinearPyramid alone."""

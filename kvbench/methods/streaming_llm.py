@@ -85,7 +85,7 @@ class StreamingLLM(Method):
             selection.of(layer.values),
             layer.n,
             Kept.tokens(
-                budget, selection.count(layer), layer.n, layer.num_key_value_heads, where=selection.where(layer)
+                budget, selection.count(layer), layer.n, layer.num_key_value_heads, positions=selection.positions(layer)
             ),
             budget,
             self._sinks(budget),

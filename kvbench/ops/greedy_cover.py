@@ -1,9 +1,8 @@
-"""SpindleKV's codebook: a greedy cover of vectors by some of them, by cosine similarity.
+"""Greedy cover: a few of many vectors that stand for all of them by cosine similarity (SpindleKV's algorithm 1).
 
-Similarity is exact. A unit vector's components are rounded to multiples of 2^-25, about float32's own
-precision; products of two are then multiples of 2^-50 below 2 in sum, which float64 adds without rounding
-in any order. So a pair has one similarity, whatever tile, thread count or device computes it, and nobody
-can disagree about which side of the threshold it lies on.
+Similarities are exact. The components of unit vectors are rounded to multiples of 2^-25, about float32's precision.
+Their products are multiples of 2^-50 and sum to less than 2, so float64 adds them without rounding in any order. A
+pair therefore has the same similarity whatever tile size, thread count or device computes it.
 """
 
 import math
@@ -20,7 +19,7 @@ TILE = 256
 
 @dataclass(frozen=True)
 class Cover:
-    """Which vectors stand for all. Entries come in the order in which the greedy rule picks them."""
+    """Which vectors stand for all, in the order in which the greedy rule picks them."""
 
     entries: Tensor  # [|C|] indices of the vectors picked
     references: Tensor  # [N] the entry of every vector
@@ -36,25 +35,26 @@ def directions(x: Tensor) -> Tensor:
 def adjacent(rows: Tensor, columns: Tensor, theta: float) -> Tensor:
     """Equation 9 for a tile: bool [t, s], cosine of directions rows [t, d] and columns [s, d] above theta.
 
-    That equal vectors, and so the diagonal, are adjacent in any case is for the caller to say.
+    The caller sets the diagonal: equal vectors are adjacent whatever rounding made of their cosine.
     """
     return rows @ columns.T > bound(theta)
 
 
 def bound(theta: float) -> float:
-    """theta as a bound for rounded cosines: no true one exceeds 1, so nothing exceeds theta = 1."""
+    """theta as a bound for rounded cosines: infinite for theta = 1, which no true cosine exceeds."""
     return theta if theta < 1 else math.inf
 
 
-def build_codebook(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
+def greedy_cover(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
     """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4) on x [N, d], with degrees from G (equation 10).
 
-    Again and again the vector with the most neighbours (cosine > theta, itself included) among those not
-    yet covered becomes an entry, and they all refer to it; ties go to the lowest index. Vectors of equal
-    direction are neighbours by definition, also where they are zero.
-    counts [N]: how many copies of a vector stand in its place, for GQA heads unfolded; the outcome is that of
-    writing them out one after the other. Vectors of equal direction are handled in the same way: they have
-    the same neighbours, so one node of their summed weight takes their part.
+    Repeatedly, the uncovered vector with the most uncovered neighbours (cosine > theta, itself included) becomes an
+    entry, and those neighbours refer to it; ties go to the lowest index. Vectors of equal direction are always
+    neighbours, zero vectors too.
+
+    counts [N]: how many copies each vector stands for (unfolded GQA heads). The result is that of writing the copies
+    out one after the other. Vectors of equal direction have the same neighbours, so they are one node of their
+    summed weight.
     """
     units, nodes, weights, first = _distinct(directions(x), counts)
     adjacency = _pack(units, theta)
@@ -91,9 +91,9 @@ def _pack(units: Tensor, theta: float) -> np.ndarray:
 def _greedy(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Entry of every node [M], and the nodes picked in order.
 
-    Degrees only fall, so they are kept by subtraction, each row once in all. A node without other neighbours
-    touches nobody, so it is settled at once, out of turn; the order is restored at the end: degrees at the
-    time of picking never rise, and equal ones come by index.
+    Degrees only fall, so they are updated by subtraction, each row once in all. A node without other neighbours
+    changes no degree and is settled at once, out of turn. The order is restored at the end: degrees at the time of
+    picking never rise, and equal ones come by index.
     """
     m = len(bits)
     everyone = np.arange(m)
@@ -130,7 +130,7 @@ def _unpack(bits: np.ndarray, m: int) -> np.ndarray:
 
 
 def _shares(bits: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """What `rows` give to every node's degree: the sum over them of weight times adjacency, [M]."""
+    """The part of every node's degree that `rows` contribute: their sum of weight times adjacency, [M]."""
     m = len(bits)
     total = np.zeros(m)
     for start in range(0, len(rows), TILE):

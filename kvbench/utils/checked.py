@@ -85,7 +85,7 @@ def _one_line(init: Callable, made: type, prefix: str) -> Callable:
 
 def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
     """The first mistake that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
-    errors = error.errors()
+    errors = [each | {"loc": _named(of, each["loc"])} for each in error.errors()]
     first = errors[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), UserError):
         return cause  # raised by a __post_init__
@@ -99,8 +99,9 @@ def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
     item = inner[0] if inner and isinstance(inner[0], int) else None
     if item is not None:
         name = f"item {item + 1} of {name}"
-    if first["type"] == "literal_error" and len(same_field) == 1:
-        return unknown(name, str(value), _literals(of, str(field)) or [first["ctx"]["expected"]])
+    texts = _literals(of, str(field))
+    if first["type"] == "literal_error" and len(same_field) == 1 and texts:
+        return unknown(name, str(value), texts)
     wanted = list(dict.fromkeys(_wanted(each, of) for each in same_field))
     # of int | float under the same bounds, the number says it all
     wanted = [text for text in wanted if not (text[:10] == "an integer" and f"a number{text[10:]}" in wanted)]
@@ -110,14 +111,23 @@ def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
     return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
 
 
+def _named(of: type, loc: tuple) -> tuple:
+    """The place of an error, with the field's name for a positional argument's number."""
+    fields = _fields(of)
+    return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
+
+
 def _fields(of: type) -> list[str]:
     return [name for name, field in of.__dataclass_fields__.items() if field.init]
 
 
 def _literals(of: type, field: str) -> list[str]:
-    """The texts that a field of Literal type allows."""
+    """The texts that a field of Literal type allows; empty where it allows anything else but null."""
     parts = _annotations(of, (field,))
-    return [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
+    found = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
+    if not all(isinstance(value, str) for value in found):
+        return []
+    return [*found, "null"] if NoneType in parts else found
 
 
 def _wanted(error: dict, of: type) -> str:

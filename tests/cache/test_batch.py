@@ -39,7 +39,7 @@ def test_a_batch_of_one_setting_and_others_gives_each_its_own_text(family, layou
 def test_a_sequence_that_ends_leaves_the_batch_and_the_others_go_on():
     model = tiny_model()
     state = prefill(model, prompt(80), method("snapkv").needs)
-    full, snap = (lambda: FullKV().compress(state, 80)), (lambda: method("snapkv").compress(state, 20))
+    full, snap = (lambda: FullKV().compress(state, 80)), (lambda: method("snapkv").compress(state, 40))
     first, second = (generate(model, made(), state.logits, 30, frozenset()).tokens for made in (full, snap))
     stop = next(token for token in second if token not in first)
     one, other, third = generate_batch(
@@ -63,7 +63,7 @@ def test_only_caches_that_decide_nothing_while_decoding_are_batched(name):
     """A cache that batches holds the prompt as it is, and decoded tokens are its last rows, untouched."""
     model = tiny_model(num_layers=4, head_dim=32)
     chosen = method(name)
-    caches = chosen.compress(prefill(model, prompt(60), chosen.needs), 30)
+    caches = chosen.compress(prefill(model, prompt(60), chosen.needs), 40)
     kinds = {type(cache).__name__ for cache in caches if cache.batches}
     assert kinds <= {"DenseLayer", "UnionLayer", "SlidingLayer"}
     assert not LayerCache.batches, "a cache of a user's own decodes alone unless it says otherwise"

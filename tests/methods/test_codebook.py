@@ -11,7 +11,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods import Codebook, SpindleKV
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.coded_layer import smallest_integer
+from kvbench.methods.storage.codebook_layer import smallest_integer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, prefill
 from tests.reference.plain_codebook import plain_codebook
@@ -233,5 +233,5 @@ def test_the_ratio_is_formula_15_as_printed_and_corrected():
 def test_raw_vectors_count_as_entries_and_pay_no_overhead():
     layer = similar_layer()
     coded, raw = (Codebook(0.9, 0.8, window=w).store(layer, Selection.everything(layer)).kept for w in (0, 60))
-    assert raw == Kept(60, 240, 240, 1.0, 1.0, 0.0, where="Z60")
+    assert raw == Kept(60, 240, 240, 1.0, 1.0, 0.0, positions="Z60")
     assert coded.r2 < 1 and coded.overhead > 0

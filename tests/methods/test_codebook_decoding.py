@@ -7,7 +7,7 @@ import torch
 
 from kvbench.methods import Codebook
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.coded_layer import Book, Coded
+from kvbench.methods.storage.codebook_layer import Book, Coded
 from tests.support.codebook_layers import ROPE, attention_over, decoded, mixed_selection, similar_layer
 from tests.support.tiny import random_layer
 

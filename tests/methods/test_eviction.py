@@ -1,5 +1,8 @@
 """SnapKV, PyramidKV, H2O and StreamingLLM choose what their definitions say."""
 
+import math
+from dataclasses import dataclass
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.errors import UserError
-from kvbench.methods import H2O, ColumnSums, Dense, Eviction, Pyramid, StreamingLLM, WindowAttention
+from kvbench.evaluation.settings import build_settings
+from kvbench.methods import H2O, ColumnSums, Dense, Eviction, Pyramid, StreamingLLM, Uniform, WindowAttention
 from kvbench.methods.selection import top_indices
+from tests.support.my_method import KeyNorm, MyMethod
 from tests.support.tiny import random_layer, random_state
 
 GRANULARITIES = st.sampled_from(["kv_head", "query_head"])
@@ -159,6 +164,62 @@ def test_edge_sizes(n, budget):
             assert sum(kept) >= 3 * budget - 1e-9
         else:
             assert sum(kept) == pytest.approx(3 * budget, abs=1.5 if "kvpress" in repr(method) else 1e-9)
+
+
+def test_the_smallest_budget_is_derived_from_what_a_scoring_protects():
+    """The documentation's own method protects 8 tokens and says nothing else."""
+    assert KeyNorm().minimum_budget == MyMethod().minimum_budget == 9
+    assert KeyNorm(recent=0).minimum_budget == 1
+    assert [ColumnSums(recent).minimum_budget for recent in (None, 0, 8)] == [2, 1, 9]
+    assert WindowAttention(16).minimum_budget == 17
+
+    @dataclass
+    class MostOfIt(KeyNorm):
+        def protected(self, budget):
+            return math.ceil(0.9 * budget)
+
+    @dataclass
+    class AllOfIt(KeyNorm):
+        def protected(self, budget):
+            return budget
+
+    assert MostOfIt().minimum_budget == 10
+    with pytest.raises(UserError, match="AllOfIt protects every token of any budget"):
+        _ = AllOfIt().minimum_budget
+
+
+def test_a_budget_below_what_is_always_kept_is_refused_not_turned_round():
+    """A negative count of tokens to choose kept nearly all of them."""
+    state = random_state(2, n=100)
+    with pytest.raises(UserError, match="budget of 4 leaves 4 tokens to a layer, but KeyNorm always keeps the last 8"):
+        MyMethod().compress(state, 4)
+    with pytest.raises(UserError, match=r"budget 4 is too small for 'mine': .* at least 9 are needed"):
+        build_settings({"mine": {"_target_": "tests.support.my_method.MyMethod"}}, None, 4)
+    (one,) = build_settings({"mine": {"_target_": "tests.support.my_method.MyMethod"}}, 0.01, None)
+    caches = one.method.compress(state, one.budget_at(100, 2))
+    assert [cache.kept.r1 for cache in caches] == [0.09] * 2
+
+    class Uneven(Uniform):
+        def tokens(self, budget, n, window, num_layers):
+            return [2 * budget - 5, 5]
+
+    with pytest.raises(UserError, match="budget of 20 leaves 5 tokens to a layer, but KeyNorm always keeps the last 8"):
+        MyMethod(allocation=Uneven()).compress(state, 20)
+
+
+def test_the_tokens_of_all_layers_are_computed_once():
+    calls = []
+
+    class Counting(Uniform):
+        def tokens(self, *arguments):
+            calls.append(arguments)
+            return super().tokens(*arguments)
+
+    method, state = Eviction(Counting(), WindowAttention(8)), random_state(4, n=60)
+    whole = method.compress(state, 20)
+    streamed = [method.compress_layer(layer, index, 4, 20) for index, layer in enumerate(state.layers)]
+    assert calls == [(20, 60, 8, 4)]
+    assert [cache.kept for cache in whole] == [cache.kept for cache in streamed]
 
 
 def test_h2o_scores_do_not_saturate_in_half_precision():

@@ -255,7 +255,7 @@ def test_streaming_llm_can_be_quantised():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"bits": 3}, "bits=3 is not one of 2, 4, 8"),
+        ({"bits": 3}, "bits=3 must be 2, 4 or 8"),
         ({"bits": "4"}, "bits='4'"),
         ({"group": 0}, "group=0"),
         ({"group": 3, "residual": 3}, "group=3 codes of 4 bits do not fill whole bytes"),

@@ -11,7 +11,7 @@ from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import LinearPyramid, SpindleKV
-from kvbench.methods.ratio_search import meet
+from kvbench.methods.ratio_search import find_budget
 from kvbench.prefill import PrefillState, prefill
 
 
@@ -61,7 +61,7 @@ def test_the_search_meets_any_rising_ratio_or_ends_at_an_end(slope, power, offse
         tries.append(x)
         return offset + slope * (x / n) ** power
 
-    x = meet(ratio_at, target, 33, n, target * n, 0.01)
+    x = find_budget(ratio_at, target, 33, n, target * n, 0.01)
     assert 33 <= x <= n and x in tries
     reached = ratio_at(x)
     if offset + slope < target * 0.99:

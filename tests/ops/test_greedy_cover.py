@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvbench.benchmarks.haystack import generated
-from kvbench.ops.greedy_cover import GRID, TILE, adjacent, build_codebook, directions
+from kvbench.ops.greedy_cover import GRID, TILE, adjacent, directions, greedy_cover
 from kvbench.prefill import Needs, prefill
 from tests.reference.plain_codebook import plain_codebook
 
@@ -44,13 +44,13 @@ thetas = st.sampled_from([0.3, 0.6, 0.9, 0.95, 0.98, 0.999, 1.0])
 
 @given(vectors, thetas)
 def test_it_is_the_plain_reading_entry_for_entry(x, theta):
-    same(build_codebook(x, theta), plain_codebook(x, theta))
+    same(greedy_cover(x, theta), plain_codebook(x, theta))
 
 
 @given(vectors, thetas, st.randoms(use_true_random=False))
 def test_counts_stand_for_copies_written_out(x, theta, random):
     counts = torch.tensor([random.randint(1, 4) for _ in range(len(x))])
-    cover = build_codebook(x, theta, counts)
+    cover = greedy_cover(x, theta, counts)
     entries, references = plain_codebook(x.repeat_interleave(counts, dim=0), theta)
     source = torch.arange(len(x)).repeat_interleave(counts)
     assert cover.entries.tolist() == source[entries].tolist()
@@ -59,7 +59,7 @@ def test_counts_stand_for_copies_written_out(x, theta, random):
 
 @given(vectors, thetas)
 def test_every_vector_is_near_its_entry_and_no_two_entries_are_near(x, theta):
-    cover = build_codebook(x, theta)
+    cover = greedy_cover(x, theta)
     units = directions(x)
     own = units[cover.entries[cover.references]]
     equal = (units == own).all(dim=1)
@@ -71,7 +71,7 @@ def test_every_vector_is_near_its_entry_and_no_two_entries_are_near(x, theta):
 
 @given(vectors, thetas)
 def test_duplicates_share_an_entry(x, theta):
-    cover = build_codebook(torch.cat([x, x]), theta)
+    cover = greedy_cover(torch.cat([x, x]), theta)
     assert cover.references[: len(x)].equal(cover.references[len(x) :])
     assert cover.entries.max() < len(x)  # the first of equals is the one picked
 
@@ -96,8 +96,8 @@ def test_similarity_is_the_cosine_to_float32_precision():
 def test_the_threshold_is_strict():
     x = torch.tensor([[1.0, 0.0], [0.6, 0.8]])  # cosine 0.6, on the grid exactly what the grid makes of it
     cosine = float(directions(x)[0] @ directions(x)[1])
-    assert len(build_codebook(x, cosine).entries) == 2
-    assert len(build_codebook(x, cosine - 1e-9).entries) == 1
+    assert len(greedy_cover(x, cosine).entries) == 2
+    assert len(greedy_cover(x, cosine - 1e-9).entries) == 1
 
 
 def test_degrees_come_from_the_graph_and_not_from_similarities():
@@ -106,14 +106,14 @@ def test_degrees_come_from_the_graph_and_not_from_similarities():
     x = torch.stack([angles.cos(), angles.sin()], dim=1)
     similarity = directions(x) @ directions(x).T
     assert similarity.sum(dim=1).argmax() != 0
-    assert build_codebook(x, 0.93).entries[0] == 0
+    assert greedy_cover(x, 0.93).entries[0] == 0
 
 
 def test_the_first_neighbour_picked_is_the_reference_not_the_most_similar():
     # the hub at 10 degrees goes first and takes 20, which then is nearer to the entry at 29
     angles = torch.tensor([0.0, 2.0, 4.0, 10.0, 20.0, 29.0, 38.0]).deg2rad()
     x = torch.stack([angles.cos(), angles.sin()], dim=1)
-    cover = build_codebook(x, math.cos(math.radians(10.5)))
+    cover = greedy_cover(x, math.cos(math.radians(10.5)))
     assert cover.entries.tolist() == [3, 5]
     assert cover.references.tolist() == [0, 0, 0, 0, 0, 1, 1]
 
@@ -122,18 +122,18 @@ def test_zero_vectors_and_huge_ones_are_covered():
     x = torch.zeros(5, 4, dtype=torch.float16)
     x[1] = 60000
     x[3] = 6e-8
-    cover = build_codebook(x, 0.98)
+    cover = greedy_cover(x, 0.98)
     assert cover.references.tolist() == [0, 1, 0, 1, 0]
     assert cover.entries.tolist() == [0, 1]
 
 
 def test_nothing_gives_an_empty_codebook():
-    cover = build_codebook(torch.empty(0, 8), 0.9)
+    cover = greedy_cover(torch.empty(0, 8), 0.9)
     assert cover.entries.shape == cover.references.shape == (0,)
 
 
 def test_one_token_throughout_is_one_entry():
-    assert build_codebook(torch.ones(50, 8), 0.98).entries.tolist() == [0]
+    assert greedy_cover(torch.ones(50, 8), 0.98).entries.tolist() == [0]
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +155,12 @@ def real(embedded):
 def test_real_vectors_give_the_plain_codebook(real, which, dtype):
     x = real[which].to(dtype)
     theta = 0.98 if which.startswith("key") else 0.95
-    cover = build_codebook(x, theta)
+    cover = greedy_cover(x, theta)
     same(cover, plain_codebook(x, theta))
 
 
 def test_a_looser_threshold_needs_fewer_entries_of_real_vectors(real):
-    sizes = [len(build_codebook(real["value 12"], theta).entries) for theta in (0.5, 0.8, 0.95, 0.999)]
+    sizes = [len(greedy_cover(real["value 12"], theta).entries) for theta in (0.5, 0.8, 0.95, 0.999)]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 
@@ -182,7 +182,7 @@ def test_no_float_matrix_beyond_a_tile_is_held():
     x = clustered(n, 8, 40, 0.2, seed=0)
     tracemalloc.start()
     with LargestFloat() as seen:
-        build_codebook(x, 0.95)
+        greedy_cover(x, 0.95)
     arrays = tracemalloc.get_traced_memory()[1]  # NumPy's, at their peak
     tracemalloc.stop()
     assert seen.elements == TILE * n

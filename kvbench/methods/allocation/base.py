@@ -1,15 +1,27 @@
-"""Allocation: how many tokens each layer keeps. n prompt tokens, m layers, w always kept at the end."""
+"""Allocation: how many tokens each layer keeps."""
 
-from typing import Protocol
-
-
-class Allocation(Protocol):
-    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
-        """Tokens per layer, the window included, at most n each; for window < budget < n."""
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 
-def largest_remainder(shares: list[float], total: int) -> list[int]:
-    """Integers nearest below `shares` (non-negative), topped up where most was cut off until they sum to total.
+class Allocation(ABC):
+    """Divides a mean budget between the layers. A new allocation is one class with `tokens`.
+
+    It is called once for a prompt length and budget and depends on nothing else, so that a layer can be compressed
+    before the next one has run.
+    """
+
+    @abstractmethod
+    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
+        """Tokens per head in each layer, lowest layer first, for a mean of `budget` and a prompt of n tokens.
+
+        Called with window < budget < n, where `window` is the number of trailing tokens that the scoring always
+        keeps. A layer's tokens include the window: at least `window` and at most n each.
+        """
+
+
+def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
+    """Non-negative shares rounded down, then raised by one where most was cut off until they sum to `total`.
 
     Ties go to the smaller index, so a non-increasing sequence stays one.
     """

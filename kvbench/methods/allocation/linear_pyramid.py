@@ -1,27 +1,25 @@
 """SpindleKV's allocation: keep ratios that fall linearly over the layers."""
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
-from kvbench.errors import UserError
-from kvbench.utils.validation import is_number
+from pydantic import Field
+
+from kvbench.methods.allocation.base import Allocation
+from kvbench.utils.checked import checked
 
 
-@dataclass(frozen=True)
-class LinearPyramid:
+@checked(frozen=True)
+class LinearPyramid(Allocation):
     """SpindleKV (Tang et al. 2025, §3.3, equations 5 to 7): keep ratios fall linearly, none below beta.
 
     With r_c the share of the context (all but the window) kept on average and alpha = (1 + beta) / 2, layer 0
     keeps 2r_c - beta and the last one beta where beta < r_c <= alpha, else 1 and 2r_c - 1. The paper prints
     0.05 for beta and 1 - 2r_c, which is negative there. Below beta, where it says nothing, all layers
-    keep r_c. The mean over layers is r_c, less the fractions of tokens that are cut off.
+    keep r_c. The mean over layers is r_c, less what rounding down to whole tokens takes.
     """
 
-    beta: float = 0.05
-
-    def __post_init__(self):
-        if not is_number(self.beta) or not 0 <= self.beta < 1:
-            raise UserError(f"beta={self.beta!r} is outside [0, 1): it is the least share of tokens in a layer")
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
     def ratios(self, r_c: float, num_layers: int) -> list[float]:
         """Keep ratio of the context in each layer, for a mean of r_c."""

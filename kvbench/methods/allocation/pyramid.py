@@ -1,15 +1,16 @@
 """PyramidKV's allocation: an arithmetic sequence over the layers."""
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from kvbench.errors import UserError
-from kvbench.methods.allocation.base import largest_remainder
-from kvbench.utils.validation import choice, is_number
+from pydantic import Field
+
+from kvbench.methods.allocation.base import Allocation, largest_remainder
+from kvbench.utils.checked import checked
 
 
-@dataclass(frozen=True)
-class Pyramid:
-    """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, much for low layers and little for high ones.
+@checked(frozen=True)
+class Pyramid(Allocation):
+    """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, most tokens in the lowest layer.
 
     With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper
     prints the two the wrong way round and a divisor m for m - 1; three readings exist:
@@ -22,13 +23,8 @@ class Pyramid:
                       n - window). Compared with kvpress by scripts/kvpress_parity.py.
     """
 
-    beta: float = 20
-    alloc: str = "exact"
-
-    def __post_init__(self):
-        choice("alloc", self.alloc, ("exact", "official", "kvpress"))
-        if not is_number(self.beta) or self.beta < 1:
-            raise UserError(f"beta={self.beta!r} must be a number of at least 1")
+    beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20
+    alloc: Literal["exact", "official", "kvpress"] = "exact"
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:

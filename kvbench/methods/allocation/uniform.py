@@ -1,10 +1,11 @@
 """The same budget in every layer."""
 
-from dataclasses import dataclass
+from kvbench.methods.allocation.base import Allocation
+from kvbench.utils.checked import checked
 
 
-@dataclass(frozen=True)
-class Uniform:
+@checked(frozen=True)
+class Uniform(Allocation):
     """The same budget in every layer."""
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:

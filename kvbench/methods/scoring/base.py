@@ -1,26 +1,44 @@
-"""Scoring: how much each prompt token matters. A new scorer is one class with `votes` (and its `needs`)."""
+"""Scoring: how much each prompt token matters."""
 
 from abc import ABC, abstractmethod
 
 from torch import Tensor
 
+from kvbench.errors import UserError
 from kvbench.prefill import LayerState, Needs
+
+MOST_PROTECTED = 2**20  # tokens; a scoring that protects more of every budget never lets one be chosen
 
 
 class Scoring(ABC):
-    """Importance of prompt tokens, from prefill observations."""
+    """Importance of prompt tokens, from prefill observations. A new scoring is one class with `protected` and `votes`.
+
+    `needs` names the observations that `votes` reads; without any, keys and values are there.
+    """
 
     needs: Needs = Needs()
-    minimum_budget: int = 1
 
     @abstractmethod
     def protected(self, budget: int) -> int:
-        """How many trailing tokens are kept whatever their score."""
+        """How many trailing tokens of the prompt are always kept, out of `budget` per head."""
 
     @abstractmethod
     def votes(self, layer: LayerState) -> Tensor:
-        """Float32 [num_attention_heads, n], higher is more important."""
+        """Importance of each token for each query head, float32 [num_attention_heads, n]; higher is kept.
+
+        `layer` is shared by all settings of a sample: read it, never write it.
+        """
 
     def smooth(self, votes: Tensor) -> Tensor:
-        """What happens to votes [heads, n - window] after a group's heads were reduced to one."""
+        """Votes [heads, n - protected] after the heads of a group were reduced to one, for example pooled."""
         return votes
+
+    @property
+    def minimum_budget(self) -> int:
+        """The smallest budget that leaves a token to choose: the least b with protected(b) < b."""
+        budget = 1
+        while (protected := self.protected(budget)) >= budget:
+            if protected > MOST_PROTECTED:
+                raise UserError(f"{type(self).__name__} protects every token of any budget: none is left to choose")
+            budget = protected + 1
+        return budget

@@ -1,6 +1,6 @@
 """H2O's score: attention of all queries."""
 
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from torch import Tensor
 from kvbench.errors import UserError
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import NonNegative, checked
 
 
-@dataclass
+@checked
 class ColumnSums(Scoring):
     """H2O (Zhang et al. 2023): attention of all queries so far, summed per key in float32.
 
@@ -23,21 +23,25 @@ class ColumnSums(Scoring):
                   code of KVCache-Factory does between 2024-10-13 (98e8228) and 2026-06-22 (9f9aa2e).
     """
 
-    recent: int | None = None
-    score: str = "sum"
+    recent: NonNegative | None = None
+    score: Literal["sum", "mean"] = "sum"
     causal: bool = True
 
     def __post_init__(self):
-        choice("score", self.score, ("sum", "mean"))
-        if self.recent is not None:
-            at_least("recent", self.recent, 0)
         if not self.causal and (not self.recent or self.score != "sum"):
             raise UserError(
                 "causal=false masks the last `recent` queries alone and sums: it needs a number of recent tokens and "
                 f"score=sum, not recent={self.recent} and score={self.score}"
             )
-        self.needs = Needs(column_sums=True) if self.causal else Needs(lookahead_sums=frozenset([self.recent]))
-        self.minimum_budget = 2 if self.recent is None else self.recent + 1
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(column_sums=True) if self.causal else Needs(lookahead_sums=frozenset([self.recent]))
+
+    @property
+    def minimum_budget(self) -> int:
+        """With half of the budget recent, one heavy and one recent token."""
+        return 2 if self.recent is None else super().minimum_budget
 
     def protected(self, budget: int) -> int:
         return budget // 2 if self.recent is None else self.recent

@@ -1,6 +1,6 @@
 """SnapKV's score: pooled attention of the last queries."""
 
-from dataclasses import dataclass
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -8,10 +8,10 @@ from torch import Tensor
 from kvbench.errors import UserError
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import Positive, checked
 
 
-@dataclass
+@checked
 class WindowAttention(Scoring):
     """SnapKV (Li et al. 2024, §4): attention of the last w queries, summed, then pooled along positions.
 
@@ -20,18 +20,17 @@ class WindowAttention(Scoring):
     Groups of heads are reduced before pooling (KVCache-Factory's order; the same as kvpress's for `avg`).
     """
 
-    window: int = 32
-    kernel: int = 7
-    pooling: str = "max"
+    window: Positive = 32
+    kernel: Positive = 7
+    pooling: Literal["max", "avg"] = "max"
 
     def __post_init__(self):
-        at_least("window", self.window, 1)
-        at_least("kernel", self.kernel, 1)
         if self.kernel % 2 == 0:
             raise UserError(f"kernel={self.kernel} is even: a pooling kernel must be odd to stay aligned")
-        choice("pooling", self.pooling, ("max", "avg"))
-        self.needs = Needs(window=self.window)
-        self.minimum_budget = self.window + 1
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
 
     def protected(self, budget: int) -> int:
         return self.window

@@ -1,16 +1,16 @@
 """SpindleKV's score: attention of the last queries, not pooled."""
 
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.validation import at_least, choice
+from kvbench.utils.checked import Positive, checked
 
 
-@dataclass
+@checked
 class WindowAverage(Scoring):
     """SpindleKV's accumulated attention (§3.1, equations 2 and 3): the window's queries, not pooled.
 
@@ -19,14 +19,12 @@ class WindowAverage(Scoring):
                            an all-query sum, which favours late tokens by up to n / w.
     """
 
-    window: int = 32
-    score_norm: str = "window"
+    window: Positive = 32
+    score_norm: Literal["window", "printed"] = "window"
 
-    def __post_init__(self):
-        at_least("window", self.window, 1)
-        choice("score_norm", self.score_norm, ("window", "printed"))
-        self.needs = Needs(window=self.window)
-        self.minimum_budget = self.window + 1
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
 
     def protected(self, budget: int) -> int:
         return self.window

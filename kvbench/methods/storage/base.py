@@ -1,7 +1,8 @@
-"""Storage: how the tokens that a method kept are held."""
+"""Storage: how the tokens that a method keeps are held."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
@@ -10,24 +11,29 @@ from kvbench.prefill import LayerState
 
 
 class Storage(ABC):
-    """Turns a layer and the tokens selected from it into a layer cache.
+    """Turns a layer and the tokens selected from it into a layer cache. A new storage is one class with `store`.
 
-    A `joint` storage holds layers together: only `store_all` works, and the method must call it.
+    `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
+    their `store` raises UserError.
     """
 
-    joint = False
+    joint: ClassVar[bool] = False
 
     @abstractmethod
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        """Hold exactly the selected tokens of `layer`."""
+        """A cache of exactly the selected tokens of `layer`.
+
+        `selection.of(layer.keys)` gives their keys [heads, k, head_dim], `selection.kept(layer)` the cache's `kept`.
+        The cache copies what it keeps and lists every tensor in `tensors()`: `layer` is shared by all settings.
+        """
 
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
-        """All layers of a model, the lowest first."""
+        """The caches of all layers, lowest first."""
         return [self.store(layer, selection) for layer, selection in zip(layers, selections, strict=True)]
 
 
 def refuse_union(storage: Storage, method: str) -> None:
-    """For methods whose query heads keep the same tokens: the union of equal sets would silently be Dense."""
+    """Refuse layout=union for a method whose query heads keep the same tokens: it would store what unfolded does."""
     if getattr(storage, "layout", None) == "union":
         raise UserError(
             f"layout=union stores once what query heads kept each for itself: it has no meaning with {method}"
@@ -35,6 +41,6 @@ def refuse_union(storage: Storage, method: str) -> None:
 
 
 def refuse_joint(storage: Storage, method: str) -> None:
-    """For methods whose layers keep tokens of their own: a storage of layers together has no meaning there."""
+    """Refuse a storage of several layers together for a method whose layers keep different tokens."""
     if storage.joint:
         raise UserError(f"{type(storage).__name__} needs the same tokens in every layer: {method} keeps different ones")

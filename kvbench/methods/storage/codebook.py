@@ -1,23 +1,22 @@
 """The codebook as a storage: any selection of tokens, held as entries, references and magnitudes."""
 
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
-from kvbench.methods.storage.coded_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
+from kvbench.methods.storage.codebook_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
 from kvbench.ops.bits import pack_bits
-from kvbench.ops.greedy_cover import build_codebook
+from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
-from kvbench.utils.validation import at_least, choice, is_number
+from kvbench.utils.checked import NonNegative, Share, checked
 
 
-@dataclass
+@checked
 class Codebook(Storage):
     """SpindleKV's similarity based token replacement (Tang et al. 2025, §3.4), by itself.
 
@@ -35,19 +34,11 @@ class Codebook(Storage):
     Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
     """
 
-    theta_k: float = 0.98
-    theta_v: float = 0.95
-    scope: str = "kv_group"
+    theta_k: Share = 0.98
+    theta_v: Share = 0.95
+    scope: Literal["kv_group", "layer", "head"] = "kv_group"
     reconstruct: bool = True
-    window: int = 32
-
-    def __post_init__(self):
-        for name in ("theta_k", "theta_v"):
-            theta = getattr(self, name)
-            if not is_number(theta) or not 0 < theta <= 1:
-                raise UserError(f"{name}={theta!r} is outside (0, 1]: it is the cosine above which vectors merge")
-        choice("scope", self.scope, ("kv_group", "layer", "head"))
-        at_least("window", self.window, 0)
+    window: NonNegative = 32
 
     def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
         rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
@@ -86,7 +77,7 @@ class Codebook(Storage):
         self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype
     ) -> list[Coded]:
         x = torch.cat(vectors).float()
-        cover = build_codebook(x, theta, torch.cat(counts))
+        cover = greedy_cover(x, theta, torch.cat(counts))
         norms = x.norm(dim=-1)
         entries = x[cover.entries]
         if self.reconstruct:
@@ -115,7 +106,7 @@ class Codebook(Storage):
             r2=(sum(books.values()) + raw) / retained,
             r3=1 + 8 * width / (8 * size + 1) / d,
             overhead=per_coded * 2 * coded / retained,
-            where=selection.where(layer),
+            positions=selection.positions(layer),
         )
 
 

@@ -1,21 +1,20 @@
 """Keys and values as they are."""
 
-from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.sequence import RawSequence
 from kvbench.cache.union import UnionLayer
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.prefill import LayerState
-from kvbench.utils.validation import choice
+from kvbench.utils.checked import checked
 
 
-@dataclass
+@checked
 class Dense(Storage):
     """Keys and values as they are.
 
@@ -24,14 +23,10 @@ class Dense(Storage):
     of a group kept, once, with a bit per head; the same outputs.
     """
 
-    layout: str = "unfolded"
-
-    def __post_init__(self):
-        choice("layout", self.layout, ("unfolded", "union"))
+    layout: Literal["unfolded", "union"] = "unfolded"
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        count, heads = selection.count(layer), selection.heads(layer)
-        kept = Kept.tokens(selection.nominal, count, layer.n, heads, where=selection.where(layer))
+        kept = selection.kept(layer)
         if self.layout == "union" and selection.heads(layer) > layer.num_key_value_heads:
             return UnionLayer(layer.keys, layer.values, selection.indices, layer.n, kept)
         keys, values = selection.of(layer.keys), selection.of(layer.values)

@@ -1,22 +1,19 @@
 """KIVI: keys quantised per channel, values per token."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.base import BLOCK, Growing, LayerCache
-from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
 from kvbench.prefill import LayerState
-from kvbench.utils.validation import at_least
-
-BITS = (2, 4, 8)
+from kvbench.utils.checked import Positive, checked
 
 
 class QuantisedSequence(Sequence):
@@ -83,7 +80,7 @@ class QuantisedValues(QuantisedSequence):
         return max(0, length - self.limit)
 
 
-@dataclass
+@checked
 class Kivi(Storage):
     """KIVI (Liu et al. 2024; layout of the released code) over whatever tokens a method kept.
 
@@ -99,15 +96,11 @@ class Kivi(Storage):
     attention. There is no budget at which KIVI is FullKV, but a residual that nothing outgrows is.
     """
 
-    bits: int = 4
-    group: int = 32
-    residual: int = 128
+    bits: Literal[2, 4, 8] = 4
+    group: Positive = 32
+    residual: Positive = 128
 
     def __post_init__(self):
-        if self.bits not in BITS:
-            raise UserError(f"bits={self.bits!r} is not one of {', '.join(map(str, BITS))}")
-        at_least("group", self.group, 1)
-        at_least("residual", self.residual, 1)
         if self.group * self.bits % 8:
             raise UserError(f"group={self.group} codes of {self.bits} bits do not fill whole bytes")
         if self.residual % self.group:
@@ -116,10 +109,8 @@ class Kivi(Storage):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys = self.key_sequence(selection.of(layer.keys))
         values = self.value_sequence(selection.of(layer.values))
-        heads, count = selection.heads(layer), selection.count(layer)
-        share = (keys.share + values.share) / 2
-        kept = Kept.tokens(selection.nominal, count, layer.n, heads, r3=share, where=selection.where(layer))
-        return SequenceLayer(keys, values, heads, layer.n, kept)
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return SequenceLayer(keys, values, selection.heads(layer), layer.n, kept)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
         """Keys [heads, len, head_dim]. recent=False: no end of a text, only an incomplete last group stays raw."""

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable
 from collections.abc import Sequence as Listing
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection, gather, top_indices
@@ -19,7 +19,7 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.ops.bits import pack_bits, unpack_bits
 from kvbench.prefill import LayerState
-from kvbench.utils.validation import at_least, choice, is_number
+from kvbench.utils.checked import Fraction, NonNegative, checked
 
 EPS = 1e-6  # sine of an angle, or length of a mixture, below which slerp has no direction of its own
 
@@ -67,7 +67,7 @@ class MergedSequence(Sequence):
         return self.shared.tensors() + own if self.owner else own
 
 
-@dataclass
+@checked
 class MiniCache(Storage):
     """MiniCache (Liu et al. 2024): from the middle of the model up, layers share directions in pairs.
 
@@ -91,23 +91,15 @@ class MiniCache(Storage):
     Here they need none and have none, so r_bytes lies below r by about ρ/2 in these layers.
     """
 
-    joint = True
-    t: float = 0.6
-    start: int | None = None
-    rule: str = "fraction"
-    retention: float = 0.05
-    criterion: str = "angle"
-    storage: Dense | Kivi = field(default_factory=Dense)
+    joint: ClassVar[bool] = True
+    t: Fraction = 0.6
+    start: NonNegative | None = None
+    rule: Literal["fraction", "simlayerkv"] = "fraction"
+    retention: Fraction = 0.05
+    criterion: Literal["angle", "abs_cosine"] = "angle"
+    storage: Storage = field(default_factory=Dense)
 
     def __post_init__(self):
-        for name in ("t", "retention"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0 <= value <= 1:
-                raise UserError(f"{name}={value!r} must be a number from 0 to 1")
-        if self.start is not None:
-            at_least("start", self.start, 0)
-        choice("rule", self.rule, ("fraction", "simlayerkv"))
-        choice("criterion", self.criterion, ("angle", "abs_cosine"))
         if not isinstance(self.storage, Dense | Kivi):
             raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
         refuse_union(self.storage, "MiniCache")
@@ -142,10 +134,9 @@ class MiniCache(Storage):
         keys, k_size = self.merge_rows(kept_keys, self.storage.key_sequence)
         values, v_size = self.merge_rows(kept_values, self.storage.value_sequence)
         selection = selections[0]
-        heads, count, n = selection.heads(pair[0]), selection.count(pair[0]), pair[0].n
-        where = selection.where(pair[0])
-        # one direction for two vectors, and its size with all that goes with it
-        kept = Kept.tokens(selection.nominal, count, n, heads, r2=0.5, r3=(k_size + v_size) / 2, where=where)
+        heads, n = selection.heads(pair[0]), pair[0].n
+        # one direction for two vectors; r3 is its size with magnitudes and unmerged tokens
+        kept = selection.kept(pair[0], r2=0.5, r3=(k_size + v_size) / 2)
         return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys, values, strict=True)]
 
     def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> tuple[list[Sequence], float]:
