@@ -146,7 +146,7 @@ def test_settings_are_sorted_by_a_click_and_back_by_another(page):
     page.click(f"{score} button")
     assert page.column("settings", 5) == ["0.333", "0.500", "0.500", "1.000"]
     assert page.one(score).get_attribute("aria-sort") == "ascending"
-    page.click("#settings th:nth-child(2) button")  # asked: full asked for nothing, which comes last both ways
+    page.click("#settings th:nth-child(2) button")  # requested: full requests nothing, which comes last both ways
     assert page.column("settings", 1)[-1] == "full"
     page.click("#settings th:nth-child(2) button")
     assert page.column("settings", 1)[-1] == "full"
