@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter
 
 from kvbench.figures.style import SCALE, new_figure, scale
 
@@ -32,7 +33,8 @@ def attention_maps(records: pd.DataFrame, caption: str) -> Figure:
         row[0].set_ylabel(_name(record), fontsize=8)
     body.supxlabel("attended token (position)", fontsize=9)
     body.supylabel("query (position)", fontsize=9)
-    scale(body, image, axes, records.iloc[0]["quantity"], extend="min")
+    powers = FuncFormatter(lambda value, _: f"{value:g}")  # matplotlib's default labels are formulas
+    scale(body, image, axes, records.iloc[0]["quantity"], extend="min", format=powers)
     return figure
 
 

@@ -2,12 +2,15 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.text import Text
+
+from kvbench.utils.files import replacing
 
 # Of the caption: its size in points, the width of a letter and the height of a line in inches; a figure's least width.
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
@@ -38,11 +41,11 @@ def line_styles(names: Sequence[str]) -> dict[str, dict]:
 
 
 def bar_styles(names: Sequence[str]) -> dict[str, dict]:
-    """Grey and hatch for each name; both together distinguish any 40."""
+    """Grey and hatch for each name; both together distinguish any 40, then they repeat."""
     pairs = [(_GREYS[(i + j) % len(_GREYS)], hatch) for j, (i, hatch) in product(range(4), enumerate(_HATCHES))]
     return {
         name: {"facecolor": grey, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
-        for name, (grey, hatch) in zip(dict.fromkeys(names), pairs, strict=False)
+        for name, (grey, hatch) in zip(dict.fromkeys(names), cycle(pairs), strict=False)
     }
 
 
@@ -90,11 +93,41 @@ def grid_lines(axis: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write PNG and PDF; the same figure gives the same bytes, and a PDF's text can be searched."""
+    """Write PNG and PDF, each atomically; the same figure gives the same bytes, and a PDF's text can be searched.
+
+    `path` has no suffix: a point in its name belongs to the name.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     written = [path.with_name(f"{path.name}.{suffix}") for suffix in ("png", "pdf")]
     metadata: Mapping = {"png": None, "pdf": {"CreationDate": None}}
-    with mpl.rc_context({"pdf.fonttype": 42, "hatch.linewidth": 0.6}):
+    with mpl.rc_context({"pdf.fonttype": 42, "hatch.linewidth": 0.6, "text.parse_math": False}):
+        for text in figure.findobj(Text):
+            text.set_parse_math(False)  # names are data: a dollar sign begins no formula
+            text.set_text(text.get_text().encode("utf-8", "replace").decode("utf-8"))  # lone surrogates
+        _fix_layout(figure)
         for file in written:
-            figure.savefig(file, dpi=150, metadata=metadata[file.suffix[1:]])
+            suffix = file.suffix[1:]
+            with replacing(file) as work:
+                figure.savefig(work, format=suffix, dpi=150, metadata=metadata[suffix])
     return written
+
+
+def _fix_layout(figure: Figure) -> None:
+    """Compute the layout once and round it.
+
+    The solver orders its terms by memory address, so its last digits differ from process to process.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axis in figure.findobj(Axes):
+        axis.set_position(_rounded(axis.get_position(original=True).bounds))
+    for part in figure.findobj(SubFigure):
+        box = part.bbox_relative
+        box.p0, box.p1 = _rounded(box.p0), _rounded(box.p1)
+    for of in (figure, *figure.findobj(SubFigure)):
+        for text in of.texts:
+            text.set_position(_rounded(text.get_position()))
+
+
+def _rounded(numbers: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(number, 6) for number in numbers)

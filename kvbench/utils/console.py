@@ -5,13 +5,25 @@ A closed pipe (`| head`), a full disk behind `>` or a locale without the charact
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import IO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+# Control characters, which could move the cursor or change the terminal: all of C0 and C1 but tab and line feed.
+_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 
 
 class SafeConsole(Console):
-    """A rich console over SafeStream."""
+    """A rich console over SafeStream that prints no control characters but rich's own.
+
+    Names and texts from data are escaped here and nowhere else; callers pass them as `Text` or without markup.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=segment.text.translate(_CONTROL))
 
     @property
     def file(self) -> IO[str]:

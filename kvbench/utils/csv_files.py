@@ -23,5 +23,11 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def quoted_text(value: object) -> object:
-    """The value; text that a spreadsheet would take for a formula is preceded by an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    """The value; text that a spreadsheet would take for a formula is preceded by an apostrophe.
+
+    Line ends become line feeds: pandas does not quote a carriage return, which ends a row for most readers.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if value.startswith(FORMULA) else text
