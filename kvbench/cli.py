@@ -5,6 +5,7 @@ Torch and transformers take seconds to import, so modules that need them are imp
 """
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,7 +25,16 @@ from kvbench.utils.signals import stoppable
 
 def main() -> None:
     """Entry point of `kvbench` and `python -m kvbench`."""
-    arguments = sys.argv[1:]
+    try:
+        dispatch(sys.argv[1:])
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first was being reported
+        raise SystemExit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what follows is the interpreter's exit: no traceback from there
+
+
+def dispatch(arguments: Sequence[str]) -> None:
+    """Print help or the version, run a command, or run an evaluation."""
     with one_line_errors():
         if arguments and is_word(arguments[0]):
             raise SystemExit(run_command(*arguments))

@@ -65,7 +65,7 @@ def generated(seed: int) -> Iterator[str]:
 
 def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
     """The texts of a folder in order of their names, over and over, from the seed-th text on."""
-    files = sorted(Path(folder).glob("*.txt")) if Path(folder).is_dir() else []
+    files = sorted(path for path in Path(folder).glob("*.txt") if path.is_file())
     if not files:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
     start = seed % len(files)
@@ -73,6 +73,8 @@ def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
         texts = [file.read_text(encoding="utf-8") for file in files[start:] + files[:start]]
     except UnicodeDecodeError as error:
         raise UserError(f"a haystack text in {folder} is not UTF-8: {error}") from error
+    except OSError as error:
+        raise UserError(f"a haystack text in {folder} cannot be read: {error.strerror}") from error
     if not any(text.strip() for text in texts):
         raise UserError(f"benchmark.haystack_dir={folder!r} holds only empty texts")
     return cycle(text + separator for text in texts)

@@ -7,24 +7,24 @@ from contextlib import contextmanager
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-from rich.console import Console
 from rich.markup import escape
 
 from kvbench.config import choices
 from kvbench.errors import Incomplete, UserError, unknown
+from kvbench.utils.console import err
 from kvbench.utils.signals import Stopped
 
-# Asked for before Hydra is told to raise instead of printing (below).
+# Read here, because the command line then sets it, so that Hydra raises errors in place of printing them.
 TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
 
 
 class JobFailed(Exception):
-    """A job of a sweep failed, told in one line."""
+    """A job of a sweep failed; the message is one line."""
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Tell a user's mistake in one line and exit with code 2; HYDRA_FULL_ERROR=1 shows the traceback instead."""
+    """Print a user's mistake as one line and exit with code 2; HYDRA_FULL_ERROR=1 shows the traceback instead."""
     try:
         yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
@@ -40,10 +40,10 @@ def one_line_errors() -> Iterator[None]:
         if TRACEBACKS or not type(error).__module__.startswith("submitit."):
             raise
         # Slurm took no job, or a job died; what it wrote follows the first lines
-        fail(" ".join(str(error).splitlines()[:2]) + " (kvbench status tells about every job)", 1)
+        fail(" ".join(str(error).splitlines()[:2]) + " (kvbench status shows every job)", 1)
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
-        fail(f"stopped by {name}; every finished record is on the disk, and the same command goes on from here", code)
+        fail(f"stopped by {name}; every finished record is on the disk, and the same command continues from here", code)
 
 
 def raised_in(error: BaseException) -> str:
@@ -53,7 +53,7 @@ def raised_in(error: BaseException) -> str:
 
 
 def fail(message: str, code: int) -> None:
-    Console(stderr=True).print(f"[bold red]kvbench:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    err.print(f"[bold red]kvbench:[/] {escape(message)}", highlight=False, soft_wrap=True)
     raise SystemExit(code)
 
 

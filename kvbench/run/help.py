@@ -77,7 +77,7 @@ def settings() -> list[tuple[str, str]]:
     return [
         *commented,
         ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
-        ("wandb.mode=disabled", "offline or online: Weights & Biases hears of the run, and can never stop it"),
+        ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases, which can never stop it"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),

@@ -31,7 +31,7 @@ def slurm() -> dict | None:
         "job": env["SLURM_JOB_ID"],
         "array": env.get("SLURM_ARRAY_JOB_ID"),
         "task": env.get("SLURM_ARRAY_TASK_ID"),
-        "restarts": int(env.get("SLURM_RESTART_COUNT", 0)),
+        "restarts": int(env.get("SLURM_RESTART_COUNT") or 0),
     }
 
 
@@ -62,7 +62,8 @@ def starting(cfg: dict) -> Iterator[None]:
         write_manifest(path, note)
         lock = lock_of(path).open("w")
     with lock:
-        take(lock)
+        with on_disk(f"lock {lock_of(path)}"):
+            take(lock)
         try:
             yield
         except BaseException as error:

@@ -1,5 +1,6 @@
 """What a configuration requests, with every check that needs no loaded model."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,8 @@ from kvbench.probes import build_probes
 from kvbench.run import outputs
 from kvbench.run.tracking import MODES
 from kvbench.utils.validation import at_least, choice
+
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Request:
 
 def build_request(cfg: Mapping) -> Request:
     """Build what a resolved configuration requests. Raises UserError with the first mistake found."""
+    check_texts(cfg)
     heading = title(cfg)  # first: it checks the experiment
     for group in ("model", "benchmark"):
         if not cfg.get(group):
@@ -82,6 +86,20 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, li
         raise UserError(
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
             f"{spec.name} reads at most {spec.max_length}"
+        )
+
+
+def check_texts(node: object, path: str = "") -> None:
+    """Refuse texts that neither files nor JSON can have: with a NUL or, from bytes that are not UTF-8, a surrogate."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            check_texts(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(node, list | tuple):
+        for value in node:
+            check_texts(value, path)
+    elif isinstance(node, str) and UNSTORABLE.search(node):
+        raise UserError(
+            f"{path}={node!a} has a NUL or bytes that are not UTF-8, which no file's name or record can have"
         )
 
 

@@ -22,6 +22,7 @@ from kvbench.run.shards import first_of_each_task, requested_keys, samples_of_sh
 from kvbench.run.tracking import Tracker
 from kvbench.utils.console import err, warn
 from kvbench.utils.environment import now
+from kvbench.utils.files import folder_name
 from kvbench.utils.hashing import digest
 from kvbench.utils.text import count
 
@@ -41,7 +42,7 @@ def run(cfg: dict) -> Path:
     request = build_request(cfg)
     loaded, samples = load_inputs(request)
     identity = folder_identity(cfg, loaded, samples)
-    name = f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}"
+    name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])
     shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])

@@ -25,13 +25,13 @@ ATTEMPT = {"started", "status", "config", "host", "slurm", "requested", "wanted"
 
 @dataclass(frozen=True)
 class Row:
-    """One shard of what was asked of a run folder, as it is told."""
+    """One shard of what was requested of a run folder, as a line of the table."""
 
     folder: str
     settings: str
     shard: str
     records: str  # made/wanted
-    state: str  # finished, running, not begun, killed, failed, stopped by a signal, or damaged
+    state: str  # finished, running, not begun, killed, running or killed, failed, stopped by a signal, or damaged
     when: str = ""  # it ended, or began where it has not ended
     job: str = ""
     error: str = ""
@@ -76,9 +76,9 @@ def damaged_row(path: Path) -> Row:
 
 
 def requests(attempts: list[dict]) -> list[list[dict]]:
-    """The attempts by what they wanted: settings, samples and the number of shards; the oldest first.
+    """The attempts by what they requested: settings, samples and the number of shards; the oldest first.
 
-    A request is left out when a later one wants all of its records: that one tells how they are.
+    A request is left out when a later one includes all of its records: they are counted there.
     """
     groups: dict[tuple, list[dict]] = {}
     for attempt in sorted(attempts, key=lambda attempt: (attempt["started"], attempt["run"])):
@@ -103,7 +103,7 @@ def shard_row(folder: Path, shard: int, request: list[dict], made: Counter) -> R
     return row(str(folder), last, f"{last['there'] + made[last['run']]}/{last['wanted']}", alive)
 
 
-def row(place: str, attempt: dict, records: str, alive: bool) -> Row:
+def row(place: str, attempt: dict, records: str, alive: bool | None) -> Row:
     config, job = attempt["config"], attempt["slurm"] or {}
     number = f"{job['array']}_{job['task']}" if job.get("array") else job.get("job", "")
     restarts = f"restart {job['restarts']}" if job.get("restarts") else ""
@@ -119,10 +119,13 @@ def row(place: str, attempt: dict, records: str, alive: bool) -> Row:
     )
 
 
-def state(attempt: dict, alive: bool) -> str:
-    """A manifest that says running, without a process that holds the lock, is of one that was killed."""
+def state(attempt: dict, alive: bool | None) -> str:
+    """A manifest that says running, without a process that holds the lock, is of one that was killed.
+
+    `alive` is None where the lock cannot be read.
+    """
     if attempt["status"] == "running":
-        return "running" if alive else "killed"
+        return {True: "running", False: "killed", None: "running or killed"}[alive]
     return "failed" if "error" in attempt else attempt["status"]
 
 

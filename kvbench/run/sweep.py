@@ -11,15 +11,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
-from rich.console import Console
 from rich.markup import escape
 
 from kvbench.config import sweep_jobs
 from kvbench.errors import UserError
 from kvbench.run.failures import JobFailed, one_line_errors
+from kvbench.utils.console import err
 from kvbench.utils.text import in_one_line
-
-console = Console(stderr=True)
 
 # What jobs may differ in that write to the same records.
 NOT_IN_FOLDER = ("method", "press", "press_args", "ratio", "budget", "limit", "decode", "wandb", "experiment")
@@ -41,7 +39,7 @@ class Jobs(Callback):
 
     def on_job_start(self, config: DictConfig, **kwargs: object) -> None:
         if self.count:
-            console.print(f"[bold]{escape(self.title(config))}[/]", highlight=False, soft_wrap=True)
+            err.print(f"[bold]{escape(self.title(config))}[/]", highlight=False, soft_wrap=True)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: object) -> None:
         job_return.__class__ = Outcome
@@ -50,7 +48,7 @@ class Jobs(Callback):
             if not isinstance(error, UserError):
                 traceback.print_exception(error)
             failed = JobFailed(f"{self.title(config)} failed: {in_one_line(error)}")
-            console.print(escape(str(failed)), highlight=False, soft_wrap=True)
+            err.print(escape(str(failed)), highlight=False, soft_wrap=True)
             job_return.return_value = failed
             let_go(error)
 
@@ -107,7 +105,7 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
                 "give methods, ratios and budgets as one list, as 'ratio=[0.2,0.4]', which shares each prefill too"
             )
     if len(first) < len(jobs):
-        console.print(
+        err.print(
             f"{len(jobs)} jobs share {len(first)} folder(s), where the last one makes the table; one list, as "
             "'ratio=[0.2,0.4]', has all in one table and shares each prefill",
             highlight=False,

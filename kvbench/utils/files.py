@@ -48,5 +48,17 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def cache_root() -> Path:
-    """$KVBENCH_CACHE, or kvbench's folder in the user's cache: on Linux in $XDG_CACHE_HOME or ~/.cache."""
-    return Path(os.environ.get("KVBENCH_CACHE") or platformdirs.user_cache_dir("kvbench", appauthor=False))
+    """$KVBENCH_CACHE, or kvbench's folder in the user's cache: on Linux in $XDG_CACHE_HOME or ~/.cache.
+
+    A user without a home directory, as some containers have, gets a folder in the system's temporary one.
+    """
+    if chosen := os.environ.get("KVBENCH_CACHE"):
+        return Path(chosen)
+    if not os.environ.get("XDG_CACHE_HOME") and os.path.expanduser("~") == "~":
+        return Path(tempfile.gettempdir()) / f"kvbench-{os.getuid()}"
+    return Path(platformdirs.user_cache_dir("kvbench", appauthor=False))
+
+
+def folder_name(text: str) -> str:
+    """A text as part of a folder's name: what separates folders, or cannot be printed, becomes "-"."""
+    return "".join(character if character.isprintable() and character not in "/\\" else "-" for character in text)

@@ -17,8 +17,9 @@ def file_hash(path: Path) -> str:
     stat = path.stat()
     mark = f"{path.resolve()}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}"
     memory = cache_root() / "hashes" / hashlib.sha256(mark.encode()).hexdigest()
-    if memory.is_file() and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
-        return known
+    with suppress(OSError):  # no such file, or a cache that cannot be read
+        if re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
+            return known
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

@@ -130,3 +130,11 @@ def test_the_sentence_needle_is_scored_by_rouge(embedded):
     benchmark = grid(needle="sentence", sentence="Eat a sandwich in the park.", question="What to do?")
     sample = benchmark.samples(embedded.tokenizer)[0]
     assert benchmark.score(sample, "You should eat a sandwich in the park.")["rouge1"] == pytest.approx(6 / 7)
+
+
+def test_a_folder_named_like_a_text_is_no_haystack(tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(UserError, match=r"is not a folder with \.txt files"):
+        next(haystack.from_folder(str(tmp_path), 0))
+    (tmp_path / "b.txt").write_text("the text")
+    assert next(haystack.from_folder(str(tmp_path), 0)) == "the text\n"

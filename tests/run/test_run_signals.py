@@ -12,8 +12,8 @@ import pytest
 
 from kvbench.evaluation import evaluate as runner
 from kvbench.records.store import RECORDS, Store, read_records
-from kvbench.run import run as main
 from kvbench.run.failures import one_line_errors
+from kvbench.run.job import ended_by
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
 from tests.support.paths import ROOT
@@ -159,5 +159,5 @@ def test_an_interrupt_is_told_in_one_line(capsys):
 
 
 def test_a_stop_is_no_error_of_the_run():
-    assert "error" not in main.ended_by(Stopped(signal.SIGUSR1))
-    assert main.ended_by(ValueError("a\n  b")) == {"status": "stopped by ValueError", "error": "a b"}
+    assert "error" not in ended_by(Stopped(signal.SIGUSR1))
+    assert ended_by(ValueError("a\n  b")) == {"status": "stopped by ValueError", "error": "a b"}

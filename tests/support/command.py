@@ -1,5 +1,6 @@
 """Commands of kvbench, run in this process."""
 
+import signal
 import sys
 from unittest.mock import patch
 
@@ -18,8 +19,11 @@ def kvbench(name: str, *arguments: object) -> int:
 
 def command_line(*arguments: object) -> int:
     """The exit code of `kvbench ARGUMENTS`."""
+    before = signal.getsignal(signal.SIGINT)
     with patch.object(sys, "argv", ["kvbench", *map(str, arguments)]):
         try:
             return main() or 0
         except SystemExit as stop:
             return stop.code or 0
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,35 @@
+"""Locks of processes, and what can be known of them from outside."""
+
+import errno
+import fcntl
+
+import pytest
+
+from kvbench.utils import locks
+
+
+def test_a_lock_is_held_until_its_file_is_closed(tmp_path):
+    path = tmp_path / "lock"
+    assert locks.held(path) is False
+    with path.open("w") as file:
+        locks.take(file)
+        assert locks.held(path) is True
+        with path.open() as other, pytest.raises(BlockingIOError):
+            locks.take(other, patience=0)
+    assert locks.held(path) is False
+
+
+@pytest.mark.parametrize("fault", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_leaves_it_open(fault, tmp_path, monkeypatch):
+    (tmp_path / "lock").touch()
+
+    def flock(file, how):
+        raise OSError(fault, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert locks.held(tmp_path / "lock") is None
+
+
+def test_a_lock_that_may_not_be_read_leaves_it_open(tmp_path):
+    (tmp_path / "lock").mkdir()  # IsADirectoryError; as root no file is forbidden
+    assert locks.held(tmp_path / "lock") is None
