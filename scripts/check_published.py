@@ -1,12 +1,12 @@
-"""Is every figure in results/published the paper's, and does the papers' arithmetic hold where no erratum says so?
+"""Compare every value in results/published with the papers' text, and check the papers' arithmetic.
 
     python scripts/check_published.py --papers FOLDER [ITEM…]
 
 FOLDER (or the environment variable KVBENCH_PAPERS) holds the papers' text as Markdown, one file a paper:
-pyramidkv.md, simlayerkv.md, spindlekv.md, pooling_merge.md. Compared are, line by line in print order, label,
-number of figures and each figure as printed, and what the headings say of it (model, method, setting, column);
-of running text, the figure behind the words that stand before it. Then averages are taken again, and figures that
-a paper prints twice held against each other. Exits 1 on any difference.
+pyramidkv.md, simlayerkv.md, spindlekv.md, pooling_merge.md. Of tables it compares, line by line in print order, the
+label, the number of values, each value as printed, and its model, method, setting and column with the headings; of
+running text, the value that follows the words before it. Averages that no erratum calls wrong must be the mean of
+their cells, and values that a paper prints twice must be equal. The exit code is 1 on any difference.
 """
 
 import argparse
@@ -28,11 +28,11 @@ CELL = ["model", "method", "setting"]
 
 @dataclass
 class Count:
-    """What became of an item's figures."""
+    """The outcome for an item's values."""
 
     equal: int = 0
-    damaged: int = 0  # found in the right column of lines that ran into one another
-    lost: int = 0  # not legible in the text, and empty in the data
+    damaged: int = 0  # found in the right column, where the extraction merged lines
+    lost: int = 0  # illegible in the text, and empty in the data
     problems: list[str] = field(default_factory=list)
 
 
@@ -51,19 +51,19 @@ def main() -> int:
 
 def check(names: list[str], papers: Path | None, folder: Path) -> int:
     if papers is None:
-        raise UserError("where is the papers' text? Name its folder with --papers or KVBENCH_PAPERS")
-    figures = {name: published(name, folder) for name in names or items(folder)}
-    wrong = {name: errata(name, folder) for name in figures}
-    counts = {name: compare(name, frame, Path(papers), folder) for name, frame in figures.items()}
+        raise UserError("no folder of the papers' text: name it with --papers or KVBENCH_PAPERS")
+    values = {name: published(name, folder) for name in names or items(folder)}
+    wrong = {name: errata(name, folder) for name in values}
+    counts = {name: compare(name, frame, Path(papers), folder) for name, frame in values.items()}
     print(f"{'item':24}{'equal':>8}{'damaged':>9}{'lost':>6}")
     for name, count in counts.items():
         print(f"{name:24}{count.equal:8}{count.damaged:9}{count.lost:6}")
     total = [sum(getattr(count, kind) for count in counts.values()) for kind in ("equal", "damaged", "lost")]
     print(f"{'all':24}{total[0]:8}{total[1]:9}{total[2]:6}")
     problems = [problem for count in counts.values() for problem in count.problems]
-    taken, odd = averages(figures, wrong)
-    pairs, apart = repeats(figures, wrong)
-    print(f"{taken} averages taken again, {pairs} figures printed more than once")
+    taken, odd = averages(values, wrong)
+    pairs, apart = repeats(values, wrong)
+    print(f"{taken} averages recomputed, {pairs} values printed more than once")
     problems += odd + apart
     for problem in problems:
         print(f"DIFFERENT {problem}")
@@ -71,21 +71,21 @@ def check(names: list[str], papers: Path | None, folder: Path) -> int:
     return 1 if problems else 0
 
 
-def compare(name: str, figures: pd.DataFrame, papers: Path, folder: Path) -> Count:
-    """The figures of one item against the paper's text."""
-    text = paper_text(papers, figures["paper"].iloc[0])
+def compare(name: str, values: pd.DataFrame, papers: Path, folder: Path) -> Count:
+    """Compare the values of one item with the paper's text."""
+    text = paper_text(papers, values["paper"].iloc[0])
     if name not in LAYOUTS:
-        return _compare_prose(name, figures, plain(text))
+        return _compare_prose(name, values, plain(text))
     lines = read_table(text, name)
     count = Count()
     queue = [line for line in lines if not line.damaged]
     if queue and not queue[0].label:
         _compare_lengths(name, queue.pop(0), folder, count)
-    for row, group in groupby(figures.to_dict("records"), key=lambda figure: figure["row"]):
+    for row, group in groupby(values.to_dict("records"), key=lambda value: value["row"]):
         group = list(group)
         if queue and queue[0].label == row:
             _compare_line(name, group, queue.pop(0), lines, count)
-        elif all(figure["note"].startswith(("damaged", "lost")) for figure in group):
+        elif all(value["note"].startswith(("damaged", "lost")) for value in group):
             _compare_line(name, group, Line(row, [None] * len(group), [], [{}] * len(group), [], True), lines, count)
         else:
             found = f"the paper has {queue[0].label!r}" if queue else "the paper's table has ended"
@@ -96,57 +96,57 @@ def compare(name: str, figures: pd.DataFrame, papers: Path, folder: Path) -> Cou
 
 
 def _compare_line(name: str, group: list[dict], line: Line, lines: list[Line], count: Count) -> None:
-    if len(group) != len(line.figures):
-        problem = f"{name}: line {line.label!r} has {len(group)} figures, the paper {len(line.figures)}"
+    if len(group) != len(line.values):
+        problem = f"{name}: line {line.label!r} has {len(group)} values, the paper {len(line.values)}"
         count.problems.append(problem)
         return
-    for i, (figure, found, facts) in enumerate(zip(group, line.figures, line.facts, strict=True)):
-        where = f"{name}, line {line.label!r}, {figure['model']} {figure['method']} {figure['column']}:"
-        if found == (figure["printed"] or None):
+    for i, (value, found, facts) in enumerate(zip(group, line.values, line.facts, strict=True)):
+        where = f"{name}, line {line.label!r}, {value['model']} {value['method']} {value['column']}:"
+        if found == (value["printed"] or None):
             count.equal += found is not None
             count.lost += found is None
-        elif figure["note"].startswith("damaged") and figure["printed"] in _legible(lines, i):
+        elif value["note"].startswith("damaged") and value["printed"] in _legible(lines, i):
             count.damaged += 1
         else:
-            count.problems.append(f"{where} {figure['printed'] or 'none'}, the paper has {found or 'none'}")
-        for key, value in facts.items():
-            if figure[key] != value:
-                count.problems.append(f"{where} {key} is {figure[key]!r}, the paper's heading means {value!r}")
-        words = f"{figure['setting']} {figure['note']}"
+            count.problems.append(f"{where} {value['printed'] or 'none'}, the paper has {found or 'none'}")
+        for key, expected in facts.items():
+            if value[key] != expected:
+                count.problems.append(f"{where} {key} is {value[key]!r}, the paper's heading means {expected!r}")
+        words = f"{value['setting']} {value['note']}"
         count.problems += [f"{where} {word!r} is not in its setting" for word in line.unnamed if word not in words]
 
 
 def _legible(lines: list[Line], position: int) -> set[str]:
-    """All figures that stand in one column of a table."""
-    return {figure for line in lines if position < len(line.cells) for figure in line.cells[position].split()}
+    """All values in one column of a table."""
+    return {value for line in lines if position < len(line.cells) for value in line.cells[position].split()}
 
 
 def _compare_lengths(name: str, line: Line, folder: Path, count: Count) -> None:
     """The prompt lengths over PyramidKV's tables are those of its Table 3."""
     table = published("pyramidkv_table3", folder)
     lengths = table[table["setting"] == "Avg len"].set_index("column")["value"]
-    for found, facts in zip(line.figures, line.facts, strict=True):
+    for found, facts in zip(line.values, line.facts, strict=True):
         if found and float(found) != lengths[facts["column"]]:
             count.problems.append(f"{name}: length {found} of {facts['column']} is not Table 3's")
 
 
-def _compare_prose(name: str, figures: pd.DataFrame, text: str) -> Count:
+def _compare_prose(name: str, values: pd.DataFrame, text: str) -> Count:
     count = Count()
-    for figure in figures.to_dict("records"):
-        start = text.find(figure["row"])
-        behind = text[start + len(figure["row"]) :].lstrip() if start >= 0 else ""
-        rest = behind.removeprefix(figure["printed"])
+    for value in values.to_dict("records"):
+        start = text.find(value["row"])
+        behind = text[start + len(value["row"]) :].lstrip() if start >= 0 else ""
+        rest = behind.removeprefix(value["printed"])
         if start >= 0 and rest != behind and not rest[:1].isdigit() and not (rest[:1] == "." and rest[1:2].isdigit()):
             count.equal += 1
         else:
-            count.problems.append(f"{name}: {figure['printed']} does not follow {figure['row']!r} in the paper")
+            count.problems.append(f"{name}: {value['printed']} does not follow {value['row']!r} in the paper")
     return count
 
 
-def averages(figures: dict[str, pd.DataFrame], wrong: dict[str, pd.DataFrame]) -> tuple[int, list[str]]:
-    """Printed averages that are not the mean of their cells to rounding, or are although an erratum denies it."""
+def averages(values: dict[str, pd.DataFrame], wrong: dict[str, pd.DataFrame]) -> tuple[int, list[str]]:
+    """Printed averages that are not the mean of their cells to rounding, or are although an erratum says otherwise."""
     taken, problems = 0, []
-    for name, frame in figures.items():
+    for name, frame in values.items():
         for where, group in frame.groupby(CELL, sort=False):
             printed = group[group["column"] == "average"]
             cells = group[(group["column"] != "average") & group["unit"].isin(printed["unit"])]
@@ -164,9 +164,9 @@ def averages(figures: dict[str, pd.DataFrame], wrong: dict[str, pd.DataFrame]) -
     return taken, problems
 
 
-def repeats(figures: dict[str, pd.DataFrame], wrong: dict[str, pd.DataFrame]) -> tuple[int, list[str]]:
-    """Figures that one paper prints differently in two tables, where no erratum says so."""
-    whole = pd.concat([frame.assign(name=name) for name, frame in figures.items()], ignore_index=True)
+def repeats(values: dict[str, pd.DataFrame], wrong: dict[str, pd.DataFrame]) -> tuple[int, list[str]]:
+    """Values that one paper prints differently in two tables, where no erratum says so."""
+    whole = pd.concat([frame.assign(name=name) for name, frame in values.items()], ignore_index=True)
     size = whole.groupby(["name", *CELL])["column"].transform("size")
     whole["of"] = size.where(whole["column"] == "average", 0)  # averages over other tasks do not compare
     whole = whole[(whole["item"] != "Text") & whole["value"].notna()]

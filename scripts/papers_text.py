@@ -1,6 +1,6 @@
 """Read the tables of the four papers' text (Markdown extractions, cells parted by tabs), for check_published.py.
 
-Nothing here writes the data it is compared with: headings and labels are looked up by their printed names.
+Headings and labels are looked up by their printed names; nothing here reads or writes the data they check.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvbench.errors import UserError
 
-Facts = dict[str, str]  # field of the data -> what a printed name says it must be
+Facts = dict[str, str]  # field of the data -> its value according to a printed name
 
 
 def _names(field: str, printed: dict[str, str]) -> dict[str, Facts]:
@@ -42,7 +42,7 @@ _TASKS = {
     "average": "Avg. | AVG. | Average",
 }
 
-# What headings and labels say a figure must be, by paper and field; "+" adds to the method of the line above.
+# The meaning of headings and labels by paper and field; "+" adds to the method of the line above.
 _PRINTED: dict[str, dict[str, dict[str, str]]] = {
     "pyramidkv": {
         "column": _TASKS
@@ -100,7 +100,7 @@ NAMES: dict[str, dict[str, Facts]] = {
     for paper, fields in _PRINTED.items()
 }
 
-# The lines between, which name a model; the extraction tore some apart.
+# Parts of the lines between rows that name a model, some of them as the extraction split them.
 _MODELS = {
     "2-7": "llama2-7b-chat",
     "70B": "llama3-70b",
@@ -113,15 +113,15 @@ _MISTRAL = {"pyramidkv": "mistral-7b-v0.2", "simlayerkv": "mistral-7b-v0.3"}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table lies in the text."""
+    """The layout of a table in the text."""
 
     labels: int = 1  # leading cells that name a line
     skip: int = 0  # cells before those, which span several lines
     after: bool = False  # the table stands below its caption
-    values: tuple[int, ...] = ()  # which of the remaining cells are figures; all if empty
-    decimals: int = 0  # that a whole figure has: one with fewer was cut off
-    heads: tuple[str, ...] = ()  # headings, where the text tore them apart
-    damaged: tuple[int, ...] = ()  # lines, counted from the first with figures, that ran into one another
+    values: tuple[int, ...] = ()  # indices of the remaining cells that are values; all if empty
+    decimals: int = 0  # of an intact value: one with fewer was cut off
+    heads: tuple[str, ...] = ()  # headings, where the text split them
+    damaged: tuple[int, ...] = ()  # lines, counted from the first with values, that the extraction merged
 
 
 _SIM = Layout(after=True, decimals=1)
@@ -150,11 +150,11 @@ LAYOUTS = {
 
 @dataclass
 class Line:
-    """One printed line: its label, its figures (None where none can be read), and what the names around them say."""
+    """One printed line: its label, its values (None where illegible), and the facts that names around them state."""
 
     label: str
-    figures: list[str | None]
-    cells: list[str]  # the figures' cells, without mark-up and units
+    values: list[str | None]
+    cells: list[str]  # the values' cells, without mark-up and units
     facts: list[Facts]
     unnamed: list[str]  # label cells that are no known name: settings
     damaged: bool
@@ -173,7 +173,7 @@ def plain(text: str) -> str:
 
 
 def read_table(text: str, item: str) -> list[Line]:
-    """The lines of a table that hold figures, in print order. Raises UserError where the table is not found."""
+    """The lines of a table with values, in print order. Raises UserError where the table is not found."""
     paper, _, table = item.rpartition("_")
     layout, names = LAYOUTS[item], NAMES[paper]
     first, heads, above, block, method, lines = layout.skip + layout.labels, layout.heads, [], {}, "", []
@@ -181,26 +181,26 @@ def read_table(text: str, item: str) -> list[Line]:
         labels, cells = row[layout.skip : first], row[first:]
         cells = [cells[i] for i in layout.values] if layout.values else cells
         label = " ".join(filter(None, labels))
-        figures = [figure(cell, layout.decimals) for cell in cells]
+        values = [value(cell, layout.decimals) for cell in cells]
         if sum(cell in names for cell in cells) > len(cells) / 3:
             heads = layout.heads or tuple(cell or higher for cell, higher in zip_longest(cells, above, fillvalue=""))
-        elif any(figure(word) for cell in cells for word in cell.split()) or "method" in names.get(label, {}):
-            own = {key: value for word in labels for key, value in names.get(word, {}).items()}
+        elif any(value(word) for cell in cells for word in cell.split()) or "method" in names.get(label, {}):
+            own = {key: content for word in labels for key, content in names.get(word, {}).items()}
             if own.get("method", "").startswith("+"):
                 own["method"] = method.removesuffix("_kivi4") + own["method"][1:]
             method = own.get("method", "")
             facts = [block | own | _heading(paper, names, head) for head in heads or [""] * len(cells)]
             unnamed = [word for word in labels if word and word not in names]
             bare = [_bare(cell) for cell in cells]
-            lines.append(Line(label, figures, bare, facts, unnamed, damaged=len(lines) in layout.damaged))
+            lines.append(Line(label, values, bare, facts, unnamed, damaged=len(lines) in layout.damaged))
         else:
             block = _block(paper, "".join(row)) or block
         above = cells
     return lines
 
 
-def figure(cell: str, decimals: int = 0) -> str | None:
-    """The figure in a cell as printed, without its unit; None where there is none, or only a part of one."""
+def value(cell: str, decimals: int = 0) -> str | None:
+    """The value in a cell as printed, without its unit; None where there is none, or only a part of one."""
     text = _bare(cell)
     return text if re.fullmatch(rf"[\d,]+(\.\d{{{max(decimals, 1)},}}){'' if decimals else '?'}", text) else None
 
@@ -233,7 +233,7 @@ def _heading(paper: str, names: dict[str, Facts], head: str) -> Facts:
 
 
 def _block(paper: str, words: str) -> Facts:
-    """What a line between the rows says: the model, and the size of the cache."""
+    """The model and the size of the cache that a line between the rows names."""
     size = re.search(r"KV Size = (\w+)", words)
     model = next((name for part, name in _MODELS.items() if part in words), None)
     if "Mistr" in words:
