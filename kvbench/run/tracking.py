@@ -1,25 +1,29 @@
-"""Weights & Biases, if asked for. Never required, and never a reason for a run to stop."""
+"""Weights & Biases, where a configuration requests it. Never required, and never a reason for a run to stop or wait."""
 
+import atexit
 import contextlib
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+import psutil
 
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
 from kvbench.utils.text import first_line
 
 MODES = ("disabled", "offline", "online")
-_WAIT = 30  # seconds for a server that does not answer
+_WAIT = 30  # seconds for a server that does not answer, at the start and again at the end of a run
+_EXIT = 10  # seconds for W&B's own process to end, once all is over
 
 
 class Tracker:
     """One W&B run for each folder of records and shard: the same command again resumes it.
 
-    Logs the running mean of every setting's score, the table and the figures. Whatever W&B raises is told once
-    through `warn`, and the tracker is silent from then on.
+    Logs the running mean of every setting's score, the table and the figures. The first error of W&B is passed to
+    `warn`, and nothing is logged from then on.
     """
 
     def __init__(self, options: dict, name: str, folder: Path, warn: Callable[[str], None]):
@@ -42,17 +46,26 @@ class Tracker:
         with self._unharmed():
             import wandb
 
-            self.run = wandb.init(
-                mode=self.options["mode"],
-                project=self.options["project"],
-                entity=self.options["entity"],
-                id=digest(self.name),
-                name=self.name,
-                resume="allow",
-                dir=self.folder,
-                config=manifest,
-                settings=wandb.Settings(console="off", silent=True, init_timeout=_WAIT),
+            settings = wandb.Settings(
+                console="off",
+                silent=True,
+                init_timeout=_WAIT,
+                finish_timeout=_WAIT,
+                finish_timeout_raises=True,
+                x_graphql_timeout_seconds=_WAIT,
             )
+            with bounded_exit():
+                self.run = wandb.init(
+                    mode=self.options["mode"],
+                    project=self.options["project"],
+                    entity=self.options["entity"],
+                    id=digest(self.name),
+                    name=self.name,
+                    resume="allow",
+                    dir=self.folder,
+                    config=manifest,
+                    settings=settings,
+                )
 
     @property
     def active(self) -> bool:
@@ -97,3 +110,32 @@ class Tracker:
         except Exception as error:  # W&B's own kinds of errors, the network's, the disk's: none may stop a run
             self.warn(f"Weights & Biases is left out from here on: {first_line(error)}")
             self.run = None
+
+
+@contextlib.contextmanager
+def bounded_exit() -> Iterator[None]:
+    """W&B is started within. At exit the interpreter would wait for its process without end: here for _EXIT seconds.
+
+    Exit functions run in reverse order, so that this one, registered after W&B's own, runs before it.
+    """
+    try:
+        yield
+    finally:
+        atexit.unregister(_end_service)
+        atexit.register(_end_service)
+
+
+def _end_service() -> None:
+    """End W&B's process, by an alarm where it takes long. A thread could not be started at exit (Python 3.12)."""
+    import wandb
+
+    def end(*_: object) -> None:
+        for child in psutil.Process().children():
+            if child.name().startswith("wandb-core"):
+                child.kill()
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(_EXIT)
+    with contextlib.suppress(Exception, SystemExit):
+        wandb.teardown()
+    signal.alarm(0)

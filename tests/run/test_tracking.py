@@ -1,10 +1,15 @@
 """Weights & Biases is optional, resumes, and never stops a run."""
 
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
 
 from kvbench.run import tracking
 from kvbench.run.tracking import Tracker
+from tests.support.paths import ROOT
+from tests.support.waiting import HANG
 
 OFFLINE = {"mode": "offline", "project": "kvbench-test", "entity": None}
 RECORD = {"setting": "snapkv 0.2", "scores": {"exact": 1.0}}
@@ -75,3 +80,40 @@ def test_an_uninstalled_package_leaves_a_warning(tmp_path, told, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     assert not tracker(tmp_path, told).active
     assert len(told) == 1
+
+
+SILENT = """
+import os, pathlib, socket, sys
+from kvbench.run import tracking
+tracking._WAIT = tracking._EXIT = 1
+server = socket.create_server(("127.0.0.1", 0))  # connections queue up, and nothing answers
+os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{server.getsockname()[1]}"}
+options = {"mode": "online", "project": "p", "entity": None}
+with tracking.Tracker(options, "niah-tiny", pathlib.Path(sys.argv[1]), print) as live:
+    live.start({})
+    live.finish({}, [])
+print("over")
+"""
+
+
+def test_a_server_that_never_answers_lets_the_process_end(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SILENT, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=True,
+    )
+    assert done.stdout.count("Weights & Biases is left out from here on") == 1
+    assert done.stdout.endswith("over\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_every_wait_for_the_server_has_a_bound(tmp_path, told, monkeypatch):
+    given = {}
+    monkeypatch.setattr("wandb.init", lambda **options: given.update(options))
+    tracker(tmp_path, told)
+    settings = given["settings"]
+    assert settings.init_timeout == settings.finish_timeout == tracking._WAIT
+    assert settings.finish_timeout_raises  # else an upload that was cut off would go unnoticed
