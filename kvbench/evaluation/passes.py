@@ -4,6 +4,8 @@ import copy
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import torch
 from torch import Tensor
@@ -111,6 +113,15 @@ class StreamedPass:
             stream.peak_bytes,
             device_peak(self.model),
         )
+
+
+def prefill_pass(
+    model: PreTrainedModel, ids: Tensor, plan: PrefillPlan, methods: Sequence[Method], memory: str
+) -> SharedPass | StreamedPass:
+    """The pass over ids [n] that methods with one plan share, with all their observations (`memory` of MEMORY)."""
+    if memory == "stream":
+        return StreamedPass(model, ids, plan)
+    return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)))
 
 
 class Stream:

@@ -10,11 +10,12 @@ from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
+from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import generate, read
-from kvbench.evaluation.evaluate import contexts, missing
 from kvbench.evaluation.passes import SharedPass, num_layers
-from kvbench.evaluation.prompts import Prompt, together
-from kvbench.evaluation.record import Run, stop_rule
+from kvbench.evaluation.prompts import Prompt
+from kvbench.evaluation.record import Run
+from kvbench.evaluation.work import missing_contexts
 from kvbench.methods.full import FullKV
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.probes.base import Observation
@@ -30,16 +31,15 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 
     Questions that share a context share its pass; those that follow FullKV's answer have one each.
     """
-    for group in together(samples, run.question):
-        for prompts in contexts(run, [sample for sample in group if missing(run, sample, store)]):
-            todo = [(p, o) for p in prompts for o in run.settings if run.key(p.sample, o) not in store.done]
-            shared = [(p, o) for p, o in todo if not o.probe.answered]
-            own = [[(p, o) for p, o in todo if o.probe.answered and p is prompt] for prompt in prompts]
-            for part in filter(None, [shared, *own]):
-                for record in records(run, part):
-                    with unbroken():
-                        store.append(record)
-                    yield record
+    for prompts in missing_contexts(run, samples, store):
+        todo = [(p, o) for p in prompts for o in run.settings if run.key(p.sample, o) not in store.done]
+        shared = [(p, o) for p, o in todo if not o.probe.answered]
+        own = [[(p, o) for p, o in todo if o.probe.answered and p is prompt] for prompt in prompts]
+        for part in filter(None, [shared, *own]):
+            for record in records(run, part):
+                with unbroken():
+                    store.append(record)
+                yield record
 
 
 def records(run: Run, todo: Todo) -> list[dict]:

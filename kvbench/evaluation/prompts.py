@@ -1,4 +1,4 @@
-"""What of a sample is compressed, and what is read only afterwards: `question=visible|hidden`."""
+"""Splits a prompt into what is compressed and what is read only afterwards: `question=visible|hidden`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from kvbench.errors import UserError
 from kvbench.models import LoadedModel
 
 QUESTION = ("visible", "hidden")
-# Stands in for the question while the template is asked what it writes before it; no text holds it.
+# Stands in for the question to find what the chat template writes before it; no text contains it.
 _MARK = "\ue000"
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A sample as token ids: `context` is prefilled and compressed, `question` is read through the caches.
+    """A sample as token ids: `context` is prefilled and compressed, `question` is read through the compressed caches.
 
-    With the question visible all of it is context. Hidden, the two together are the same tokens, parted
-    before the first token that holds a character of the question; template and prefix go with the question.
+    With question=visible all tokens are context. With question=hidden the same tokens are split before the first one
+    that contains a character of the question; the rest of the chat template and the prefix belong to the question.
     """
 
     sample: Sample
@@ -31,7 +31,7 @@ class Prompt:
 def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
     """The sample's tokens under a protocol of `QUESTION`.
 
-    Raises UserError where they do not fit the model, or the question cannot be told from the context.
+    Raises UserError if they do not fit the model, or if the question cannot be separated from the context.
     """
     text = loaded.render(sample.prompt, sample.chat, sample.prefix)
     if question == "visible":
@@ -52,7 +52,7 @@ def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
 
 
 def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
-    """Characters of the rendered text before the question."""
+    """Number of characters of the rendered text before the question."""
     if not sample.question:
         raise UserError(f"sample {sample.id!r} does not tell its question from its context: use question=visible")
     if not loaded.tokenizer.is_fast:
@@ -69,7 +69,7 @@ def context(sample: Sample) -> str:
 
 
 def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:
-    """The samples in groups that may share one compressed context, in order of first appearance."""
+    """Groups of samples that may share one compressed context, in order of first appearance."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
         key = sample.id if question == "visible" else (sample.chat, context(sample))

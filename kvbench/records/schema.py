@@ -36,7 +36,7 @@ def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = Fal
 
 
 class Record(BaseModel):
-    """The fields of every record. The sample's own columns (task, length, depth, …) stand before `question`."""
+    """The fields that records of every kind have."""
 
     model_config = ConfigDict(strict=True, extra="allow")
     __pydantic_extra__: dict[str, Plain]
@@ -61,7 +61,7 @@ class OfSetting(Record):
     ratio: Number | None = field("requested share of the prompt's tokens; null where a budget is requested", "1")
     budget: Count | None = field("requested tokens per layer and head; null where a ratio is requested", "tokens")
     compress_at: Text = field("when the prompt is compressed: in_prefill, prefill_end, first_decode or every_step")
-    scores: dict[Text, Number] = field("score by metric; the first is the benchmark's main one", "1")
+    scores: dict[Text, Number] = field("score by metric; the first is the benchmark's main one", "as the metric defines it")
     tokens: list[Integer] | None = field("ids of the generated tokens, without the one that ended them")
     decode_steps: Count | None = field("forward passes after prefill", "passes")
     decode_seconds: Number | None = field("time of these passes; in a batch until this sequence ended", "s")

@@ -61,6 +61,16 @@ def test_a_damaged_line_is_made_again(tmp_path):
     assert list(read_samples(tmp_path)) == ["a", "b"]
 
 
+@pytest.mark.parametrize("damage", [b'{"sample": "b", "prompt_end": "\xff"}\n', b"[" * 100_000 + b"\n", b"5\n"])
+def test_bytes_that_are_no_utf8_and_other_shapes_block_no_later_run(tmp_path, damage):
+    write_samples(tmp_path, [sample("a"), sample("b")])
+    first, _ = (tmp_path / SAMPLES).read_bytes().splitlines(keepends=True)
+    (tmp_path / SAMPLES).write_bytes(first + damage)
+    assert list(read_samples(tmp_path)) == ["a"]
+    write_samples(tmp_path, [sample("a"), sample("b")])
+    assert list(read_samples(tmp_path)) == ["a", "b"]
+
+
 def _shard(folder, shard):
     for number in range(20):
         write_samples(folder, [sample(f"{shard}-{number}"), sample("shared")])

@@ -1,0 +1,95 @@
+"""What is left to evaluate, grouped by what can be shared: contexts, prefill passes, questions."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kvbench.benchmarks import Sample
+from kvbench.cache.base import LayerCache
+from kvbench.evaluation.passes import Compressed, num_layers
+from kvbench.evaluation.prompts import Prompt, together, tokenise
+from kvbench.evaluation.record import Row, Run
+from kvbench.evaluation.settings import Setting
+from kvbench.methods.base import Method
+from kvbench.prefill import PrefillPlan
+from kvbench.records.store import Store
+
+
+@dataclass(frozen=True)
+class Task:
+    """One setting on one context: the prompts that begin with this context and have no record under this setting."""
+
+    setting: Setting
+    budget: int | float  # tokens per layer and head, at this context
+    prompts: list[Prompt]
+    num_layers: int
+
+    @property
+    def context(self) -> Tensor:
+        """Token ids [n]."""
+        return self.prompts[0].context
+
+    @property
+    def method(self) -> Method:
+        return self.setting.method
+
+
+class Compression:
+    """A setting's compressed context, from which each of the task's questions is answered."""
+
+    def __init__(self, task: Task, compressed: Compressed):
+        self.task = task
+        self.compressed = compressed
+        self.copies: Iterator[list[LayerCache]] = compressed.copies(len(task.prompts))
+
+    @property
+    def batches(self) -> bool:
+        """Whether its sequence may decode beside those of other settings."""
+        return all(cache.batches for cache in self.compressed.caches)
+
+
+def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
+    """For every context that lacks records: a task for each setting that lacks some."""
+    layers = num_layers(run.loaded.model)
+    for prompts in missing_contexts(run, samples, store):
+        tasks = []
+        for setting in run.settings:
+            left = [prompt for prompt in prompts if run.key(prompt.sample, setting) not in store.done]
+            if left:
+                tasks.append(Task(setting, setting.budget_at(len(left[0].context), layers), left, layers))
+        yield tasks
+
+
+def missing_contexts(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Prompt]]:
+    """The samples that lack a record under any setting, as prompts grouped by equal tokens to compress."""
+    for group in together(samples, run.question):
+        contexts: dict[tuple[int, ...], list[Prompt]] = {}
+        for sample in group:
+            if any(run.key(sample, setting) not in store.done for setting in run.settings):
+                prompt = tokenise(run.loaded, sample, run.question)
+                contexts.setdefault(tuple(prompt.context.tolist()), []).append(prompt)
+        yield from contexts.values()
+
+
+def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
+    """The tasks of one context by the prefill pass that they can share."""
+    groups: dict[PrefillPlan, list[Task]] = {}
+    for task in tasks:
+        plan = task.method.plan(len(task.context), task.num_layers, task.budget)
+        groups.setdefault(plan, []).append(task)
+    return groups
+
+
+def by_question(batch: Sequence[Compression]) -> Iterator[tuple[Prompt, list[Row]]]:
+    """Every prompt of a batch of compressed contexts, with a row for each setting that lacks its record."""
+    prompts = {prompt.sample.id: prompt for one in batch for prompt in one.task.prompts}
+    for sample, prompt in prompts.items():
+        yield (
+            prompt,
+            [
+                Row(one.task.setting, one.compressed, next(one.copies))
+                for one in batch
+                if any(other.sample.id == sample for other in one.task.prompts)
+            ],
+        )
