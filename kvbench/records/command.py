@@ -13,15 +13,17 @@ from kvbench.records.consistency import CELL, TABLE, Finding, check
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
+from kvbench.records.store import lock_path, shard_name
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line
+from kvbench.utils.locks import held
 from kvbench.utils.text import count
 
 KINDS = """\
-what is told, one line each; ! marks what is wrong:
+what is reported, one line each; ! marks what is wrong:
   torn       lines that are no record (a kill, a full disk); wrong unless their records were made again
   edited     records that were changed after they were written; wrong unless they were made again
-  manifest   a manifest is damaged or missing, so that it is unknown where records came from
+  manifest   a manifest is damaged or missing, so that the origin of records is unknown
   duplicate  records that are there twice with the same outcome; one is kept
   outcome    records that are there twice and contradict each other; nothing is exported
   conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
         prog="kvbench records",
-        description="Tell what is in folders of records (of runs, or above such) and what is wrong with it; export it.",
+        description="Report what is in folders of records (of runs, or above such) and what is wrong; export it.",
         epilog=KINDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -57,11 +59,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:
     folders = {path.parent for path in paths}
-    manifests = [manifest for folder in sorted(folders) for manifest in read_manifests(folder)[0].values()]
-    statuses = Counter(str(manifest.get("status")) for manifest in manifests)
-    went = f": {', '.join(f'{n} {status}' for status, n in statuses.items())}" if statuses else ""
+    runs = Counter(status for folder in sorted(folders) for status in statuses(folder))
+    went = f": {', '.join(f'{n} {status}' for status, n in runs.items())}" if runs else ""
     print_line(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
-    print_line(f"{'runs':<10} {len(manifests)}{went}")
+    print_line(f"{'runs':<10} {runs.total()}{went}")
     if {*CELL} <= {*records}:
         out.print(tables(records))
     for finding in findings:
@@ -70,8 +71,28 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
     print_line(f"{count(wrong, 'thing')} wrong" if wrong else "nothing is wrong")
 
 
+def statuses(folder: Path) -> list[str]:
+    """The status of every run of a folder. One that says running was killed, unless its shard's lock is held and no
+    later run took that lock.
+    """
+    manifests = list(read_manifests(folder)[0].values())
+    shards = [shard_of(manifest) for manifest in manifests]
+    last = {shard: number for number, shard in enumerate(shards)}
+    found = []
+    for number, (manifest, shard) in enumerate(zip(manifests, shards, strict=True)):
+        status = manifest.get("status", "unknown")
+        alive = status == "running" and last[shard] == number and held(lock_path(folder, shard))
+        found.append("killed" if status == "running" and not alive else status)
+    return found
+
+
+def shard_of(manifest: dict) -> str:
+    config = manifest.get("config", {})
+    return shard_name(config.get("shard", 0), config.get("shards", 1))
+
+
 def tables(records: pd.DataFrame) -> Table:
-    """A row per table that could be made: how many samples, settings and records it has, and how many it lacks."""
+    """One row per table that the records could make: samples, settings, records, and records that are missing."""
     if (probes := records["kind"] == "probe").any():  # a table of their own
         records = records.assign(benchmark=records["benchmark"].where(~probes, records["benchmark"] + " (probes)"))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))

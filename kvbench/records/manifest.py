@@ -23,14 +23,24 @@ def _integer(digits: str) -> int | str:
 
 
 def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
-    """The manifests of one folder of records by run id, the earliest first; and the files that hold none."""
+    """The manifests of one folder of records by run id, the earliest first; and the files that hold none.
+
+    The order is that of `number`, since clocks of machines differ; before 0.2, which had none, that of `started`.
+    """
     found, damaged = [], []
     for path in sorted((folder / "manifests").glob("*.json")):
         try:
             found.append(check_manifest(parse(path.read_bytes())))
         except (OSError, ValueError, RecursionError):
             damaged.append(path)
-    return {one["run"]: one for one in sorted(found, key=lambda one: one.get("started", ""))}, damaged
+    order = sorted(found, key=lambda one: (one.get("number", 0), one.get("started", ""), one["run"]))
+    return {one["run"]: one for one in order}, damaged
+
+
+def next_number(folder: Path) -> int:
+    """The `number` of a run that starts in a folder."""
+    manifests = read_manifests(folder)[0].values()
+    return 1 + max([len(manifests), *(one.get("number", 0) for one in manifests)])
 
 
 def read_note(path: Path) -> dict:

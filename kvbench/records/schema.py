@@ -61,7 +61,9 @@ class OfSetting(Record):
     ratio: Number | None = field("requested share of the prompt's tokens; null where a budget is requested", "1")
     budget: Count | None = field("requested tokens per layer and head; null where a ratio is requested", "tokens")
     compress_at: Text = field("when the prompt is compressed: in_prefill, prefill_end, first_decode or every_step")
-    scores: dict[Text, Number] = field("score by metric; the first is the benchmark's main one", "as the metric defines it")
+    scores: dict[Text, Number] = field(
+        "score by metric; the first is the benchmark's main one", "as the metric defines it"
+    )
     tokens: list[Integer] | None = field("ids of the generated tokens, without the one that ended them")
     decode_steps: Count | None = field("forward passes after prefill", "passes")
     decode_seconds: Number | None = field("time of these passes; in a batch until this sequence ended", "s")
@@ -202,7 +204,7 @@ class JobNote(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="allow")
 
-    started: Text = field("when the run started", "UTC, ISO 8601", optional=True)
+    started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True)
     ended: Text = field("when the run ended; missing while it runs and where it was killed", "UTC", optional=True)
     status: Text = field("running, finished, or what stopped it", optional=True)
     error: Text = field("the error that ended the run, in one line", optional=True)
@@ -216,6 +218,7 @@ class Manifest(JobNote):
     """A file of `manifests/`, one per run (a process): what produced the run's records."""
 
     run: Text = field("id of the run, in its records' `run`")
+    number: Count = field("1 for the folder's first run; one more than the largest when the run started", since="0.2")
     model: dict[str, Any] = field("identity of the weights: the hub's revision, or a hash of each file", optional=True)
     chat_template: Text | None = field("the chat template used", optional=True)
     dtype: Text = field("dtype of the weights", optional=True)

@@ -17,10 +17,11 @@ from pathlib import Path
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import check_record, kind_of
 from kvbench.utils.files import replacing
-from kvbench.utils.locks import take
+from kvbench.utils.locks import held, take
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
+SHARD = re.compile(r"\d+-of-\d+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -123,7 +124,8 @@ class Store:
     def __init__(self, folder: Path, shard: str = ""):
         """Take the shard's lock, set its damaged lines aside, and learn what is done in any shard.
 
-        Raises UserError when another process is writing there or the folder cannot be read and written.
+        Raises UserError when another process writes there or splits the samples into another number of shards, or the
+        folder cannot be read and written.
         """
         self.path = folder / records_name(shard)
         self.torn = self.path.with_suffix(".torn")
@@ -134,6 +136,11 @@ class Store:
             self._lock = lock_path(folder, shard).open("w")
             try:
                 take(self._lock)
+                if other := _other_split(folder, shard):
+                    raise UserError(
+                        f"another kvbench is writing {other} of {folder}, which splits the samples otherwise: wait for "
+                        "it or give the same shards="
+                    )
                 self.set_aside = self._recover()
                 # Only now: until then another process may put a mended file in the place of this one.
                 self._file = self.path.open("ab", buffering=0)
@@ -211,6 +218,19 @@ def set_aside(path: Path, torn: Path, damaged: Sequence[bytes]) -> None:
         os.fsync(aside.fileno())
     with replacing(path) as whole, whole.open("wb") as file:
         file.writelines(line for line, record in read_lines(path) if record is not None)
+
+
+def _other_split(folder: Path, shard: str) -> str:
+    """The file of a living process whose shards are not of the same number: both would make some of the records."""
+    for path in sorted(folder.glob(".lock*")):
+        other = path.name.removeprefix(".lock")
+        if (not other or SHARD.fullmatch(other)) and _shards(other) != _shards(shard) and held(path):
+            return records_name(other)
+    return ""
+
+
+def _shards(shard: str) -> str:
+    return shard.partition("-of-")[2] or "1"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from kvbench.benchmarks.base import PLACES, data_hash
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel
 from kvbench.models.folder import model_identity
-from kvbench.records.manifest import end_manifest, write_manifest
+from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
 from kvbench.run.job import ended_by, place
 from kvbench.run.shards import requested_keys
@@ -41,6 +41,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
     requested = requested_keys(run, shard)
     return {
         "run": run.id,
+        "number": next_number(store.path.parent),
         "started": now(),
         "status": "running",
         "config": cfg,

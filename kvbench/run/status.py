@@ -21,6 +21,7 @@ COLUMNS = ("folder", "settings", "shard", "records", "state", "when (UTC)", "job
 
 # What a manifest must hold to say how far its run is; those of kvbench before it had a status command lack some.
 ATTEMPT = {"started", "status", "config", "host", "slurm", "requested", "wanted", "there"}
+SHARE = {"limit", "shard", "shards"}  # in its config
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def rows(folder: Path) -> list[Row]:
 def run_rows(folder: Path) -> list[Row]:
     """The rows of one run's folder: every shard of every request that no later one has taken over."""
     manifests, damaged = read_manifests(folder)
-    attempts = [manifest for manifest in manifests.values() if manifest.keys() >= ATTEMPT]
+    attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
     made: Counter = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
@@ -76,12 +77,12 @@ def damaged_row(path: Path) -> Row:
 
 
 def requests(attempts: list[dict]) -> list[list[dict]]:
-    """The attempts by what they requested: settings, samples and the number of shards; the oldest first.
+    """The attempts, oldest first, by what they requested: settings, samples and the number of shards.
 
     A request is left out when a later one includes all of its records: they are counted there.
     """
     groups: dict[tuple, list[dict]] = {}
-    for attempt in sorted(attempts, key=lambda attempt: (attempt["started"], attempt["run"])):
+    for attempt in attempts:
         key = (frozenset(attempt["requested"]), attempt["config"]["limit"], attempt["config"]["shards"])
         groups[key] = [*groups.pop(key, []), attempt]  # to the end: the order is that of the last attempts
     order = list(groups)

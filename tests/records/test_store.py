@@ -83,6 +83,15 @@ def test_a_second_process_is_told_to_wait(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # the lock went with the process
 
 
+@pytest.mark.parametrize("first, second", [("0-of-2", "1-of-3"), ("", "0-of-2"), ("1-of-2", "")])
+def test_two_splits_of_the_samples_at_once_are_refused(first, second, tmp_path):
+    """Both would make some of the records."""
+    with Store(tmp_path, first), pytest.raises(UserError, match=r"another kvbench is writing records.* splits"):
+        Store(tmp_path, second)
+    with Store(tmp_path, second), pytest.raises(UserError, match="another kvbench is writing"):
+        Store(tmp_path, second)  # the refused one has let go of its lock
+
+
 def test_a_folder_that_cannot_be_written_is_a_users_mistake(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write records"):

@@ -19,7 +19,7 @@ from kvbench.evaluation import record
 from kvbench.records import check, gather, load
 from kvbench.records.provenance import PROVENANCE
 from kvbench.records.samples import SAMPLES
-from kvbench.records.store import RECORDS, Store, records_name
+from kvbench.records.store import RECORDS, Store, parse, records_name, to_line
 from kvbench.run import manifest as run_manifest
 from kvbench.run import run as main
 from kvbench.utils.hashing import file_hash
@@ -224,9 +224,8 @@ def test_records_made_again_elsewhere_under_another_split_are_told(command, whol
     code, told = command(tmp_path)
     assert code == 0
     assert f"2 records with the same outcome in {folder / records_name('0-of-2')} and {folder / RECORDS}" in told
-    other = json.loads(lines[1])
-    other["prediction"] = "something else"
-    (folder / records_name("0-of-2")).write_text(json.dumps(other) + "\n")
+    other = parse(lines[1]) | {"prediction": "something else"}
+    (folder / records_name("0-of-2")).write_bytes(to_line(other))
     before = (folder / "table.md").stat().st_mtime_ns
     stopped(command(tmp_path), "1 record with different outcomes")
     assert (folder / "table.md").stat().st_mtime_ns == before

@@ -11,6 +11,7 @@ import pytest
 from kvbench.evaluation import evaluate as runner
 from kvbench.records.store import Store
 from kvbench.run import job
+from kvbench.run import manifest as run_manifest
 from kvbench.utils.signals import Stopped
 from tests.support.command import kvbench
 from tests.support.paths import ROOT
@@ -83,6 +84,31 @@ def test_a_run_is_running_while_its_lock_is_held_and_killed_afterwards(tiny_fold
     code, rows = told(tmp_path, capsys)
     assert code == 1
     assert rows["0-of-1"][rows["0-of-1"].index("0-of-1") + 1 :][:2] == ["4/27", "killed"]
+
+
+def test_the_clock_of_a_machine_that_is_ahead_changes_no_state(tiny_folder, tmp_path, monkeypatch, capsys):
+    few = ["method=[full,snapkv]", "ratio=0.5", "limit=2"]
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        failing(1, OSError(), patch)
+        patch.setattr(run_manifest, "now", lambda: "2038-01-19T03:14:08.000+00:00")
+        run(*arguments(tiny_folder, tmp_path, *few))
+    run(*arguments(tiny_folder, tmp_path, *few))
+    code, rows = told(tmp_path, capsys)
+    assert code == 0 and rows["0-of-1"][rows["0-of-1"].index("0-of-1") + 1 :][:2] == ["4/4", "finished"]
+
+
+def test_killed_runs_are_not_counted_as_running(tiny_folder, tmp_path, capsys):
+    folder = run(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
+    (path,) = manifests(tmp_path)
+    killed = json.loads(path.read_text()) | {"status": "running"}
+    for number, name in enumerate(("a", "b"), start=2):
+        path.with_name(f"{name}.json").write_text(json.dumps(killed | {"run": name, "number": number}))
+    capsys.readouterr()
+    with Store(folder):
+        kvbench("records", folder)
+        assert "runs       3: 1 finished, 1 killed, 1 running\n" in capsys.readouterr().out
+    kvbench("records", folder)
+    assert "runs       3: 1 finished, 2 killed\n" in capsys.readouterr().out
 
 
 def test_what_a_later_run_asked_for_too_is_told_there(tiny_folder, tmp_path, monkeypatch, capsys):
