@@ -1,27 +1,34 @@
 """Files and folders that are whole or as they were, whatever happens while they are written."""
 
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
+
+# How work in progress is named. Its process holds a lock on it, so that what a killed process left can be told apart.
+WORK = ".kvbench-work"
+MAKING = ".making-"
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A place beside `path` to write to. Synced, it takes `path`'s place at the end; where that fails it is gone."""
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield work
-        with work.open("rb") as file:
-            os.fsync(file.fileno())  # else a power cut may leave an empty file under the new name
-        work.replace(path)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise
+    remove_abandoned(path.parent, f".*{WORK}")
+    work = path.with_name(f".{path.name}.{os.getpid()}{WORK}")
+    with _locked(lambda: os.open(work, os.O_CREAT | os.O_RDWR, 0o666), work):
+        try:
+            yield work
+            with work.open("rb") as file:
+                os.fsync(file.fileno())  # else a power cut may leave an empty file under the new name
+            work.replace(path)
+        except BaseException:
+            work.unlink(missing_ok=True)
+            raise
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -35,16 +42,54 @@ def write_atomically(path: Path, text: str) -> None:
 def appearing(target: Path) -> Iterator[Path]:
     """A folder to fill that becomes `target` at the end; gone where that fails, or where another process was faster."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=target.parent, prefix=".making-"))
+    remove_abandoned(target.parent, f"{MAKING}*")
+    work = Path(tempfile.mkdtemp(dir=target.parent, prefix=MAKING))
+    with _locked(lambda: os.open(_made(work), os.O_RDONLY), work):
+        try:
+            yield work
+            work.chmod(0o755)
+            work.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process made the same
+                raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _locked(open_work: Callable[[], int], work: Path) -> Iterator[None]:
+    """Hold a lock on a file or folder in progress; without one where the file system has no locks."""
+    while True:
+        descriptor = open_work()
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(descriptor), work.stat()):
+                break
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # another process took it for abandoned before it was locked
     try:
-        yield work
-        work.chmod(0o755)
-        work.rename(target)
-    except OSError:
-        if not target.is_dir():  # else another process made the same
-            raise
+        yield
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        os.close(descriptor)
+
+
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Remove the work in progress that killed processes left in a folder: that on which nobody holds a lock."""
+    for path in folder.glob(pattern):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def cache_root() -> Path:

@@ -9,9 +9,9 @@ import torch
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation import passes
+from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import generate, read
 from kvbench.evaluation.prompts import tokenise
-from kvbench.evaluation.record import stop_rule
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, prefill

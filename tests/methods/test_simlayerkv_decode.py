@@ -7,9 +7,10 @@ import torch
 from transformers import Cache
 
 from kvbench.benchmarks import Sample
+from kvbench.evaluation.answer import answer
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Row, Run, measure
+from kvbench.evaluation.record import Row, Run, record
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Dense, FullKV, SimLayerKV
 from kvbench.methods.simlayerkv import FirstDecodeDecision, FirstDecodeLayer
@@ -154,12 +155,13 @@ def test_records_tell_what_the_decode_variant_stored_of_the_prompt(steps, kept):
     setting = build_settings({"lazy": config}, None, None)[0]
     sample = Sample("s", "", (), steps)
     compressed = SharedPass(model, prompt(40), FullPrefill(), setting.method.needs).compress(setting.method, 0)
-    asked = Prompt(sample, prompt(40), prompt(0))
-    (record,) = measure(fake_run(model), asked, [Row(setting, compressed, compressed.caches)])
-    assert record["r"] == pytest.approx(kept / 40) and record["r_bytes"] == kept / 40
-    assert record["stored_bytes"] == record["full_bytes"] * kept / 40
-    assert record["kept_per_layer"] == [kept] * 3
-    assert (record["compress_at"], record["full_cache_tokens"]) == ("first_decode", 2)
+    question, row = Prompt(sample, prompt(40), prompt(0)), Row(setting, compressed, compressed.caches)
+    (answered,) = answer(fake_run(model), question, [row])
+    made = record(fake_run(model), question, row, answered)
+    assert made["r"] == pytest.approx(kept / 40) and made["r_bytes"] == kept / 40
+    assert made["stored_bytes"] == made["full_bytes"] * kept / 40
+    assert made["kept_per_layer"] == [kept] * 3
+    assert (made["compress_at"], made["full_cache_tokens"]) == ("first_decode", 2)
 
 
 class Spy(Dense):
