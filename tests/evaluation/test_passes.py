@@ -210,7 +210,7 @@ def test_settings_share_a_prefill_unless_their_plans_differ(tmp_path, monkeypatc
             made.append(plan)
             super().__init__(model, ids, plan, needs)
 
-    monkeypatch.setattr("kvbench.evaluation.evaluate.SharedPass", Counted)
+    monkeypatch.setattr("kvbench.evaluation.passes.SharedPass", Counted)
     infer = METHODS["pyramidinfer"]
     records(
         tmp_path,

@@ -97,7 +97,7 @@ def test_questions_of_one_context_share_its_prefill_and_its_compression(embedded
             compressed.append(method)
             return super().compress(method, budget)
 
-    monkeypatch.setattr("kvbench.evaluation.evaluate.SharedPass", Counted)
+    monkeypatch.setattr("kvbench.evaluation.passes.SharedPass", Counted)
     other = replace(sample("far"), prompt="Another text. " + TEXT + QUESTION)
     together = made(tmp_path / "all", embedded, [ASKED[0], other, *ASKED[1:]])
     assert (len(passed), len(compressed)) == (2, 6)
