@@ -15,7 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from kvbench import cli
-from kvbench.evaluation import record
+from kvbench.evaluation import answer
 from kvbench.records import check, gather, load
 from kvbench.records.provenance import PROVENANCE
 from kvbench.records.samples import SAMPLES
@@ -103,7 +103,7 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
 
 
 def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole, tmp_path, monkeypatch):
-    decode = record.generate_batch
+    decode = answer.generate_batch
 
     def full(model, sequences, *rest, **options):
         if len(sequences) > 1:
@@ -112,7 +112,7 @@ def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole,
             )
         return decode(model, sequences, *rest, **options)
 
-    monkeypatch.setattr(record, "generate_batch", full)
+    monkeypatch.setattr(answer, "generate_batch", full)
     stopped(command(tmp_path), "memory is full while making a record: CUDA out of memory. Tried to allocate 3.00 GiB;")
     (folder,) = tmp_path.iterdir()
     assert manifests(folder)[0]["status"] == "stopped by UserError"
