@@ -1,7 +1,6 @@
 """What a reader of records must know before averaging them: told, never silently merged."""
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.records.provenance import PROVENANCE
-from kvbench.utils.text import count
+from kvbench.utils.text import count, short_hashes
 
 # Rows that agree in these are one cell of a table, and those that agree in the first three are one table.
 CELL = ["benchmark", "model", "question", "sample", "setting"]
@@ -149,12 +148,8 @@ def _values(column: pd.Series, limit: int = 4) -> str:
     values = list(column.unique())
     if column.name == "parameters" and all(isinstance(value, str) for value in values):
         return _parameters([json.loads(value) for value in values])
-    told = ["unknown" if pd.isna(value) else re.sub("[0-9a-f]{12,}", _head, str(value)) for value in values]
+    told = ["unknown" if pd.isna(value) else short_hashes(str(value)) for value in values]
     return " | ".join(told[:limit]) + (f" and {len(told) - limit} more" if len(told) > limit else "")
-
-
-def _head(digits: re.Match) -> str:
-    return digits[0][:10]
 
 
 def _parameters(sets: list[dict]) -> str:

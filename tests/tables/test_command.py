@@ -167,3 +167,17 @@ def test_a_real_run_of_an_experiment_becomes_a_table(tiny_folder, tmp_path):
         by_task = {r["task"]: r["scores"]["score"] for r in records if r["method"] == method.split(" ")[0]}
         if by_task:
             assert [cell.strip("*†") for cell in cells[2:]] == [f"{100 * score:.2f}" for score in by_task.values()]
+
+
+def test_files_are_written_before_anything_is_printed(tmp_path, monkeypatch):
+    """A terminal that goes away costs what it would have shown, and no file."""
+    make_runs(tmp_path / "runs", SMALL, score=drawn)
+
+    def gone(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvbench.tables.make.show", gone)
+    with pytest.raises(KeyboardInterrupt):
+        make([SMALL], [str(tmp_path / "runs")], str(tmp_path / "out"))
+    names = ("simlayerkv_table11.csv", "simlayerkv_table11.md", "simlayerkv_table11.tex")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
