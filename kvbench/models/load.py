@@ -21,6 +21,7 @@ from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
+from kvbench.models.hub import hub_options
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.spec import DTYPES, ModelSpec
 from kvbench.utils.text import first_line
@@ -84,11 +85,11 @@ def load(spec: ModelSpec) -> LoadedModel:
     if spec.random is not None:
         return _drawn(spec, source)
     with unreadable(spec, source):
-        revision = {"revision": spec.revision} if source == spec.hub_id else {}
-        if not revision:
+        options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+        if not options:
             check_config(Path(source))
             weight_files(Path(source))
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **revision)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=spec.resolve_dtype(),
@@ -98,7 +99,7 @@ def load(spec: ModelSpec) -> LoadedModel:
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported by check_complete, in one line
             device_map=spec.device_map or ({"": device} if device != "cpu" else None),
-            **revision,
+            **options,
         )
     check_complete(spec, source, loading)
     return LoadedModel(spec, model.eval(), tokenizer, source)
@@ -157,7 +158,8 @@ def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     dtype = DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
     model = random_model(spec.random, dtype, device)
     with unreadable(spec, source):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(
             f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"

@@ -1,0 +1,69 @@
+"""A hub that accepts connections and never answers gets one short attempt."""
+
+import socket
+import threading
+
+import pytest
+from huggingface_hub import constants
+
+from kvbench.errors import UserError
+from kvbench.models import ModelSpec, hub, load
+
+SPEC = ModelSpec(name="far", max_length=512, hub_id="kvbench/far", device="cpu")
+
+
+@pytest.fixture
+def silent_hub(monkeypatch):
+    """The connections that a hub which never answers has accepted."""
+    connections = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept():
+            while True:
+                try:
+                    connections.append(server.accept()[0])
+                except OSError:  # closed
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(hub, "_PATIENCE", 0.2)
+        yield connections
+        for connection in connections:
+            connection.close()
+
+
+def test_after_one_attempt_without_an_answer_only_the_local_cache_is_read(silent_hub):
+    assert hub.hub_options("kvbench/far", "main") == {"revision": "main", "local_files_only": True}
+    assert 1 <= len(silent_hub) <= 2  # the client may connect again by itself
+
+
+def test_loading_from_it_is_one_line(silent_hub):
+    with pytest.raises(UserError, match=r"^model 'far' could not be loaded from kvbench/far: .*model\.path=FOLDER"):
+        load(SPEC)
+    assert 1 <= len(silent_hub) <= 2  # the client may connect again by itself
+
+
+def test_offline_nothing_is_asked(silent_hub, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert hub.hub_options("kvbench/far", "main") == {"revision": "main"}
+    assert not silent_hub
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "404 Not Found"])
+def test_a_hub_that_answers_or_refuses_is_one_that_answers(status, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            connection.recv(65536)
+            body = b'{"id": "kvbench/far"}'
+            head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert hub.answers("kvbench/far", "main")
