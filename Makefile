@@ -1,4 +1,5 @@
 # make demo: install, then compare methods on the embedded model. make test: install, lint, test.
+# make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm).
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
@@ -6,19 +7,24 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
+# Two processes, a file in one of them; files in the order of tests/conftest.py.
+TWO     := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
 KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/test_kvpress_presses.py \
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-slow chaos test-integrations test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-fast test-slow chaos test-integrations test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
 	$(BIN)/python -m kvbench
 
 test: install lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest $(TWO)
+
+test-fast: install
+	$(BIN)/python -m pytest $(TWO) -m "not slow and not heavy"
 
 test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow

@@ -1,6 +1,7 @@
 """What all tests share: determinism, tiny random models, the embedded model, synthetic prefill states."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 # Before torch starts: nothing is fetched, and processes that run beside each other have one thread each.
@@ -23,6 +24,29 @@ transformers.utils.logging.disable_progress_bar()
 # The same examples on every machine; no deadlines, for no test is timed.
 hypothesis.settings.register_profile("kvbench", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.load_profile("kvbench")
+
+
+# Folders and fixtures whose tests are heavy without a mark of their own.
+HEAVY_FOLDERS = {"end_to_end"}
+HEAVY_FIXTURES = {"driver", "slurm"}
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark what is heavy, and start with the files that take longest, so that two processes end together."""
+    for item in items:
+        if item.path.parent.name in HEAVY_FOLDERS or HEAVY_FIXTURES & set(item.fixturenames):
+            item.add_marker("heavy")
+    heavy = Counter(item.path for item in items if item.get_closest_marker("heavy"))
+    items.sort(key=lambda item: -heavy[item.path])
+    config.stash[COLLECTED] = list(items)
+
+
+@pytest.fixture
+def collected(request) -> list[pytest.Item]:
+    """All tests that were collected, those that a marker or name left out too."""
+    return request.config.stash[COLLECTED]
 
 
 @pytest.fixture(autouse=True)

@@ -87,6 +87,7 @@ def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, mon
     assert not list(tmp_path.iterdir())  # nothing half-run
 
 
+@pytest.mark.heavy
 def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
     short = process("-m", "kvbench", "ratio=2")
     assert short.returncode == 2
@@ -148,6 +149,7 @@ def test_help_lists_every_choice_with_a_line_about_it():
     }
 
 
+@pytest.mark.heavy
 def test_a_wheel_carries_the_configuration(tmp_path):
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--wheel-dir", str(tmp_path), str(ROOT)]

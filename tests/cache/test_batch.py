@@ -75,6 +75,7 @@ def test_a_run_in_batches_has_the_records_of_one_by_one(undisturbed, tiny_folder
     assert [set(load(folder)["decode_batch"]) for folder in (single, undisturbed)] == [{1}, {9}]
 
 
+@pytest.mark.heavy
 def test_the_real_model_reads_the_same_in_a_batch(embedded):
     ids = embedded.encode("Tell me how bread is baked, step by step. " * 30, chat=True)
     methods = [method(name) for name in ("full", "snapkv", "h2o", "streaming_llm", "pyramidkv")]

@@ -138,6 +138,7 @@ def test_a_run_leaves_figures_numbers_and_a_manifest(probed):
     assert manifest["config"]["probe"]["key_similarity"]["theta"] == 0.9
 
 
+@pytest.mark.heavy
 def test_the_same_command_makes_nothing_again_and_a_changed_probe_its_own(probed, tiny_folder):
     before = (probed / "records.jsonl").read_bytes()
     same_again = arguments(tiny_folder, probed.parent, "probe=[lazy_mass,key_similarity]")

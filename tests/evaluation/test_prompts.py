@@ -85,6 +85,7 @@ def comparable(record: dict) -> dict:
     return {k: v for k, v in record.items() if not k.endswith("seconds") and k != "peak_cache_bytes"}
 
 
+@pytest.mark.heavy
 def test_questions_of_one_context_share_its_prefill_and_its_compression(embedded, tmp_path, monkeypatch):
     passed, compressed = [], []
 
@@ -107,6 +108,7 @@ def test_questions_of_one_context_share_its_prefill_and_its_compression(embedded
             assert comparable(record) == comparable(together[key])
 
 
+@pytest.mark.heavy
 def test_a_hidden_question_is_counted_neither_as_context_nor_as_memory(embedded, tmp_path):
     hidden = made(tmp_path, embedded, ASKED)
     whole = made(tmp_path / "visible", embedded, ASKED, "visible")
@@ -121,12 +123,14 @@ def test_a_hidden_question_is_counted_neither_as_context_nor_as_memory(embedded,
     assert hidden["one", "full"]["scores"] == {"exact": 1}
 
 
+@pytest.mark.heavy
 def test_a_resumed_context_asks_only_what_is_missing(embedded, tmp_path):
     made(tmp_path, embedded, ASKED[:1])
     rest = made(tmp_path, embedded, ASKED)
     assert {name for name, _ in rest} == {"two", "three"}
 
 
+@pytest.mark.heavy
 def test_streamed_memory_and_hidden_questions_go_together(embedded, tmp_path):
     shared = made(tmp_path / "shared", embedded, ASKED, settings=SETTINGS[1:2])
     streamed = made(tmp_path / "stream", embedded, ASKED, settings=SETTINGS[1:2], memory="stream")
@@ -167,6 +171,7 @@ def test_a_line_end_stops_but_never_before_one_token():
     assert not stop & set(forced)
 
 
+@pytest.mark.heavy
 def test_stopping_at_a_newline_ends_the_text_there(embedded, tmp_path):
     story = Sample("s", "Name three fruits as a numbered list.", ("x",), 60)
     free = made(tmp_path / "free", embedded, [story], "visible", SETTINGS[:1])["s", "full"]["prediction"]

@@ -44,6 +44,7 @@ def test_on_a_gpu_a_batch_is_tried_and_what_cannot_fit_is_not(model, monkeypatch
     assert max(tried) <= 100 and 22 in tried
 
 
+@pytest.mark.heavy
 def test_the_largest_batch_can_be_the_one_to_measure(tmp_path):
     weights = sum(p.nbytes for p in load_model(spec()).model.parameters())
     gib = (weights + 500_000) / 2**30

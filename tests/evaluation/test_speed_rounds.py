@@ -70,6 +70,7 @@ def test_a_spread_is_median_ends_and_the_middle_half():
     assert spread([7.0]) == {"median": 7.0, "min": 7.0, "max": 7.0, "iqr": 0.0}
 
 
+@pytest.mark.heavy
 def test_a_setting_that_runs_out_of_memory_is_told_without_times_and_the_others_go_on(monkeypatch, tmp_path):
     def attempt(model, ids, chosen, batch, new_tokens, beside=None):
         return None if chosen.name == "full" and batch > 1 else turn(1.0)
@@ -128,6 +129,7 @@ def test_a_run_leaves_table_bars_and_manifest(ran):
     assert manifest["status"] == "finished" and manifest["hardware"]["threads"]
 
 
+@pytest.mark.heavy
 def test_the_same_command_again_measures_nothing(ran, monkeypatch):
     before = (ran / "records.jsonl").read_bytes()
     monkeypatch.setattr(rounds, "attempt", lambda *_: pytest.fail("measured again"))

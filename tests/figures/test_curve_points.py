@@ -51,6 +51,7 @@ def test_published_points_are_those_of_the_papers_table(figure5, tmp_path, model
     assert any("unfolded" in text for text in printed.errata) == (stem != 11)  # all but Llama-2 have grouped queries
 
 
+@pytest.mark.heavy
 def test_fewer_tasks_are_compared_with_the_published_scores_of_the_same(tmp_path):
     few = (FIG5, "model=llama3-8b", "benchmark.tasks=[qasper,trec]")
     make_runs(tmp_path, *few, score=somehow, samples=2, **BYTES)

@@ -15,6 +15,7 @@ from tests.support.paths import DATA
 from tests.support.runs import run
 
 
+@pytest.mark.heavy
 def test_the_command_draws_every_model_and_the_same_records_the_same_way(figure5, tmp_path):
     written = make([FIG5], [str(figure5)], str(tmp_path / "first"))
     names = {path.name for path in written}
@@ -53,6 +54,7 @@ def test_missing_records_are_told(tmp_path):
     assert "some records are missing: simlayerkv_paper 2 of 3" in texts(figures["memory"])
 
 
+@pytest.mark.heavy
 def test_hidden_questions_and_other_drawings_of_the_same_records(figure5, tmp_path):
     shown = (FIG5, "model=llama3-8b", "experiment.show=memory", "experiment.x=null")
     assert list(dict(drawn(part_of(figure5, *shown)))) == ["memory"]
@@ -108,6 +110,7 @@ def toy(folder: Path, out: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.heavy
 def test_a_run_of_needles_becomes_its_figure(tiny_folder, tmp_path):
     more = ["benchmark.needle_file=null", "benchmark.max_new_tokens=2", "method=[full,pyramidkv_paper]", "budget=96"]
     overrides = ["+experiment=pyramidkv_fig8", *toy(tiny_folder, tmp_path, *more)]
@@ -120,6 +123,7 @@ def test_a_run_of_needles_becomes_its_figure(tiny_folder, tmp_path):
     assert {path.parent for path in written} == {tmp_path / "figures"} and all(path.stat().st_size for path in written)
 
 
+@pytest.mark.heavy
 def test_a_run_of_speed_becomes_its_figure(tiny_folder, tmp_path):
     more = ["benchmark.lengths=[64]", "benchmark.new_tokens=[4]", "benchmark.batches=[1]", "benchmark.repeats=1"]
     overrides = ["+experiment=simlayerkv_throughput", "model=smollm2-135m", f"model.path={tiny_folder}", *more]

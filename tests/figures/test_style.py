@@ -46,6 +46,7 @@ def test_a_caption_is_wrapped_and_never_cut_off(width):
     assert " ".join(text.get_text().split()) == " ".join(CAPTION.split())
 
 
+@pytest.mark.heavy
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
     for name in ("first", "second.5"):  # a point in a model's name is no suffix
         written = save(memory_figure(method_records(), CAPTION), tmp_path / name)

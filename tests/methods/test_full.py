@@ -30,6 +30,7 @@ def test_observing_does_not_change_the_tokens():
     assert kvbench_tokens(model, prompt(60), 40) == kvbench_tokens(model, prompt(60), 40, Needs(16, True))
 
 
+@pytest.mark.heavy
 def test_the_embedded_model_generates_the_same_tokens(embedded):
     stock = AutoModelForCausalLM.from_pretrained(embedded.source, dtype=torch.float32)
     ids = embedded.encode("Tell me how bread is baked, step by step.", chat=True)

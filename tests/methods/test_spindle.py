@@ -212,6 +212,7 @@ def test_kept_tokens_are_what_the_pyramid_says_at_every_size(n, budget, repeat):
     assert [round(c.kept.r1 * n) for c in caches] == expected == [c.kept.nominal for c in caches]
 
 
+@pytest.mark.heavy
 def test_the_embedded_model_shrinks_most_in_low_layers_and_still_reads(embedded):
     """A needle in varied text, which FullKV finds. (Where one sentence repeats, theta_k = 0.98 loses it.)"""
     sentences = list(islice(generated(seed=5), 30))

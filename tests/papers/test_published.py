@@ -143,6 +143,7 @@ def test_a_damaged_file_is_told_in_one_sentence(tmp_path):
         published("x_table1", tmp_path)
 
 
+@pytest.mark.heavy
 def test_a_wheel_carries_the_figures(tmp_path):
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -103,6 +103,7 @@ def test_loading_from_a_folder_without_records_says_so(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.heavy
 def test_a_kill_in_the_middle_of_writing_leaves_whole_records(tmp_path):
     """A process that appends as fast as it can is killed; what it acknowledged is there."""
     code = (

@@ -39,6 +39,7 @@ for most in sys.stdin:  # a writer of at most this many records and one more for
 """
 
 
+@pytest.mark.heavy
 def test_a_writer_killed_at_random_moments_loses_nothing_it_acknowledged(tmp_path):
     count, kills, moments = 60, 0, random.Random(0)
     writers = subprocess.Popen(
@@ -117,6 +118,7 @@ for i in range(12):
 """
 
 
+@pytest.mark.heavy
 def test_processes_that_want_one_shard_take_turns_and_none_overwrites_another(tmp_path):
     """Each leaves a torn line, so each first puts a mended file in the place of the one that others may have open."""
     rivals = [

@@ -200,6 +200,7 @@ def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, command, said):
     assert said in err and err.count("\n") == 1
 
 
+@pytest.mark.heavy
 def test_a_wheel_brings_the_page_along(tmp_path):
     from hatchling.builders.wheel import WheelBuilder
 

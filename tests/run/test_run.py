@@ -52,6 +52,7 @@ def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tin
     assert "27 of 27 records are there already" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_more_methods_reuse_what_is_there_and_a_table_shows_what_was_asked(tiny_folder, tmp_path):
     few = run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
     first = load(few)
@@ -61,6 +62,7 @@ def test_more_methods_reuse_what_is_there_and_a_table_shows_what_was_asked(tiny_
     assert "full" not in (more / "table.md").read_text()
 
 
+@pytest.mark.heavy
 def test_a_changed_configuration_never_mixes_into_old_records(tiny_folder, tmp_path):
     folders = {
         run(*arguments(tiny_folder, tmp_path, "method=full", *change))
@@ -74,6 +76,7 @@ def test_a_changed_configuration_never_mixes_into_old_records(tiny_folder, tmp_p
     assert "0.2" in (other / "table.md").read_text()
 
 
+@pytest.mark.heavy
 def test_changed_weights_get_a_folder_of_their_own(tiny_folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tiny_folder, copy)
@@ -86,6 +89,7 @@ def test_changed_weights_get_a_folder_of_their_own(tiny_folder, tmp_path):
     assert run(*arguments(copy, tmp_path, "method=full", "limit=1")) != first
 
 
+@pytest.mark.heavy
 def test_shared_prefill_gives_the_records_of_each_setting_run_alone(undisturbed, tiny_folder, tmp_path):
     for method in ("streaming_llm", "h2o", "snapkv", "pyramidkv"):
         folder = run(*arguments(tiny_folder, tmp_path, f"method={method}", "ratio=0.5"))
@@ -95,6 +99,7 @@ def test_shared_prefill_gives_the_records_of_each_setting_run_alone(undisturbed,
     assert alone == shared
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("moment", [1, 9, 18])  # of 27
 def test_a_killed_run_resumes_to_the_records_of_an_undisturbed_one(moment, undisturbed, tiny_folder, tmp_path):
     """SIGKILL once `moment` records are there, then the same command again."""
@@ -124,6 +129,7 @@ def test_a_sample_too_long_for_the_model_is_named_and_earlier_records_stay(tiny_
     assert json.loads(manifest.read_text())["status"] == "stopped by UserError"
 
 
+@pytest.mark.heavy
 def test_the_embedded_model_finds_its_needle_and_methods_differ(tmp_path):
     folder = run("benchmark.lengths=[1024]", "benchmark.depths=[30]", "ratio=0.1", f"output_dir={tmp_path}")
     exact = {row["method"]: row["scores"]["exact"] for row in load(folder).to_dict("records")}

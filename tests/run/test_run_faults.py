@@ -63,6 +63,7 @@ def manifests(folder: Path) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted((folder / "manifests").glob("*.json"))]
 
 
+@pytest.mark.heavy
 def test_a_disk_that_gets_full_stops_a_run_and_room_lets_it_go_on(command, whole, tmp_path):
     folder = tmp_path / whole.name
     content = (whole / RECORDS).read_bytes()
@@ -77,6 +78,7 @@ def test_a_disk_that_gets_full_stops_a_run_and_room_lets_it_go_on(command, whole
     assert (folder / "table.md").exists()
 
 
+@pytest.mark.heavy
 def test_a_disk_of_its_own_that_is_full_before_the_records_then_before_the_figures(command, whole, tmp_path):
     folder = tmp_path / whole.name
     (manifest,) = (whole / "manifests").iterdir()
@@ -92,6 +94,7 @@ def test_a_disk_of_its_own_that_is_full_before_the_records_then_before_the_figur
         assert (folder / "heatmap.pdf").stat().st_size > 0
 
 
+@pytest.mark.heavy
 def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(command, whole, tmp_path):
     shutil.copytree(whole, tmp_path / whole.name)
     table = tmp_path / whole.name / "table.md"
@@ -102,6 +105,7 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
     assert command(tmp_path)[0] == 0 and table.exists()
 
 
+@pytest.mark.heavy
 def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole, tmp_path, monkeypatch):
     decode = answer.generate_batch
 
@@ -133,6 +137,7 @@ def test_a_read_only_output_folder_is_told_under_slurm_too(command, tmp_path, mo
         stopped(command(tmp_path), f"cannot write {tmp_path / 'starting'}")
 
 
+@pytest.mark.heavy
 def test_a_second_command_on_one_shard_waits_for_the_first_to_end_or_be_killed(command, whole, tmp_path):
     folder = tmp_path / whole.name
     code = f"from kvbench.records.store import *; s = Store(Path({str(folder)!r})); print(1, flush=True); input()"
@@ -147,6 +152,7 @@ def test_a_second_command_on_one_shard_waits_for_the_first_to_end_or_be_killed(c
     assert command(tmp_path)[0] == 0
 
 
+@pytest.mark.heavy
 def test_a_folder_removed_under_a_run_does_not_come_back_half(command, whole, tmp_path, monkeypatch):
     folder, append = tmp_path / whole.name, Store.append
 
@@ -183,6 +189,7 @@ def test_a_damaged_or_missing_manifest_stops_no_run_and_is_told(damage, command,
     assert {(finding.kind, finding.wrong) for finding in findings} == {("manifest", True)}
 
 
+@pytest.mark.heavy
 def test_a_clock_that_jumps_or_stands_still_changes_nothing_but_dates(command, whole, tmp_path, monkeypatch):
     clock = itertools.cycle(2 * ["2038-01-19T03:14:08+00:00"] + 2 * ["1970-01-01T00:00:00+00:00"])
     seconds = itertools.count(10**10, -(10**6))
@@ -215,6 +222,7 @@ def test_what_a_run_was_made_with_stands_beside_its_records(whole):
     assert check(records) == []
 
 
+@pytest.mark.heavy
 def test_records_made_again_elsewhere_under_another_split_are_told(command, whole, tmp_path):
     """As when one run is started with two numbers of shards at once."""
     folder = tmp_path / whole.name

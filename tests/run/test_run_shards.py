@@ -11,6 +11,7 @@ from tests.support.config import method_configs
 from tests.support.runs import arguments, compose, outcomes, run
 
 
+@pytest.mark.heavy
 def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed, tiny_folder, tmp_path):
     for shard in (2, 0, 1):
         folder = run(*arguments(tiny_folder, tmp_path, "shards=3", f"shard={shard}"))
@@ -21,6 +22,7 @@ def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed
     assert outcomes(folder) == outcomes(undisturbed)
 
 
+@pytest.mark.heavy
 def test_another_number_of_shards_goes_on_from_what_is_there(undisturbed, tiny_folder, tmp_path):
     run(*arguments(tiny_folder, tmp_path, "shards=3", "shard=1"))
     whole = run(*arguments(tiny_folder, tmp_path))

@@ -33,6 +33,7 @@ def statuses(folder) -> list[dict]:
     return sorted(manifests, key=lambda manifest: manifest["there"])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_signalled_run_stops_and_the_next_goes_on(signum, undisturbed, tiny_folder, tmp_path, monkeypatch):
     records = runner.records
@@ -138,6 +139,7 @@ def test_a_thread_that_cannot_set_handlers_runs_without():
     assert ran
 
 
+@pytest.mark.heavy
 def test_the_command_says_what_stopped_it_and_exits_as_a_shell_would(tiny_folder, tmp_path):
     command = [sys.executable, "-m", "tests.support.signalled", "3", "SIGUSR1", *arguments(tiny_folder, tmp_path)]
     stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

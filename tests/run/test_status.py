@@ -43,6 +43,7 @@ def manifests(folder) -> list:
     return sorted(folder.glob("*/manifests/*.json"))
 
 
+@pytest.mark.heavy
 def test_a_row_for_each_shard_says_what_became_of_it(tiny_folder, tmp_path, monkeypatch, capsys):
     shards = ["shards=4", "benchmark.depths=[0,30,60,100]", "ratio=0.5"]  # a sample, so five records, each
     folder = run(*arguments(tiny_folder, tmp_path, *shards, "shard=0"))
@@ -111,6 +112,7 @@ def test_killed_runs_are_not_counted_as_running(tiny_folder, tmp_path, capsys):
     assert "runs       3: 1 finished, 2 killed\n" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 def test_what_a_later_run_asked_for_too_is_told_there(tiny_folder, tmp_path, monkeypatch, capsys):
     few = ["method=[full,snapkv]", "ratio=0.5"]
     with monkeypatch.context() as patch, pytest.raises(ValueError):
@@ -177,6 +179,7 @@ def test_a_folder_without_runs_is_a_mistake_in_one_line(tmp_path, capsys):
         assert why in error and error.count("\n") == 1
 
 
+@pytest.mark.heavy
 def test_the_command_needs_neither_model_nor_torch(tmp_path):
     code = "import sys, kvbench.run.status; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -37,6 +37,7 @@ def small(tiny_folder, *more: str) -> list[str]:
     return arguments(tiny_folder, "runs", "benchmark.depths=[50]", "method=[full,streaming_llm]", *more)
 
 
+@pytest.mark.heavy
 def test_each_job_is_announced_and_all_is_in_the_output_folder(sweep, tiny_folder, tmp_path):
     code, out, err = sweep(*small(tiny_folder, "ratio=0.2", "model.dtype=float32,bfloat16"))
     assert code == 0, err
@@ -51,6 +52,7 @@ def test_each_job_is_announced_and_all_is_in_the_output_folder(sweep, tiny_folde
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"multirun.yaml", *(f.name for f in folders)}
 
 
+@pytest.mark.heavy
 def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_folder, tmp_path):
     code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
     assert code == 0, err
@@ -90,6 +92,7 @@ def test_the_jobs_of_an_experiment_are_its_models(sweep, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.heavy
 def test_a_job_that_fails_is_told_and_the_others_run(sweep, tiny_folder, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(tiny_folder, broken)
@@ -103,6 +106,7 @@ def test_a_job_that_fails_is_told_and_the_others_run(sweep, tiny_folder, tmp_pat
     assert len(list(tmp_path.glob("runs/*/table.md"))) == 1
 
 
+@pytest.mark.heavy
 def test_an_error_of_ours_has_its_traceback_and_the_others_run(sweep, tiny_folder, tmp_path):
     failing = ["method._target_=tests.support.slow_method.Failing", "benchmark.lengths=[640],[320]", "ratio=0.2"]
     code, _, err = sweep(*small(tiny_folder, *failing))

@@ -35,6 +35,7 @@ def test_disabled_does_nothing_and_needs_nothing(tmp_path, told, monkeypatch):
     assert not told and not list(tmp_path.iterdir())
 
 
+@pytest.mark.heavy
 def test_offline_writes_a_run_that_resumes_under_the_same_id(tmp_path, told):
     ids = []
     for _ in range(2):

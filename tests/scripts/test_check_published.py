@@ -120,6 +120,7 @@ def test_the_check_finds_figures_that_a_paper_prints_in_two_ways(script):
     assert any("22.55 in Table 2" in problem for problem in script.repeats(frames, wrong)[1])
 
 
+@pytest.mark.heavy
 def test_without_the_papers_the_script_says_what_it_needs():
     environment = {name: value for name, value in os.environ.items() if name != "KVBENCH_PAPERS"}
     environment["PYTHONPATH"] = str(ROOT)

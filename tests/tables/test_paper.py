@@ -132,6 +132,7 @@ def test_the_best_is_bold_and_the_second_underlined_and_ties_are_all_best(tmp_pa
 # Errata
 
 
+@pytest.mark.heavy
 def test_footnotes_stand_at_the_figures_rows_columns_or_models_that_they_concern(tmp_path):
     asked = "+experiment=pyramidkv_table2"
     make_runs(tmp_path / "runs", asked, score=drawn)
@@ -154,6 +155,7 @@ def test_footnotes_stand_at_the_figures_rows_columns_or_models_that_they_concern
     assert [name.rstrip("¹²³⁴⁵⁶⁷⁸⁹") != name for name in header] == [False, True, True, False]  # vcsum and lcc
 
 
+@pytest.mark.heavy
 def test_a_figure_that_is_lost_is_told_from_one_that_was_never_printed(tmp_path):
     asked = "+experiment=simlayerkv_table2"
     make_runs(tmp_path / "runs", asked, "model=llama2-7b-chat", score=drawn)
@@ -165,6 +167,7 @@ def test_a_figure_that_is_lost_is_told_from_one_that_was_never_printed(tmp_path)
 # Benchmarks other than LongBench
 
 
+@pytest.mark.heavy
 def test_ruler_has_rows_for_each_length_and_a_column_for_each_kind_of_task(tmp_path):
     asked = "+experiment=simlayerkv_table3"
     (cfg,) = configurations([asked])
@@ -183,6 +186,7 @@ def test_ruler_has_rows_for_each_length_and_a_column_for_each_kind_of_task(tmp_p
     assert published[0].startswith("| full | 4096 | 99.9 (−39.90)") and published[3].startswith("| full | 32768 | ")
 
 
+@pytest.mark.heavy
 def test_a_needle_is_the_mean_over_its_grid_in_the_unit_of_the_paper(tmp_path):
     scores = [1.0, 0.5, 0.25, 0.0]
     asked = ["+experiment=pyramidkv_table11", "model=llama3-8b"]
@@ -196,6 +200,7 @@ def test_a_needle_is_the_mean_over_its_grid_in_the_unit_of_the_paper(tmp_path):
     assert found["spindlekv_paper 0.15"][2:5] == ["0.438", "0.979¹", "−0.541"]
 
 
+@pytest.mark.heavy
 def test_compression_is_counted_from_what_layers_kept(tmp_path):
     asked = ["+experiment=simlayerkv_table2", "model=llama3-8b"]
     (cfg,) = configurations(asked)

@@ -115,6 +115,7 @@ def test_bootstrap_intervals():
     assert (high - low) / 2 == pytest.approx(1.96 / 20, rel=0.15)  # the normal approximation
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("count, lengths, depths", [(1, 1, 1), (2, 2, 3), (9, 2, 5), (3, 40, 21)])
 def test_heatmaps_of_any_number_of_settings_are_drawn(tmp_path, count, lengths, depths):
     frame = records(

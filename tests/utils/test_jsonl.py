@@ -133,6 +133,7 @@ def test_what_cannot_be_opened_is_named(tmp_path):
         read_rows(tmp_path, FIELDS)
 
 
+@pytest.mark.heavy
 def test_a_line_of_50_megabytes_is_read_and_never_repeated_in_an_error(file):
     long = "All work and no play makes Jack a dull boy. " * 1_200_000
     (row,) = read(file, line(context=long))
