@@ -2,6 +2,7 @@
 every module."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,8 @@ OTHER_FOLDERS = {"end_to_end"}
 SUBJECTS = {
     "test_tests.py": "the tests",
     "methods/test_every_method.py": "what holds for every file of conf/method",
+    "methods/test_every_method_lengths.py": "the same at any length",
+    "run/test_surroundings.py": "what a machine may lack",
     "evaluation/test_devices.py": "methods, passes and probes on fake GPUs",
     "methods/test_composition.py": "allocation, scoring, granularity and storage put together",
 }
@@ -105,16 +108,23 @@ def test_no_file_is_too_long_to_read(file):
 
 # --- make test-fast
 
+MODULE = re.compile(r"kvbench(\.\w+)+")  # as in the table of commands
+
+# Only a process of its own runs it, and the heavy tests start such.
+ENTRY = PACKAGE / "__main__.py"
+
 
 def imported(file: Path) -> set[str]:
-    """Dotted names that a file imports, inside functions too: modules, and what it takes from them."""
+    """Dotted names that a file imports, inside functions too or by a string: modules, and what it takes from them."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
+            names.add(node.value)
+    return names | {name.rpartition(".")[0] for name in names}
 
 
 def path_of(module: str) -> Path | None:
@@ -139,5 +149,5 @@ def test_the_fast_tests_import_every_module(collected):
     if set(TEST_FILES) - {item.path for item in collected}:
         pytest.skip("only some of the tests were collected")
     fast = {item.path for item in collected if not {"heavy", "slow"} & {mark.name for mark in item.iter_markers()}}
-    unreached = set(PACKAGE.rglob("*.py")) - reached(fast)
+    unreached = set(PACKAGE.rglob("*.py")) - reached(fast) - {ENTRY}
     assert {str(file.relative_to(ROOT)) for file in unreached} == set()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kvbench.cache.kept_positions import BINS, decode, encode, kept_positions
 from kvbench.evaluation.decode import generate
-from tests.methods.test_every_method import LAYERS, N, model, pass_of, setting
 from tests.support.config import NAMES
+from tests.support.every_method import LAYERS, N, model, pass_of, setting
 
 STEP = 1 / 51  # between two letters
 UNTOLD = {"pooling_merge"}  # no entry is one token's

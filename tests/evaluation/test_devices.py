@@ -12,8 +12,8 @@ from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.probes import build_probes
-from tests.methods.test_every_method import HEAD_DIM, LAYERS, small
 from tests.support.config import NAMES, method_configs
+from tests.support.every_method import HEAD_DIM, LAYERS, small
 from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
 from tests.support.tiny import prompt, tiny_model
 

@@ -8,7 +8,6 @@ from omegaconf import OmegaConf
 
 from kvbench.config import CONF, choices
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import (
     H2O,
@@ -31,13 +30,16 @@ from kvbench.methods import (
 )
 from kvbench.methods.allocation import Allocation
 from kvbench.ops.rope import Rope
-from kvbench.prefill import Needs, prefill
 from kvbench.run.request import check_memory
 from tests.support.config import NAMES, method, method_configs
-from tests.support.tiny import prompt, random_state, tiny_model
+from tests.support.tiny import random_state, tiny_model
 
 KIVI = "storage@method.{}.storage=kivi"
+
+
 PER_HEAD = {"granularity": "query_head"}
+
+
 BUILT = {
     ("h2o", KIVI): H2O(storage=Kivi()),
     ("h2o", KIVI, "method.h2o.storage.bits=2"): H2O(storage=Kivi(2)),
@@ -104,6 +106,8 @@ def test_all_methods_can_be_chosen_in_one_run_and_changed_apart():
 
 
 UNION = "+method.{}.storage.layout=union"
+
+
 REFUSED = {
     ("full", UNION): "layout=union .* FullKV",
     ("streaming_llm", UNION): "layout=union .* StreamingLLM",
@@ -174,6 +178,8 @@ TAKEN = {
     "random_layers": ("storage",),
     "only_lazy_layers": ("storage",),
 }
+
+
 REFUSED_PARTS = {
     ("minicache", "snapkv", "pyramidkv", "snapkv_codebook", "h2o"): "MiniCache needs the same tokens in every layer",
     ("minicache", "squeeze", "squeeze_snapkv", "simlayerkv", "simlayerkv_snapkv"): "MiniCache needs the same tokens",
@@ -286,20 +292,3 @@ def test_h2o_that_updates_keeps_each_layer_of_a_pyramid_at_its_own_size():
             cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
             cache.attend(torch.randn(1, 6, 1, 8), 8**-0.5)
             assert cache.k.length == size + 1  # and the slot of the token to come
-
-
-def test_streaming_llm_with_its_recent_tokens_given_puts_the_rest_at_the_start():
-    layer = random_state(1, n=200).layers[0]
-    method = StreamingLLM(sinks=None, recent=32)
-    assert method.minimum_budget == 33
-    kept = method.select(layer, 128).indices[0].tolist()
-    assert kept == [*range(96), *range(168, 200)]
-
-
-@pytest.mark.parametrize("rope", ["original", "rolling"])
-def test_streaming_llm_with_its_recent_tokens_given_stays_at_the_budget_when_it_evicts(rope):
-    model = tiny_model()
-    state = prefill(model, prompt(60), Needs())
-    caches = StreamingLLM(None, "evict", rope, recent=8).compress(state, 20)
-    generate(model, caches, state.logits, 30, frozenset())
-    assert all(cache.k.length == 20 and cache.sinks == 12 for cache in caches)

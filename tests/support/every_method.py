@@ -1,0 +1,181 @@
+"""Every file of conf/method as a setting that fits prompts of a test; its passes and caches."""
+
+import copy
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import storage_bytes
+from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.ops.rope import Rope
+from kvbench.prefill import Needs, PrefillPlan
+from kvbench.prefill.pruned import PrunedPrefill
+from tests.support.config import NAMES, method_configs
+from tests.support.tiny import prompt, random_state, tiny_model
+
+LAYERS, HEAD_DIM = 4, 32  # KIVI's groups are of 32 channels
+
+
+N, STEPS = 120, 12
+
+
+# Published windows are longer than a test's prompt: the same methods with windows that bind, and some layers lazy.
+SMALL = {
+    "Codebook": {"window": 8},
+    "ColumnSums": {"recent": 8},
+    "Kivi": {"residual": 32},
+    "OnlyLazyLayers": {"window": 24, "delta": 0.123},
+    "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
+    "RandomLayers": {"window": 24},
+    "SimLayerKV": {"window": 24, "delta": 0.123},
+    "SpindleKV": {"window": 8},
+    "StreamingLLM": {"recent": 8},
+    "WindowAttention": {"window": 8},
+}
+
+
+# A budget that does not bind makes all others FullKV.
+NEVER_FULL = {
+    "kivi": "quantised",
+    "kivi_longbench_2bit": "quantised",
+    "kivi_longbench_4bit": "quantised",
+    "minicache": "merged",
+    "minicache_kivi4": "merged and quantised",
+    "minicache_simlayerkv": "merged",
+    "minicache_simlayerkv_q4": "merged and quantised",
+    "only_lazy_layers": "not lazy by threshold",
+    "pyramidinfer_official": "its decay is fixed",
+    "pyramidkv_kivi4": "quantised",
+    "simlayerkv": "lazy by threshold",
+    "simlayerkv_decode": "lazy by threshold",
+    "simlayerkv_decode_kivi4": "lazy by threshold and quantised",
+    "simlayerkv_kivi4": "lazy by threshold and quantised",
+    "simlayerkv_paper": "lazy by threshold",
+    "simlayerkv_paper_q4": "lazy by threshold and quantised",
+    "simlayerkv_snapkv": "lazy by threshold",
+    "snapkv_codebook": "coded",
+    "snapkv_kivi4": "quantised",
+    "spindle": "coded",
+    "spindlekv_paper": "coded",
+}
+
+
+# All others keep at most the budget, in the mean over layers.
+OVERSPENDS = {
+    "pyramidkv_paper": "the released allocation rounds its step down",
+    "simlayerkv_snapkv": "lazy layers keep theirs whatever the budget",
+}
+
+
+@cache
+def configs() -> dict[str, dict]:
+    return method_configs(*NAMES)
+
+
+def small(config):
+    """A method's configuration with the values of SMALL wherever a part gives one."""
+    if not isinstance(config, dict):
+        return config
+    changed = SMALL.get(config.get("_target_", "").rpartition(".")[2], {})
+    config = {key: small(value) for key, value in config.items()}
+    return config | {key: value for key, value in changed.items() if config.get(key) is not None}
+
+
+def setting(name: str, ratio: float | None = 0.5, budget: int | None = None, shipped: bool = False) -> Setting:
+    config = copy.deepcopy(configs()[name])
+    (one,) = build_settings({name: config if shipped else small(config)}, None if budget else ratio, budget)
+    return one
+
+
+@cache
+def model():
+    return tiny_model(layout="gqa", num_layers=LAYERS, head_dim=HEAD_DIM)
+
+
+@cache
+def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
+    return SharedPass(model(), prompt(n), plan, Needs(32, True, True))
+
+
+def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:
+    """The pass that a setting needs, and its budget."""
+    budget = one.budget_at(n, LAYERS)
+    return shared_pass(n, one.method.plan(n, LAYERS, budget)), budget
+
+
+# methods whose pruning happens in a pass of their own: layers made up by `state` never went through it
+PRUNED = [name for name in NAMES if isinstance(setting(name).method.plan(N, LAYERS, N), PrunedPrefill)]
+
+
+@cache
+@cache
+def rope() -> Rope:
+    return Rope.of(tiny_model(head_dim=HEAD_DIM))
+
+
+def state(n: int, dtype: torch.dtype = torch.float32, scale: float = 1.0):
+    """Random layers with heads for KIVI, and all that any method reads."""
+    made = random_state(LAYERS, n=n, head_dim=HEAD_DIM, window=32, dtype=dtype, rope=rope())
+    if scale != 1:
+        for layer in made.layers:
+            layer.keys, layer.values = layer.keys * scale, layer.values * scale
+    return made
+
+
+def steps(caches, count: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> list[Tensor]:
+    """What `count` further tokens get for an answer, layer after layer."""
+    generator = torch.Generator().manual_seed(7)
+    out = []
+    for _ in range(count):
+        for layer in caches:
+            query, key, value = (scale * torch.randn(1, heads, 1, HEAD_DIM, generator=generator) for heads in (6, 2, 2))
+            layer.update(key.to(dtype), value.to(dtype))
+            out.append(layer.attend(query.to(dtype), HEAD_DIM**-0.5))
+    return out
+
+
+def reachable(thing, found: dict[int, Tensor], passed: set[int]) -> None:
+    """Every tensor that can be got at from `thing`, by the address of its storage; the model's RoPE is no part."""
+    if id(thing) in passed or isinstance(thing, Rope):
+        return
+    passed.add(id(thing))
+    if isinstance(thing, Tensor):
+        found[thing.untyped_storage().data_ptr()] = thing
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            reachable(value, found, passed)
+    elif isinstance(thing, list | tuple | set):
+        for value in thing:
+            reachable(value, found, passed)
+    elif type(thing).__module__.startswith("kvbench"):
+        reachable(vars(thing), found, passed)
+
+
+def check_bytes(caches) -> None:
+    """What layers hold is what they list, and nothing is counted twice."""
+    found: dict[int, Tensor] = {}
+    reachable(list(caches), found, set())
+    listed = [tensor for layer in caches for tensor in layer.tensors()]
+    # the graph of objects may mention a few empty tensors and no others
+    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in listed}
+    assert storage_bytes(found[address] for address in hidden) == 0
+    assert sum(layer.nbytes for layer in caches) == storage_bytes(listed)
+
+
+def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:
+    """Nominal and realised sizes of a prompt of n tokens, and the ratios."""
+    layers = [layer.kept for layer in caches]
+    for kept in layers:
+        assert 0 < kept.retained <= kept.total
+        assert kept.r1 * n <= kept.nominal + 1e-9 and kept.nominal >= 1
+    if one.method.takes_budget and one.name not in OVERSPENDS:
+        assert sum(kept.r1 for kept in layers) * n <= LAYERS * budget + 1e-6
+    ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
+    # MiniCache counts a direction for unmerged tokens too, as the paper does
+    # nothing to merge leaves merging its overhead: magnitudes, references
+    most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
+    assert 0 < ratio.r <= most and ratio.r_bytes > 0
+    return ratio

@@ -1,0 +1,95 @@
+"""Pages of made-up runs, and what a reader of one sees and does."""
+
+from tests.support.report_run import manifest, record, told, write_run
+from tests.support.waiting import wait_for
+
+SETTINGS = ("full", "snapkv 0.2", "snapkv 0.4", "h2o 0.2")
+
+
+HOSTILE = '<script>window.hit=1</script></script><!--<img src=x onerror="window.hit=1">\u2028"\'&lt;\\'
+
+
+# What leaves the page or its folder; Chromium loads resources of its own under other schemes.
+NETWORK = {"file", "ftp", "http", "https", "ws", "wss"}
+
+
+ONLY_IN_PROMPTS = "\x00\ud83d"  # a record cannot hold a lone surrogate
+
+
+def grid_run(folder):
+    """Needles in 2 lengths × 3 depths, 20 of each: full finds all, snapkv 0.2 none below depth 100."""
+    places = [(length, depth, i) for length in (1000, 2000) for depth in (0, 50, 100) for i in range(20)]
+    rows, samples = [], []
+    for length, depth, i in places:
+        name = f"needle-{length}-{depth}-{i}"
+        samples.append(told(name, f"a tale of {name}. What?", meta={"length": length, "depth": depth}))
+        for setting in SETTINGS:
+            found = {"full": 1.0, "snapkv 0.2": float(depth == 100), "snapkv 0.4": 0.5}.get(setting, float(i % 2))
+            text = f"{setting} says {i}"
+            rows.append(record(name, setting, found, text, length=length, depth=depth, benchmark="grid"))
+    return write_run(folder / "grid", rows, samples, [manifest(settings=list(SETTINGS), benchmark={"name": "grid"})])
+
+
+def hostile_run(folder):
+    """Every text that comes from models, data or the user is an attack."""
+    name = f"{HOSTILE} id"
+    rows = [
+        record(sample, setting, 0.5, f"{HOSTILE}\x00 output", task=HOSTILE + str(i), answers=[f"{HOSTILE} answer"])
+        for i, sample in enumerate((name, "other"))
+        for setting in ("full", f"{HOSTILE}")
+    ]
+    end = f"{HOSTILE}{ONLY_IN_PROMPTS} end"
+    more = {"prefix": HOSTILE, "answers": [f"{HOSTILE} answer"], "meta": {"task": ""}}
+    samples = [told(name, f"{end}{HOSTILE}", question=HOSTILE, **more)]
+    return write_run(folder / "hostile", rows, samples, [manifest(run=HOSTILE, status=HOSTILE)])
+
+
+class Page:
+    """What a reader sees and does, in few words."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def all(self, css):
+        return self.driver.find_elements("css selector", css)
+
+    def one(self, css):
+        return self.driver.find_element("css selector", css)
+
+    def js(self, script, *arguments):
+        return self.driver.execute_script(f"return {script}", *arguments)
+
+    def texts(self, css):
+        return self.js("[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", css)
+
+    def column(self, section, number):
+        return self.texts(f"#{section} tbody tr > :nth-child({number})")
+
+    def click(self, css):
+        self.js("document.querySelector(arguments[0]).click()", css)
+
+    def choose(self, css, value):
+        self.js(
+            "((e) => { e.value = arguments[1]; e.dispatchEvent(new Event('change')); })"
+            "(document.querySelector(arguments[0]))",
+            css,
+            value,
+        )
+
+    def until(self, what):
+        """The first true value of `what`: the page follows typing a moment later."""
+        return wait_for(what, pause=0.02)
+
+    def type(self, css, text):
+        self.one(css).send_keys(text)
+
+    def key(self, *keys):
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+
+def keys():
+    from selenium.webdriver.common.keys import Keys
+
+    return Keys
