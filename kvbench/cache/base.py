@@ -1,4 +1,4 @@
-"""What every layer cache does: take new tokens, answer attention, count its bytes."""
+"""The interface of layer caches: append tokens, compute attention, count bytes."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from kvbench.cache.reserve_ratio import Kept
 
-# Room is added this many tokens at a time while decoding: one copy per block, at most a block of slack.
+# Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.
 BLOCK = 64
 
 
@@ -20,7 +20,7 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class AttendingLayer(CacheLayerMixin):
-    """A cache layer that returns itself to the attention function and answers the query there."""
+    """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class AttendingLayer(CacheLayerMixin):
 
     @abstractmethod
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        """Answer query [1, num_attention_heads, q, head_dim] with [1, num_attention_heads, q, head_dim]."""
+        """The attention output [1, num_attention_heads, q, head_dim] of query [1, num_attention_heads, q, head_dim]."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
         self.append(key_states, value_states)
@@ -41,7 +41,7 @@ class AttendingLayer(CacheLayerMixin):
         return self, self
 
     def get_seq_length(self) -> int:
-        """Tokens seen, not stored: the next token's position stays true after eviction."""
+        """Number of tokens seen, not stored: the next token's position stays correct after eviction."""
         return self.seen
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -53,18 +53,18 @@ class AttendingLayer(CacheLayerMixin):
     get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: layers are built around their tensors."""
+        """Nothing to initialise: a layer is constructed from its tensors."""
 
 
 class LayerCache(AttendingLayer):
-    """The compressed store of one layer, made from a prompt of `seen` tokens.
+    """The compressed cache of one layer, made from a prompt of `seen` tokens.
 
-    `kept` says what the prompt's compression retained (formula 15); `tensors` yields everything stored.
-    `late_bytes` is for a cache that compresses the prompt only while decoding: the bytes of the prompt right
-    after that, when `kept` changes too. None: `nbytes` tells them as soon as the cache is made.
-    `takes_blocks`: whether several tokens may come at once, each seeing those before it.
-    `batches`: whether it may decode beside others in a batch, where sums are rounded differently: nothing
-    that it does with decoded tokens (evicting, coding, quantising) turns on a rounding error.
+    kept           what compression retained of the prompt, for the reserve ratio (SpindleKV, formula 15).
+    late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
+                   (`kept` changes then, too). None: `nbytes` of the new cache.
+    takes_blocks   whether several tokens can be appended at once, each attending to those before it.
+    batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
+                   does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
     """
 
     late_bytes: int | None = None
@@ -78,7 +78,7 @@ class LayerCache(AttendingLayer):
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """Every tensor this layer holds on to. What two layers share, the lower one lists: layers are summed."""
+        """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
 
     @property
     def nbytes(self) -> int:
@@ -87,10 +87,7 @@ class LayerCache(AttendingLayer):
 
 
 class Growing:
-    """A tensor [..., len, width] that takes new rows at the end; `view` is the filled part.
-
-    Room is made for `block` rows at a time.
-    """
+    """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part."""
 
     def __init__(self, rows: Tensor, block: int = BLOCK):
         self.buffer = rows.contiguous()

@@ -1,4 +1,4 @@
-"""Several sequences decoding as one batch, each over a cache of its own kind and size."""
+"""Several sequences decoding as one batch, with caches of different kinds and sizes."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from kvbench.cache.dense import DenseLayer
 
 
 class BatchLayer(AttendingLayer):
-    """One layer's caches, one for each sequence. The model's weights are read once for all of them.
+    """The caches of one layer, one per sequence, so that a forward pass reads the model's weights once for all.
 
-    All sequences stand at the same position; what each stored of the tokens before is its own affair.
+    All sequences have seen the same number of tokens; each may store any of them.
     """
 
     def __init__(self, rows: Sequence[LayerCache]):
@@ -37,25 +37,25 @@ class BatchLayer(AttendingLayer):
         return all(row.takes_blocks for row in self.rows)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these sequences only."""
+        """Keep these sequences and drop the others."""
         self.rows = [self.rows[row] for row in rows]
 
 
 class StackedLayer(DenseLayer):
-    """Dense caches of equal shape as one rectangle [rows, heads, len, head_dim]: one attention for all of them."""
+    """Dense caches of equal shape as one tensor [rows, heads, len, head_dim], with one attention call for all rows."""
 
     def __init__(self, rows: Sequence[DenseLayer]):
-        """Copies the rows' tensors; drop the rows to free theirs."""
+        """Copies the tensors of `rows`; delete the rows to free theirs."""
         LayerCache.__init__(self, rows[0].seen, rows[0].kept)
         self.k = Growing(torch.cat([row.k.view for row in rows]))
         self.v = Growing(torch.cat([row.v.view for row in rows]))
 
 
 def joined(rows: Sequence[LayerCache]) -> AttendingLayer:
-    """One layer over the caches of a batch whose sequences all end together: for the most speed.
+    """The fastest layer over the caches of a batch whose sequences all end at the same step.
 
-    Dense caches of one shape are stacked, others answer row by row; a single cache is its own layer. What attends is
-    the returned layer: the rows are not kept up to date.
+    Dense caches of equal shape are stacked, others attend row by row, a single cache is returned as it is. Only the
+    returned layer is updated, not the rows.
     """
     if len(rows) == 1:
         return rows[0]

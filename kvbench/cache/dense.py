@@ -1,4 +1,4 @@
-"""Dense caches: one rectangle of keys and values, growing while decoding."""
+"""Dense caches: keys and values of equally many tokens per head, growing while decoding."""
 
 from torch import Tensor
 
@@ -8,10 +8,10 @@ from kvbench.ops.attention import dense_attention
 
 
 class DenseLayer(LayerCache):
-    """Keys and values [heads, len, head_dim], the same number of tokens in every head.
+    """Keys (after RoPE) and values [heads, len, head_dim], the same number of tokens in every head.
 
-    heads is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded. Post-RoPE keys
-    carry their true positions with them, so nothing else is stored.
+    heads is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded. Positions are not stored:
+    keys after RoPE contain them.
     """
 
     takes_blocks = True

@@ -1,4 +1,4 @@
-"""Ragged caches: every KV head keeps tokens of its own, and its own number of them."""
+"""Ragged caches: each KV head keeps different tokens and a different number of them."""
 
 from collections.abc import Sequence
 

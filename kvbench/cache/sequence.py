@@ -1,4 +1,4 @@
-"""Sequences: stores of keys or of values that are read back as rows; and the layer made of two of them."""
+"""Sequences: stores of keys or values that can be read back as rows, and the layer cache made of two of them."""
 
 from abc import ABC, abstractmethod
 
@@ -10,17 +10,17 @@ from kvbench.ops.attention import dense_attention
 
 
 class Sequence(ABC):
-    """Rows [heads, len, head_dim] in order of position, growing at the end."""
+    """Rows [heads, len, head_dim] in order of position, to which rows can be appended."""
 
-    share: float = 1.0  # size of what is stored over that of the rows: the analytic ratio
+    share: float = 1.0  # analytic size of what is stored, relative to the raw rows
 
     @abstractmethod
     def append(self, rows: Tensor) -> None:
-        """Take new rows [heads, t, head_dim]."""
+        """Append rows [heads, t, head_dim]."""
 
     @abstractmethod
     def read(self) -> Tensor:
-        """All rows [heads, len, head_dim] as attention sees them, in the model's dtype."""
+        """All rows [heads, len, head_dim] in the model's dtype, as attention uses them."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
@@ -28,7 +28,7 @@ class Sequence(ABC):
 
 
 class RawSequence(Sequence):
-    """Rows as they are."""
+    """Rows stored unchanged."""
 
     def __init__(self, rows: Tensor):
         self.rows = Growing(rows)
@@ -44,7 +44,7 @@ class RawSequence(Sequence):
 
 
 class SequenceLayer(LayerCache):
-    """A layer of two sequences. Attention reads both in full: only one layer at a time is ever unpacked."""
+    """A layer of two sequences. Attention reads both in full, so one layer at a time is decompressed."""
 
     def __init__(self, keys: Sequence, values: Sequence, heads: int, seen: int, kept: Kept):
         """`heads` is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded."""

@@ -1,4 +1,4 @@
-"""Query-head selection without g copies: a token kept by any head of a group is stored once."""
+"""Query-head selection without copies: a token kept by any query head of a group is stored once."""
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from kvbench.ops.bits import pack_bits, unpack_bits
 class UnionLayer(LayerCache):
     """Per KV head the union of its query heads' kept tokens, and one bit per query head and prompt token.
 
-    Attention is that of the unfolded cache; the bytes are those of the tokens that anyone kept.
+    The attention output equals that of the unfolded cache; each token of the union is stored once.
     """
 
     batches = True
@@ -43,10 +43,10 @@ class UnionLayer(LayerCache):
         return torch.cat(out)[None, :, None]  # [1, num_attention_heads, 1, head_dim]
 
     def _attend_head(self, head: int, queries: Tensor, scaling: float) -> Tensor:
-        """The group's queries [group, head_dim] over one KV head, each seeing only what it kept."""
+        """Attention [group, head_dim] of a group's queries [group, head_dim], each to the tokens that its head kept."""
         keys, values = self.k[head].view, self.v[head].view
         mask = unpack_bits(self.bits[head], self.prompt[head])
-        mask = F.pad(mask, (0, keys.shape[0] - mask.shape[1]), value=True)  # all see the decoded tokens
+        mask = F.pad(mask, (0, keys.shape[0] - mask.shape[1]), value=True)  # decoded tokens are visible to all
         return F.scaled_dot_product_attention(
             queries[None], keys[None], values[None], attn_mask=mask[None], scale=scaling
         )[0]

@@ -1,4 +1,4 @@
-"""Greedy generation from compressed layer caches, of one sequence or of several as a batch."""
+"""Greedy decoding from compressed layer caches, of one sequence or of several as a batch."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,23 +11,26 @@ from transformers import Cache, PreTrainedModel
 from kvbench.cache.base import LayerCache
 from kvbench.cache.batch import BatchLayer
 
-# Two logits nearer than this many rounding errors of the larger one may change places with the batch size.
-ROUNDING_ERRORS = 512
+# How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
+# row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30
+# layers and on random ones, with three kinds of CPU kernels (results/benchmarks/batch_rounding.json). It found 25.9 in
+# float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where sums are float32 and results are rounded.
+GAP_NOISE = {torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
 
 
 @dataclass
 class Generation:
-    """What one sequence of a batch became."""
+    """The output of one sequence of a batch."""
 
-    tokens: list[int] = field(default_factory=list)  # without the token that ended it
-    steps: int = 0  # forward passes after prefill that it took part in
-    seconds: float = 0.0  # until it ended
-    not_finite: int | None = None  # token at which the logits were NaN or infinite, which ended the sequence
-    close_call: int | None = None  # first token chosen by less than floating point can tell
+    tokens: list[int] = field(default_factory=list)  # without the stop token
+    steps: int = 0  # forward passes after prefill that included this sequence
+    seconds: float = 0.0  # from the start of decoding to the end of this sequence
+    not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
+    close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
 
 
 def batched(sequences: Sequence[Sequence[LayerCache]]) -> Cache:
-    """A model's cache over the layer caches of several sequences."""
+    """A model's cache over the layer caches of several sequences, each a list of one cache per layer."""
     return Cache(layers=[BatchLayer(rows) for rows in zip(*sequences, strict=True)])
 
 
@@ -54,7 +57,7 @@ def generate_batch(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
-    """Greedy tokens after prompts that `sequences` hold as layer caches, see `decode_greedily`."""
+    """Greedy tokens after the prompts whose layer caches are `sequences`, see `decode_greedily`."""
     return decode_greedily(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one, until)
 
 
@@ -68,15 +71,15 @@ def decode_greedily(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
-    """Greedy tokens of all sequences of a cache; logits [sequences, vocab_size] are those of the last token
-    read, and choose the first token.
+    """Greedy tokens of all sequences of a cache. logits [sequences, vocab_size] follow the last token read and choose
+    the first token.
 
-    Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the
-    first token is the likeliest that does not stop. A sequence of whose tokens `until` holds is at its end, too.
-    A sequence that ends leaves the batch.
+    Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
+    is the likeliest one that is no stop token. A sequence also ends when `until` is true of its tokens. A sequence
+    that has ended leaves the batch.
     """
     done = [Generation() for _ in logits]
-    going = list(done)
+    active = list(done)
     started = time.perf_counter()
     if at_least_one:
         logits = logits.clone()
@@ -84,7 +87,7 @@ def decode_greedily(
     while True:
         chosen, close, finite = choose(logits)
         rows = []
-        for row, (sequence, token) in enumerate(zip(going, chosen, strict=True)):
+        for row, (sequence, token) in enumerate(zip(active, chosen, strict=True)):
             if close[row] and sequence.close_call is None:
                 sequence.close_call = len(sequence.tokens)
             if not finite[row]:
@@ -97,30 +100,32 @@ def decode_greedily(
             sequence.seconds = time.perf_counter() - started
         if not rows:
             return done
-        if len(rows) < len(going):
+        if len(rows) < len(active):
             for layer in cache.layers:
                 layer.keep(rows)
-            going = [going[row] for row in rows]
+            active = [active[row] for row in rows]
         ids = torch.tensor([[chosen[row]] for row in rows], device=model.device)
         logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1]
-        for sequence in going:
+        for sequence in active:
             sequence.steps += 1
 
 
 def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
-    """The likeliest token of each row [rows, vocab_size], whether rounding could have chosen another, and whether the
-    largest logit is finite: NaN counts as the largest of all."""
+    """For each row of logits [rows, vocab_size] the likeliest token, whether rounding in a batch could choose another
+    (the second likeliest is nearer than `GAP_NOISE`), and whether the largest logit is finite: NaN counts as largest.
+    """
     best = logits.argmax(dim=-1)
     first, second = logits.float().topk(2, dim=-1).values.T
-    noise = ROUNDING_ERRORS * torch.finfo(logits.dtype).eps * first.abs()
+    largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).float()  # excluded tokens are at -inf
+    noise = GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest
     return best.tolist(), (first - second < noise).tolist(), first.isfinite().tolist()
 
 
 @torch.inference_mode()
 def read(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor) -> Tensor:
-    """Let the model read the same ids [q] in every sequence; the last logits [sequences, vocab_size].
+    """Append the same ids [q] to every sequence and return the last logits [sequences, vocab_size].
 
-    In one pass where every cache takes a block of tokens; else one by one, as decoded tokens come.
+    One forward pass where every cache takes a block of tokens, else one pass per token, as in decoding.
     """
     for logits in _blocks(model, sequences, ids, logits_to_keep=1):
         last = logits
@@ -129,7 +134,7 @@ def read(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids:
 
 @torch.inference_mode()
 def read_all(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor) -> Tensor:
-    """As `read`, but the logits after every one of ids [q]: [sequences, q, vocab_size]."""
+    """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
     return torch.cat(list(_blocks(model, sequences, ids)), dim=1)
 
 

@@ -1,4 +1,4 @@
-"""From a prompt to a setting's layer caches, by one pass for many settings or one pass that keeps little alive."""
+"""From a prompt to a setting's layer caches: one prefill for many settings, or one per setting with little memory."""
 
 import copy
 import time
@@ -21,19 +21,19 @@ MEMORY = ("shared", "stream")
 
 @dataclass
 class Compressed:
-    """A prompt as one setting holds it, ready to decode.
+    """A prompt compressed under one setting, ready to decode.
 
-    Peaks are counted from keys and values of uncompressed layers and from what layer caches store;
-    observations and activations are in the allocator's peak only.
+    Peak bytes count keys and values of uncompressed layers and the tensors of layer caches; observations and
+    activations are in the allocator's peak only.
     """
 
     caches: list[LayerCache]
     logits: Tensor  # [vocab_size]
-    full_bytes: int  # FullKV of the prompt
+    full_bytes: int  # of FullKV for the same prompt
     prefill_seconds: float
     compress_seconds: float
     live: list[Tensor]  # uncompressed K and V that stay alive while this setting decodes
-    peak_bytes: int  # counted, at the largest moment so far
+    peak_bytes: int  # largest counted so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
     def __post_init__(self):
@@ -50,19 +50,19 @@ class Compressed:
         )
 
     def count(self, caches: Sequence[LayerCache]) -> int:
-        """The largest moment when what `caches` hold now is counted too: call it after decoding with them."""
+        """Peak bytes including what `caches` hold now: call it after decoding with them."""
         return max(self.peak_bytes, storage_bytes(self.live + stored(caches)))
 
     @torch.inference_mode()
     def copies(self, count: int) -> Iterator[list[LayerCache]]:
-        """The caches for `count` decodings that each start from the compressed prompt; the last gets them."""
+        """The caches for `count` decodings that start from the compressed prompt; the last gets the originals."""
         for _ in range(count - 1):
             yield copy.deepcopy(self.caches)
         yield self.caches
 
 
 class SharedPass:
-    """One prefill, any number of settings: all layers' K and V stay for the next one (`memory=shared`)."""
+    """One prefill for any number of settings; all layers' K and V stay in memory (`memory=shared`)."""
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan, needs: Needs):
         reset_device_peak(model)
@@ -87,10 +87,9 @@ class SharedPass:
 
 
 class StreamedPass:
-    """A prefill for one setting: a layer is compressed when its attention is done, and freed (`memory=stream`).
+    """A prefill for one setting that compresses each layer as soon as its attention is computed (`memory=stream`).
 
-    At its largest this holds one full layer and the compressed rest. Needs a method whose layers are
-    compressed each on its own.
+    At most one uncompressed layer is held. Requires a `layerwise` method.
     """
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan):
@@ -125,7 +124,7 @@ def prefill_pass(
 
 
 class Stream:
-    """Compresses layer after layer as prefill hands them over, and counts what is alive meanwhile."""
+    """Receives layer states from a prefill, compresses each, and counts the bytes held meanwhile."""
 
     def __init__(self, method: Method, num_layers: int, budget: int):
         self.method, self.num_layers, self.budget = method, num_layers, budget

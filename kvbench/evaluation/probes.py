@@ -1,4 +1,4 @@
-"""Samples × probes → records: one pass over a context for all probes that look at the same tokens."""
+"""Samples × probes → records: one pass over a context for all probes that observe the same tokens."""
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -29,7 +29,7 @@ Todo = list[tuple[Prompt, Observation]]
 def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
     """Make and store every missing record of a run of probes; yields each once it is on the disk.
 
-    Questions that share a context share its pass; those that follow FullKV's answer have one each.
+    Questions that share a context share a pass over it; probes of FullKV's answer need one pass per question.
     """
     for prompts in missing_contexts(run, samples, store):
         todo = [(p, o) for p in prompts for o in run.settings if run.key(p.sample, o) not in store.done]
@@ -43,7 +43,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 
 
 def records(run: Run, todo: Todo) -> list[dict]:
-    """The records of one pass: over the context, or over prompt and answer where its probes ask for that."""
+    """The records of one pass: over the context, or over prompt and answer for probes that are `answered`."""
     prompt, first = todo[0]
     ids = prompt.context
     if first.probe.answered:
@@ -51,7 +51,7 @@ def records(run: Run, todo: Todo) -> list[dict]:
         ids = torch.cat([ids, prompt.question, answer])
     before = len(prompt.context) + len(prompt.question) if first.probe.answered else len(ids)
     chosen = {observation.name: observation for _, observation in todo}
-    seen = dict(zip(chosen, observe(run.loaded.model, ids, before, list(chosen.values())), strict=True))
+    values = dict(zip(chosen, observe(run.loaded.model, ids, before, list(chosen.values())), strict=True))
     return [
         build(
             "probe",
@@ -71,7 +71,7 @@ def records(run: Run, todo: Todo) -> list[dict]:
                 "prompt_tokens": before,
                 "answer_tokens": len(ids) - before,
                 "layers": layers_of(observation, num_layers(run.loaded.model)),
-                "values": seen[observation.name],
+                "values": values[observation.name],
             },
         )
         for prompt, observation in todo
@@ -80,7 +80,7 @@ def records(run: Run, todo: Todo) -> list[dict]:
 
 @torch.inference_mode()
 def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequence[Observation]) -> list[list]:
-    """What each probe sees in each of its layers, as nested lists; one layer's state is held at a time.
+    """The values of each probe in each of its layers, as nested lists; one layer's state is held at a time.
 
     The first `prompt` of ids [n] are the prompt.
     """
@@ -89,7 +89,7 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
     values: list[dict[int, list]] = [{} for _ in observations]
     done = 0
 
-    def look(layer: LayerState) -> None:
+    def observe_layer(layer: LayerState) -> None:
         nonlocal done
         for observation, layers, found in zip(observations, wanted, values, strict=True):
             if done in layers:
@@ -97,12 +97,12 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
         done += 1
 
     needs = reduce(or_, (observation.probe.needs for observation in observations), Needs())
-    prefill(model, ids, needs, look)
+    prefill(model, ids, needs, observe_layer)
     return [[found[layer] for layer in layers] for layers, found in zip(wanted, values, strict=True)]
 
 
 def layers_of(observation: Observation, count: int) -> list[int]:
-    """The layers that a probe looks at in a model of `count`; UserError where the model has not that many."""
+    """The layers that a probe observes in a model of `count` layers; UserError for one that the model does not have."""
     layers = observation.probe.layers
     if layers is None:
         return list(range(count))
@@ -115,7 +115,7 @@ def layers_of(observation: Observation, count: int) -> list[int]:
 
 
 def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
-    """FullKV's greedy answer as ids [answer], one token at least: the tokens whose decoding is looked at."""
+    """FullKV's greedy answer as ids [answer], at least one token: the tokens whose decoding is observed."""
     model, sample, n = run.loaded.model, prompt.sample, len(prompt.context)
     compressed = SharedPass(model, prompt.context, FullPrefill(), Needs()).compress(FullKV(), n)
     logits = compressed.logits
@@ -127,7 +127,7 @@ def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
 
 
 def rounded(values: Tensor) -> list:
-    """Nested lists of numbers with five digits, about what float32 attention can tell."""
+    """Nested lists of numbers with five significant digits, about the precision of float32 attention."""
     if values.dim() > 1:
         return [rounded(row) for row in values]
     return [float(f"{value:.5g}") for value in values.tolist()]

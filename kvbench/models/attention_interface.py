@@ -1,8 +1,8 @@
 """The attention function and the mask function that kvbench registers with transformers.
 
-A model loaded with `attn_implementation="kvbench"` calls `registered_attention` in every layer. The cache
-layer has returned *itself* from `update`, so it arrives here as `key` and answers the query by its own storage.
-No model file is patched.
+A model loaded with `attn_implementation="kvbench"` calls `registered_attention` in every layer. The cache layer
+returned *itself* from `update`, so it arrives here as `key` and computes attention over its own storage. No model file
+is patched.
 """
 
 from transformers import AttentionInterface
@@ -14,7 +14,7 @@ ATTENTION = "kvbench"
 
 
 def registered_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
-    """Let the cache layer `key` answer `query` [1, num_attention_heads, q, head_dim].
+    """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
     Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V over all tokens.
@@ -33,7 +33,7 @@ def registered_attention(module, query, key, value, attention_mask, scaling=None
 
 
 def _no_mask(*args, **kwargs) -> None:
-    """One unpadded sample at a time: causality is the attention's own business, so no mask is built."""
+    """No mask: sequences are not padded, and `attend` applies causality itself."""
 
 
 AttentionInterface.register(ATTENTION, registered_attention)

@@ -1,10 +1,10 @@
-"""Attention and sums of attention weights, in tiles where n × n would be held otherwise."""
+"""Attention and sums of attention weights, in tiles where the n × n weights would not fit in memory."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Query rows of one tile when the whole n × n attention is summed: a constant, so memory stays O(n · heads).
+# Query rows per tile when n × n weights are summed: a constant, so memory stays O(n · heads).
 TILE = 128
 
 
@@ -12,12 +12,12 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
     """softmax(QKᵀ·scaling)V; causal when there is more than one query: the last query sees the last key.
 
     query [1, num_attention_heads, q, head_dim]; keys, values [1, heads, len, head_dim] with heads either
-    num_key_value_heads or num_attention_heads. The call is the one transformers' own SDPA makes, so a full
-    cache gives `model.generate`'s bits.
+    num_key_value_heads or num_attention_heads. This is the call of transformers' own SDPA attention, so a full cache
+    gives the bits of `model.generate`.
     """
     q, length = query.shape[2], keys.shape[2]
     mask = None
-    if 1 < q < length:  # a block after what the cache holds
+    if 1 < q < length:  # a block of tokens after those in the cache
         mask = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
     return F.scaled_dot_product_attention(
         query,
@@ -58,8 +58,8 @@ def window_attention(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
 def attention_mass(queries: Tensor, keys: Tensor, scaling: float, chosen: Tensor) -> Tensor:
     """Share of their attention that the last w queries give to the keys at positions `chosen` [k].
 
-    exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32
-    [num_attention_heads, w]: what a flash kernel's log-sum-exp gives without attention weights.
+    exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32 [num_attention_heads, w],
+    which needs a flash kernel's log-sum-exp but no attention weights.
     queries [num_attention_heads, w, head_dim] are the last of n, keys [num_key_value_heads, n, head_dim].
     """
     start = keys.shape[1] - queries.shape[1]
@@ -80,7 +80,7 @@ def column_sums(
 
     queries [num_attention_heads, n, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE. Queries from
     position `first_causal` on attend to the keys up to their own position; those before it attend to all n keys.
-    Returns float32 sums and log-sum-exp, each [num_attention_heads, n]. `sums` adds up to n for every head.
+    Returns float32 sums and log-sum-exp, each [num_attention_heads, n]. The sums of a head add up to n.
     Only `tile` query rows of one KV head exist at a time.
     """
     heads, n, _ = queries.shape
@@ -88,7 +88,7 @@ def column_sums(
     sums = torch.zeros(heads, n, device=keys.device)
     lse = torch.empty(heads, n, device=keys.device)
     for head, key in enumerate(keys):
-        key = key.float()  # once, not once a tile
+        key = key.float()  # once per head, not once per tile
         rows = slice(head * group, (head + 1) * group)
         for start in range(0, first_causal, tile):
             end = min(start + tile, first_causal)
@@ -113,7 +113,7 @@ def weighted_rows(queries: Tensor, keys: Tensor, scaling: float, weights: Tensor
     group, n = heads // keys.shape[0], keys.shape[1]
     total = torch.zeros(n, device=keys.device)
     for head, key in enumerate(keys):
-        key = key.float()  # once, not once a tile
+        key = key.float()  # once per head, not once per tile
         rows = queries[head * group : (head + 1) * group]
         for start in range(0, w, tile):
             end = min(start + tile, w)

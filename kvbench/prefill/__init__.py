@@ -1,4 +1,4 @@
-"""Prefill: one forward pass over a prompt, and the state that it leaves for every method and ratio of a run."""
+"""Prefill: one forward pass over a prompt, and the state from which every method and ratio of a run compresses."""
 
 from kvbench.prefill.full import FullPrefill, prefill
 from kvbench.prefill.plan import PrefillPlan

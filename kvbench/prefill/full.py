@@ -1,4 +1,4 @@
-"""One forward pass over a prompt, and what it leaves for every method and ratio of a run."""
+"""The model's own forward pass over a whole prompt, with the observations that methods read."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
 
 
 class CaptureLayer(AttendingLayer):
-    """A cache layer that keeps the prompt's K and V and, while attention runs, makes the observations.
+    """A cache layer that captures the prompt's K and V and makes the observations in `needs` while attention runs.
 
-    With `release` it hands its state on instead, and holds nothing from then on.
+    With `release` the state is passed to it instead, and the layer holds nothing afterwards.
     """
 
     def __init__(self, needs: Needs, rope: Rope | None, release: Release | None = None):
@@ -27,11 +27,11 @@ class CaptureLayer(AttendingLayer):
         self.state: LayerState | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        # values arrive as a view of the projection; a copy owns exactly its own bytes
+        # values are a view of the projection; a copy owns its bytes only
         self.keys, self.values = keys.contiguous(), values.contiguous()
 
     def observe(self, query: Tensor, scaling: float) -> LayerState:
-        """The state of this layer, from query [1, num_attention_heads, n, head_dim]."""
+        """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim]."""
         state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope)
         if self.needs.window:
             state.queries = query[0, :, -self.needs.window :].clone()
@@ -53,9 +53,9 @@ class CaptureLayer(AttendingLayer):
 
 @torch.inference_mode()
 def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None) -> PrefillState:
-    """Run `model` once over input_ids [n] and capture the prefill state with the observations of `needs`.
+    """Run `model` once over input_ids [n] and capture the prefill state with the observations in `needs`.
 
-    With `release` every layer is handed to it instead, in order, and the state comes back without layers.
+    With `release` each layer's state is passed to it instead, lowest layer first, and the returned state has no layers.
     """
     rope = Rope.of(model)
     layers = [CaptureLayer(needs, rope, release) for _ in range(model.config.get_text_config().num_hidden_layers)]
@@ -67,14 +67,14 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
             logits_to_keep=1,
         )
     states = [layer.state for layer in layers if layer.state is not None]
-    for state, similarity in zip(states, similarities, strict=False):  # none where none was asked for
+    for state, similarity in zip(states, similarities, strict=False):  # empty unless requested
         state.hidden_similarity = similarity
     return PrefillState(states, out.logits[0, -1])
 
 
 @dataclass(frozen=True)
 class FullPrefill(PrefillPlan):
-    """The model's own forward pass over the whole prompt, which settings share unless their method says otherwise."""
+    """The model's own forward pass over the whole prompt: the plan of every method that does not override it."""
 
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None

@@ -1,4 +1,4 @@
-"""What a method asks of the prefill: which forward pass to run over the prompt."""
+"""The prefill that a method requires: which forward pass to run over the prompt."""
 
 from abc import ABC, abstractmethod
 
@@ -9,8 +9,8 @@ from kvbench.prefill.state import Needs, PrefillState, Release
 
 
 class PrefillPlan(ABC):
-    """One kind of forward pass with its parameters. Settings whose plans are equal share one pass, so plans are
-    frozen dataclasses: they compare and hash by value."""
+    """A kind of forward pass with its parameters. Settings with equal plans share one pass, so a plan is a frozen
+    dataclass, which compares and hashes by value."""
 
     @abstractmethod
     def run(

@@ -1,4 +1,4 @@
-"""What a forward pass over a prompt leaves for methods: keys, values and observations of each layer."""
+"""The state after a forward pass over a prompt: keys, values and observations of each layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from kvbench.ops.rope import Rope
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method reads from the prefill. `a | b` is what both together need."""
+    """The observations that a method reads from the prefill. `a | b` has those of both."""
 
     window: int = 0  # queries of the last `window` positions
-    column_sums: bool = False  # per key, the attention of all queries; brings the log-sum-exp along
-    hidden_similarity: bool = False  # of the hidden states before and after attention
+    column_sums: bool = False  # per key, the attention of all queries, and the queries' log-sum-exp
+    hidden_similarity: bool = False  # cosine of the hidden states before and after attention
     lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -29,7 +29,7 @@ class Needs:
 
 @dataclass
 class LayerState:
-    """One layer after prefill. Shared by all settings of a sample: read it, never write it."""
+    """One layer after prefill. It is shared by all settings of a sample and must not be modified."""
 
     keys: Tensor  # [num_key_value_heads, n, head_dim], after RoPE
     values: Tensor  # [num_key_value_heads, n, head_dim]
@@ -40,9 +40,9 @@ class LayerState:
     column_sums: Tensor | None = None  # [num_attention_heads, n] float32
     lse: Tensor | None = None  # [num_attention_heads, n] float32
     hidden_similarity: float | None = None  # mean cosine of the hidden states before and after attention
-    # only after a pruned pass, where n counts the tokens that reached this layer:
+    # after a pruned pass only, where n counts the tokens that entered this layer:
     prompt: int | None = None  # tokens of the whole prompt
-    positions: Tensor | None = None  # [n] the original positions of those that reached it, ascending
+    positions: Tensor | None = None  # [n] original positions of those that entered it, ascending
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
@@ -52,7 +52,7 @@ class LayerState:
 
     @property
     def seen(self) -> int:
-        """Tokens of the prompt, whether or not they reached this layer: decoding goes on at this position."""
+        """Tokens of the whole prompt, in this layer or not; also the position of the first decoded token."""
         return self.n if self.prompt is None else self.prompt
 
     @property
@@ -67,8 +67,7 @@ class LayerState:
     def window_votes(self, window: int) -> Tensor:
         """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
 
-        Computed from exactly these queries, whatever else the run asked for, and kept: SnapKV at five
-        ratios pays once.
+        Computed from exactly these queries, also where the run observed more, and cached for the run's other settings.
         """
         if window not in self._votes:
             queries = self.queries[:, -window:].contiguous()
@@ -78,11 +77,11 @@ class LayerState:
 
 @dataclass
 class PrefillState:
-    """What one pass over a prompt of n tokens leaves behind."""
+    """The state after one pass over a prompt of n tokens."""
 
-    layers: list[LayerState]  # empty where each was released as soon as it was done
-    logits: Tensor  # [vocab_size], of the last prompt position: the first new token comes from here
-    peak_bytes: int = 0  # most that the pass held at once, where it compressed by itself
+    layers: list[LayerState]  # empty where each was released during the pass
+    logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
+    peak_bytes: int = 0  # most bytes that the pass held at once, where it compressed by itself
 
     @property
     def n(self) -> int:
@@ -90,9 +89,9 @@ class PrefillState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of FullKV: the model's own GQA cache at this length and dtype."""
+        """Bytes of FullKV: the model's GQA cache at this length and dtype."""
         return sum(layer.nbytes for layer in self.layers)
 
 
-# Takes the state of a layer as soon as its attention is done; what it does not keep is freed.
+# Receives the state of each layer as soon as its attention is computed; what it does not keep is freed.
 Release = Callable[[LayerState], None]

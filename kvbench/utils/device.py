@@ -1,4 +1,4 @@
-"""What kvbench asks of a device: to finish, how much memory it has used, how much is free."""
+"""Devices: synchronisation, peak memory, free memory."""
 
 import psutil
 import torch
@@ -6,33 +6,35 @@ from transformers import PreTrainedModel
 
 
 def gpus(model: PreTrainedModel) -> set[torch.device]:
+    """The GPUs that hold parameters of the model."""
     return {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
 
 
 def wait_for(model: PreTrainedModel) -> None:
-    """Let the GPUs finish what was launched, so that a time means the work and not its launch."""
+    """Synchronise the model's GPUs, so that a measured time covers the work and not only its launch."""
     for device in gpus(model):
         finish(device)
 
 
 def finish(device: torch.device) -> None:
-    """Let a GPU finish what was launched on it; a CPU has."""
+    """Synchronise a GPU; nothing to do on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def reset_device_peak(model: PreTrainedModel) -> None:
+    """Start a new measurement of `device_peak`."""
     for device in gpus(model):
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def device_peak(model: PreTrainedModel) -> int | None:
-    """The most bytes that torch's allocator has had on the model's GPUs since the last reset; None on a CPU."""
+    """Peak bytes of torch's allocator on the model's GPUs since the last reset; None on a CPU."""
     return sum(map(torch.cuda.max_memory_allocated, gpus(model))) or None
 
 
 def free_bytes(device: str) -> int:
-    """Memory that is free on a device."""
+    """Free memory of a device in bytes."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(torch.device(device))[0]
     return psutil.virtual_memory().available

@@ -1,14 +1,17 @@
 """Settings that decode as one batch read as they do one by one, or say from where they may not."""
 
+import json
+
 import pytest
 import torch
 
 from kvbench.cache.base import LayerCache
-from kvbench.evaluation.decode import ROUNDING_ERRORS, choose, generate, generate_batch
+from kvbench.evaluation.decode import GAP_NOISE, choose, generate, generate_batch
 from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 from kvbench.records import load
 from tests.support.config import NAMES, method
+from tests.support.paths import ROOT
 from tests.support.runs import arguments, comparable, run
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
@@ -50,12 +53,23 @@ def test_a_sequence_that_ends_leaves_the_batch_and_the_others_go_on():
     assert other.seconds < one.seconds
 
 
-def test_close_calls_are_those_that_rounding_could_turn():
-    logits = torch.tensor([[10.0, 10.0, 0.0], [10.0, 9.0, 0.0], [10.0, 10.0 - 1e-6, 0.0]])
-    assert choose(logits) == ([0, 0, 0], [True, False, True], [True, True, True])
-    apart = 2 * ROUNDING_ERRORS * torch.finfo(torch.bfloat16).eps * 10
-    assert choose(torch.tensor([[10.0, 10.0 - apart]]).bfloat16())[1] == [False]
-    assert choose(torch.tensor([[10.0, 9.9375]]).bfloat16())[1] == [True]
+MEASURED = json.loads((ROOT / "results/benchmarks/batch_rounding.json").read_text())["largest_change_of_a_gap"]
+
+
+@pytest.mark.parametrize("dtype", GAP_NOISE, ids=str)
+def test_close_calls_are_those_that_rounding_in_a_batch_could_change(dtype):
+    """20 against 1 or 18 is no close call, in bfloat16 neither; a gap of the measured noise is one."""
+    noise = MEASURED[str(dtype).removeprefix("torch.")] * torch.finfo(dtype).eps * 20
+    rows = [[20.0, 1.0, 0.0], [20.0, 18.0, 0.0], [20.0, 20.0 - noise, 0.0], [20.0, 20.0, -3.0]]
+    assert choose(torch.tensor(rows, dtype=dtype)) == ([0, 0, 0, 0], [False, False, True, True], [True] * 4)
+    # the scale is the largest logit, whichever token it is of; excluded tokens have none
+    rows = [[0.5, 0.5 - noise, -20.0], [2.0, 1.0, -torch.inf]]
+    assert choose(torch.tensor(rows, dtype=dtype))[1] == [True, False]
+
+
+def test_the_bound_of_a_close_call_is_about_twice_what_was_measured():
+    for dtype, bound in GAP_NOISE.items():
+        assert 2 <= bound / MEASURED[str(dtype).removeprefix("torch.")] < 2.5
 
 
 @pytest.mark.parametrize("name", NAMES)
