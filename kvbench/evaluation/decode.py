@@ -14,7 +14,7 @@ from kvbench.cache.batch import BatchLayer
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
 # row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30
 # layers and on random ones, with three kinds of CPU kernels (results/benchmarks/batch_rounding.json). It found 25.9 in
-# float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where sums are float32 and results are rounded.
+# float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded.
 GAP_NOISE = {torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
 
 
