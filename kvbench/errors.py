@@ -1,4 +1,4 @@
-"""The one exception that means "the user can mend this": shown as a single line, exit code 2."""
+"""Errors that the user can correct: shown as a single line, exit code 2."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 
 
 class UserError(ValueError):
-    """A mistake in a command, a configuration or a data file, told in one sentence."""
+    """A mistake in a command, a configuration or a data file; the message is one sentence."""
 
 
 class Incomplete(UserError):

@@ -1,4 +1,4 @@
-"""Where a run takes place, and word of one that ends before its folder is known."""
+"""The machine and Slurm job of a run, and a note of one that ends before it has a folder."""
 
 import hashlib
 import json
@@ -13,12 +13,12 @@ from kvbench.utils.locks import take
 from kvbench.utils.signals import Stopped
 from kvbench.utils.text import in_one_line
 
-# In the output folder: jobs under Slurm that have not come so far as to have a folder.
+# In the output folder: notes of jobs under Slurm that do not have a folder of records yet.
 STARTING = "starting"
 
 
 def place() -> dict:
-    """This process as a manifest tells it."""
+    """Host, process and Slurm job, for a manifest."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "slurm": slurm()}
 
 
@@ -45,9 +45,9 @@ def ended_by(error: BaseException) -> dict:
 
 @contextmanager
 def starting(cfg: dict) -> Iterator[None]:
-    """Leave word of a job that ends within, unless `begun` says that its folder has a manifest by now.
+    """Keep a note of a job that ends within the block, unless `begun` was called, when its folder has a manifest.
 
-    Only under Slurm, where nobody watches, and where a job of submitit's is COMPLETED even when it raised.
+    Only under Slurm, which reports a job of submitit's as COMPLETED even when it raised.
     """
     if slurm() is None:
         yield
@@ -68,20 +68,20 @@ def starting(cfg: dict) -> Iterator[None]:
             yield
         except BaseException as error:
             if path.exists():
-                with suppress(UserError):  # this error is the one to tell
+                with suppress(UserError):  # the job's own error is the one to report
                     write_manifest(path, note | ended_by(error) | {"ended": now()})
             raise
     begun(cfg)
 
 
 def begun(cfg: dict) -> None:
-    """From here on the run's own manifest tells how it goes."""
+    """Remove the note: from here on the run's own manifest has its state."""
     _note(cfg).unlink(missing_ok=True)
     lock_of(_note(cfg)).unlink(missing_ok=True)
 
 
 def _note(cfg: dict) -> Path:
-    """One file for a configuration, so that a job's next attempt replaces the word of the last."""
+    """One file for a configuration, so that a job's next attempt replaces the note of the last."""
     text = json.dumps(cfg, sort_keys=True)
     return Path(cfg["output_dir"]) / STARTING / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 

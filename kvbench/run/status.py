@@ -73,7 +73,7 @@ def note_row(path: Path) -> Row:
 
 
 def damaged_row(path: Path) -> Row:
-    return Row(str(path), "", "", "", "damaged", error="this file says of no run how it went")
+    return Row(str(path), "", "", "", "damaged", error="this file does not say how a run went")
 
 
 def requests(attempts: list[dict]) -> list[list[dict]]:

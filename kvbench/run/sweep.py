@@ -1,4 +1,4 @@
-"""What `-m` adds: all jobs are checked before the first one runs, each is announced, one that fails stops no other."""
+"""Sweeps (`-m`): all jobs are checked before the first runs, each is announced, and a failing one stops no other."""
 
 import json
 import os

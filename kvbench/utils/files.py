@@ -1,4 +1,4 @@
-"""Files and folders that are whole or as they were, whatever happens while they are written."""
+"""Atomic writes: files and folders are complete or unchanged, whatever happens while they are written."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ MAKING = ".making-"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write to. Synced, it takes `path`'s place at the end; where that fails it is gone."""
+    """A temporary path beside `path` to write to: synced and moved to `path` at the end, removed on failure."""
     remove_abandoned(path.parent, f".*{WORK}")
     work = path.with_name(f".{path.name}.{os.getpid()}{WORK}")
     with _locked(lambda: os.open(work, os.O_CREAT | os.O_RDWR, 0o666), work):

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: it stops at once, but with whole records and a manifest that says so."""
+"""Signals that stop a run: at once, with complete records and a manifest that names the signal."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stopped(BaseException):
-    """A signal asked the run to end. Not an Exception, so that nothing on the way takes it for a failure."""
+    """A signal stopped the run. Not an Exception, so that no handler of failures catches it."""
 
     def __init__(self, signum: int):
         self.signal = signal.Signals(signum)
@@ -22,7 +22,7 @@ class Stopped(BaseException):
         return 128 + self.signal
 
 
-# Signals belong to the process, and so does what has been heard of them.
+# Signals belong to the process, and so does this state.
 _heard: int | None = None
 _holding = False
 
@@ -50,7 +50,7 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """What is done within is done whole: a signal that comes meanwhile is heard at its end."""
+    """Run the block to its end: a signal that arrives meanwhile raises Stopped afterwards."""
     global _holding
     outer, _holding = _holding, True
     try:
@@ -64,7 +64,7 @@ def unbroken() -> Iterator[None]:
 def _ours() -> list[int]:
     """The signals to listen to: not those ignored, and not a SIGTERM that has a handler already.
 
-    submitit sits out SIGTERM, for with preemption its own signal follows.
+    submitit ignores SIGTERM: with preemption its own signal follows.
     """
     if threading.current_thread() is not threading.main_thread():
         return []  # Python lets no other thread set handlers

@@ -1,7 +1,7 @@
 """Any press of an installed kvpress as a method: kvpress compresses, kvbench stores, decodes and counts."""
 
 import json
-from dataclasses import dataclass
+from typing import Literal
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
@@ -12,13 +12,13 @@ from kvbench.integrations.kvpress.prefill import PressedLayer, PressedPrefill
 from kvbench.integrations.kvpress.presses import build_press, refuse_decoding, takes_ratio, title
 from kvbench.methods.base import Method
 from kvbench.prefill import PrefillState
-from kvbench.utils.validation import choice
+from kvbench.utils.checked import checked
 
-# Against float noise: kvpress keeps int(n · (1 - ratio)) tokens, one less than asked where this comes out just below.
+# Against float noise: kvpress keeps int(n · (1 - ratio)) tokens, one too few where the product comes out just below.
 NOISE = 1e-9
 
 
-@dataclass
+@checked
 class KVPress(Method):
     """A press of kvpress (NVIDIA), run during prefill as kvpress runs it.
 
@@ -27,20 +27,19 @@ class KVPress(Method):
                  {NAME: {its arguments}}.
     attention    transformers' attention during that prefill: sdpa, or eager for presses that read its weights.
 
-    A press that cannot be told a ratio takes none and runs once. What a press drops is gone. What it keeps in its
+    A press without a compression ratio runs once. What a press drops is gone. What it keeps in its
     cache and hides from attention with a mask, head by head, is dropped here, which attention cannot tell apart.
     What it zeroes (ThinKPress's channels) is stored and counted in full.
     """
 
     press: str | None
     press_args: dict | None = None
-    attention: str = "sdpa"
+    attention: Literal["sdpa", "eager"] = "sdpa"
 
     takes_fractions = True
     layerwise = False  # some presses act when the whole pass is over
 
     def __post_init__(self):
-        choice("attention", self.attention, ("sdpa", "eager"))
         if self.press is None:
             raise UserError("press=NAME says which of kvpress's it is, for example press=ExpectedAttentionPress")
         self.press_args = self.press_args or {}

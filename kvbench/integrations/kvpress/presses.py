@@ -1,4 +1,4 @@
-"""The presses of an installed kvpress: found by name, built from plain values, their complaints told in one line."""
+"""The presses of an installed kvpress: found by name, built from plain values, their errors as one line."""
 
 import importlib.util
 import inspect
@@ -56,7 +56,7 @@ def names() -> list[str]:
 def build_press(name: str, arguments: Mapping):
     """The press `name` with `arguments`, in which a press may stand for itself: by its name, or as {NAME: arguments}.
 
-    Raises UserError for an unknown press or argument, one that is missing, and what the press itself refuses.
+    Raises UserError for an unknown press, an unknown or missing argument, and values that the press itself refuses.
     """
     if name not in names():
         raise unknown("press", name, names())
@@ -94,7 +94,7 @@ def title(name: str, arguments: Mapping) -> str:
 
 
 def takes_ratio(press) -> bool:
-    """Whether the press can be asked for a compression ratio; others find it by themselves, or in their parts."""
+    """Whether the press has a compression ratio that can be set; others have one in their parts, or none."""
     if not hasattr(type(press), "compression_ratio"):
         return False
     try:
@@ -120,7 +120,7 @@ def refuse_decoding(press) -> None:
 
 @contextmanager
 def complaints(name: str) -> Iterator[None]:
-    """Tell what goes wrong inside a press in one line, as coming from it."""
+    """Raise what goes wrong inside a press as a UserError of one line that names it."""
     try:
         yield
     except (UserError, torch.OutOfMemoryError):

@@ -1,4 +1,4 @@
-"""kvbench's models in lm-evaluation-harness: the harness asks, kvbench compresses and answers."""
+"""kvbench's models in lm-evaluation-harness: contexts are compressed, answers generated or scored from the caches."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,8 +64,8 @@ class KVBenchLM(HFLM):
             raise UserError("trust_remote_code=True: kvbench runs no code from a model's repository")
         harness = {key: more.pop(key) for key in HARNESS if key in more}
         here = torch.cuda.is_available() or "cuda" not in str(device)  # lm-eval's default is a GPU, there or not
-        asked = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
-        options = asked | {"model.device": (here and device) or "auto"} | more
+        request = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
+        options = request | {"model.device": (here and device) or "auto"} | more
         config = composed([f"{key}={rendered(value)}" for key, value in options.items()])
         self.setting = one_setting(config)
         self.loaded = load(model_spec(config["model"] | (elsewhere(pretrained) if pretrained else {})))
