@@ -1,4 +1,4 @@
-"""What a reader of records must know before averaging them: told, never silently merged."""
+"""Findings about records that a reader must know before averaging them; records are never merged silently."""
 
 import json
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ import pandas as pd
 from kvbench.records.provenance import PROVENANCE
 from kvbench.utils.text import count, short_hashes
 
-# Rows that agree in these are one cell of a table, and those that agree in the first three are one table.
+# Rows that agree in CELL belong to one cell of a table; those that agree in TABLE to one table.
 CELL = ["benchmark", "model", "question", "sample", "setting"]
 
 TABLE = CELL[:3]
@@ -19,7 +19,8 @@ TABLE = CELL[:3]
 # What may differ between two rows of a cell.
 DIFFER = ["parameters", "memory", *PROVENANCE]
 
-# What a table is about, and what it was made with. Not the data: a benchmark's tasks may be run one by one.
+# Provenance that one table must share, and provenance whose mixture is only reported. The data is in neither, since the
+# tasks of a benchmark may be run one by one.
 ABOUT = ["weights", "chat_template", "dtype", "device"]
 
 WITH = ["processor", "kvbench", "git", "torch", "transformers"]
@@ -27,7 +28,7 @@ WITH = ["processor", "kvbench", "git", "torch", "transformers"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about records in one line; `wrong` where a table over them would not be what it says."""
+    """One line about records; `wrong` if a table over them would not be what it says."""
 
     kind: str  # torn, edited, manifest, duplicate, outcome, conflict or mixed
     message: str
@@ -37,27 +38,29 @@ class Finding:
 def check(records: pd.DataFrame) -> list[Finding]:
     """Conflicts and mixtures of provenance in what `load` gave, or in any part of it.
 
-    conflict: cells with several rows, and in what they differ; an average would count them as samples.
+    conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
     mixed: cells of one table from other weights, chat template, dtype or device, which is wrong; or from other code
-    or machines, which is worth a line below it.
+    or machines, which is only noted.
     """
     if records.empty or not {*CELL} - {"question"} <= {*records}:
         return []
     found = []
     for _, rows in records.groupby([name for name in TABLE if name in records], dropna=False, sort=False):
-        told = set()
+        reported = set()
         for differing, cells in conflicts(rows):
             found.append(Finding("conflict", _conflict(cells, differing)))
-            told |= {*differing}
+            reported |= {*differing}
         for names, wrong in ((ABOUT, True), (WITH, False)):
-            mixed = [name for name in names if name in rows and name not in told and rows[name].nunique() > 1]
+            mixed = [name for name in names if name in rows and name not in reported and rows[name].nunique() > 1]
             if mixed:
-                found.append(Finding("mixed", f"{_table(rows)}: records of more than one {_told(rows, mixed)}", wrong))
+                found.append(
+                    Finding("mixed", f"{_table(rows)}: records of more than one {_described(rows, mixed)}", wrong)
+                )
     return found
 
 
 def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
-    """The rows of one table that share their cell with others, by the columns in which a cell's rows differ."""
+    """The rows of one table that share their cell with others, grouped by the columns in which they differ."""
     rows = rows[rows.duplicated(["sample", "setting"], keep=False)]
     if rows.empty:
         return
@@ -74,7 +77,7 @@ def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFram
 def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
     cells = count(len(rows.drop_duplicates(["sample", "setting"])), "cell")
     first = rows.iloc[0]
-    what = _told(rows, differing) or "nothing that the manifests tell"
+    what = _described(rows, differing) or "nothing that the manifests hold"
     return (
         f"{_table(rows)}: {cells} (sample × setting) with several rows, for example sample {first['sample']!r} under "
         f"{first['setting']!r}; they differ in {what}; they are in {_values(rows['folder'])}"
@@ -83,7 +86,7 @@ def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
 
 @dataclass
 class Copies:
-    """Records met again in other files or lines, while reading."""
+    """Records that occur several times in the files that are read."""
 
     # (first file, other file) -> how many
     equal: Counter = field(default_factory=Counter)
@@ -139,20 +142,20 @@ def _table(rows: pd.DataFrame) -> str:
     )
 
 
-def _told(rows: pd.DataFrame, names: Sequence[str]) -> str:
+def _described(rows: pd.DataFrame, names: Sequence[str]) -> str:
     return "; ".join(f"{name} {_values(rows[name])}" for name in names)
 
 
 def _values(column: pd.Series, limit: int = 4) -> str:
-    """The distinct values of a column, hashes cut short; of parameters only those that differ."""
+    """The distinct values of a column with hashes cut short; of `parameters` only the values that differ."""
     values = list(column.unique())
     if column.name == "parameters" and all(isinstance(value, str) for value in values):
         return _parameters([json.loads(value) for value in values])
-    told = ["unknown" if pd.isna(value) else short_hashes(str(value)) for value in values]
-    return " | ".join(told[:limit]) + (f" and {len(told) - limit} more" if len(told) > limit else "")
+    texts = ["unknown" if pd.isna(value) else short_hashes(str(value)) for value in values]
+    return " | ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
 
 
 def _parameters(sets: list[dict]) -> str:
     names = dict.fromkeys(name for parameters in sets for name in parameters)
-    told = {name: list(dict.fromkeys(json.dumps(parameters.get(name)) for parameters in sets)) for name in names}
-    return ", ".join(f"{name} {' | '.join(values)}" for name, values in told.items() if len(values) > 1)
+    values = {name: list(dict.fromkeys(json.dumps(parameters.get(name)) for parameters in sets)) for name in names}
+    return ", ".join(f"{name} {' | '.join(some)}" for name, some in values.items() if len(some) > 1)

@@ -92,7 +92,7 @@ def test_a_record_with_two_outcomes_is_refused_with_files_and_fields(other, tmp_
         ({"kvbench": "0.2.0", "chat_template": "none"}, {}, "chat_template auto | none; kvbench 0.1.0 | 0.2.0"),
         ({}, {"memory": "stream"}, "memory shared | stream"),
         ({}, {"parameters": '{"scoring": {"window": 32}, "sinks": 8}'}, "parameters sinks 4 | 8"),
-        ({"seed": 2}, {}, "nothing that the manifests tell"),
+        ({"seed": 2}, {}, "nothing that the manifests hold"),
     ],
 )
 def test_two_rows_for_one_cell_are_a_conflict_that_says_in_what_they_differ(made_by, changes, told, tmp_path):
