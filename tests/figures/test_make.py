@@ -28,23 +28,23 @@ def test_the_command_draws_every_model_and_the_same_records_the_same_way(figure5
         assert path.read_bytes() == (tmp_path / "first" / path.name).read_bytes()
 
 
-def test_captions_tell_item_model_protocol_samples_and_whose_curve_is_grey(figure5, tmp_path):
+def test_captions_name_item_model_protocol_samples_and_whose_curve_is_grey(figure5, tmp_path):
     figures = dict(drawn(part_of(figure5, FIG5, "model=llama3-8b")))
     assert list(figures) == ["curve", "memory"]
-    told = texts(figures["curve"])
+    shown = texts(figures["curve"])
     expected = ["SpindleKV Figure 5 · longbench · llama3-8b (bfloat16)", "question visible when compressing"]
     expected += ["48 samples of 16 tasks", "grey: published, SpindleKV Table 10, llama3-8b", "errata that concern them"]
     for text in expected:
-        assert text in told
-    assert "another model" not in told
+        assert text in shown
+    assert "another model" not in shown
     small = (FIG5, "model=smollm2-135m", "limit=1")
     make_runs(tmp_path, *small, score=somehow, samples=1, **BYTES)
-    told = texts(dict(drawn(part_of(tmp_path, *small)))["curve"])
-    assert "scaled down: smollm2-135m in place of" in told and "at most 1 sample of a task" in told
-    assert "Table 1, mistral-7b-v0.2, another model than ours" in told
+    shown = texts(dict(drawn(part_of(tmp_path, *small)))["curve"])
+    assert "scaled down: smollm2-135m in place of" in shown and "at most 1 sample of a task" in shown
+    assert "Table 1, mistral-7b-v0.2, another model than ours" in shown
 
 
-def test_missing_records_are_told(tmp_path):
+def test_missing_records_are_reported(tmp_path):
     some = ("+experiment=simlayerkv_table11", "benchmark.tasks=[lcc]")
     (cfg,) = configurations(some)
     records = records_of(cfg, somehow, 3, skip=lambda setting, _, i: i == 2 and setting.name != "full", **BYTES)
@@ -80,13 +80,13 @@ def test_hidden_questions_and_other_drawings_of_the_same_records(figure5, tmp_pa
         (["+experiment=simlayerkv_fig4"], "no records of simlayerkv_fig4"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(figure5, tmp_path, overrides, message):
+def test_a_mistake_is_reported_in_one_line(figure5, tmp_path, overrides, message):
     with pytest.raises(UserError, match=message) as error:
         make(overrides, [str(figure5)], str(tmp_path))
     assert "\n" not in str(error.value)
 
 
-def test_folders_that_are_none_are_told(figure5, tmp_path):
+def test_folders_that_are_none_are_reported(figure5, tmp_path):
     with pytest.raises(UserError, match="runs=nowhere is not a folder"):
         make([FIG5], ["nowhere"])
     (tmp_path / "file").touch()

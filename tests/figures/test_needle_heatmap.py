@@ -6,7 +6,7 @@ from kvbench.figures.needle_heatmap import heatmaps
 from tests.support.figure_records import CAPTION, method_records, panels, texts
 
 
-def test_needle_grids_of_all_settings_have_one_scale_and_tell_their_means():
+def test_needle_grids_of_all_settings_have_one_scale_and_show_their_means():
     figure = heatmaps(method_records(), "digits", CAPTION)
     images = [axis.images[0] for axis in panels(figure)]
     assert len(images) == 3 and {(image.norm.vmin, image.norm.vmax) for image in images} == {(0, 1)}

@@ -27,7 +27,7 @@ def test_a_run_as_published_is_called_by_paper_and_item_alone(name):
 
 
 @pytest.mark.parametrize(
-    "overrides, told",
+    "overrides, deviations",
     [
         (["benchmark.max_length=600"], "scaled down: max_length 600"),
         (["benchmark.tasks=[trec,lcc]"], "scaled down: tasks trec, lcc"),
@@ -41,10 +41,10 @@ def test_a_run_as_published_is_called_by_paper_and_item_alone(name):
         (["output_dir=/elsewhere", "model.dtype=bfloat16", "shards=2"], ""),
     ],
 )
-def test_a_caption_tells_what_a_run_does_otherwise(overrides, told):
+def test_a_caption_names_how_a_run_deviates(overrides, deviations):
     if overrides == ["benchmark=niah"]:  # takes LongBench's keys away, which the experiment gives
         overrides = [*overrides, "~benchmark.tasks", "~benchmark.prompt_protocol"]
-    assert title(load("spindlekv_table1", *overrides)) == "SpindleKV Table 1" + (told and f", {told}")
+    assert title(load("spindlekv_table1", *overrides)) == "SpindleKV Table 1" + (deviations and f", {deviations}")
 
 
 def test_a_run_of_no_experiment_has_no_title():
@@ -52,7 +52,7 @@ def test_a_run_of_no_experiment_has_no_title():
         assert title(OmegaConf.to_container(compose("config"), resolve=True)) == ""
 
 
-def test_an_experiment_of_ones_own_is_told_by_model_alone():
+def test_an_experiment_of_ones_own_is_reported_by_model_alone():
     cfg = load("spindlekv_table1", "limit=3")
     cfg["experiment"] |= {"name": "mine", "models": ["llama3-8b"]}
     assert (

@@ -123,7 +123,7 @@ def test_a_scaled_down_run_composes(name):
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, message",
     [
         ({"modles": ["a"]}, "unknown key in experiment 'modles'. Did you mean 'models'"),
         ({"show": "tabel"}, "unknown experiment.show 'tabel'. Did you mean 'table'"),
@@ -137,13 +137,13 @@ def test_a_scaled_down_run_composes(name):
         ({"item": ...}, "experiment.item is missing"),
     ],
 )
-def test_a_mistake_in_an_experiment_is_told(changes, told):
+def test_a_mistake_in_an_experiment_is_reported(changes, message):
     node = {**load("spindlekv_table1")["experiment"], **changes}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         Experiment.of({"experiment": {key: value for key, value in node.items() if value is not ...}})
 
 
-def test_an_unknown_experiment_is_told_with_the_nearest():
+def test_an_unknown_experiment_is_reported_with_the_nearest():
     with pytest.raises(UserError, match=r"unknown experiment 'spindle_table1'. Did you mean 'spindlekv_table1'"):
         load("spindle_table1")
 

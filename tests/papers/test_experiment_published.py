@@ -68,10 +68,10 @@ def test_ratios_and_budgets_are_the_published_ones(name):
     experiment, figures = data(name)
     for model in experiment.models:
         of_model = figures[figures["model"] == model]
-        asked = {}
+        requested = {}
         for setting in settings_of(config(name, model)):
-            asked.setdefault(setting.name, set()).add(setting.budget or setting.ratio)
-        for method, values in asked.items():
+            requested.setdefault(setting.name, set()).add(setting.budget or setting.ratio)
+        for method, values in requested.items():
             where = experiment.rows(method)
             printed = chosen_rows(of_model, where)[["budget", "ratio"]] if where is not None else of_model.iloc[:0]
             printed = {*printed["budget"].dropna().astype(int), *printed["ratio"].dropna()} - {1.0}

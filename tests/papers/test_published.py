@@ -84,7 +84,7 @@ def test_every_figure_is_a_number_or_says_why_it_is_missing(figures):
     assert set(figures[lost]["paper"]) == {"simlayerkv"}
 
 
-def test_model_method_setting_and_column_tell_a_tables_figures_apart(figures):
+def test_model_method_setting_and_column_identify_a_value_of_a_table(figures):
     tables = figures[figures["item"] != "Text"]
     assert not tables.duplicated(["name", "model", "method", "setting", "column"]).any()
 
@@ -133,7 +133,7 @@ def test_items_are_in_the_order_of_the_papers():
     assert tables == [f"pyramidkv_table{n}" for n in range(1, 12)]
 
 
-def test_a_damaged_file_is_told_in_one_sentence(tmp_path):
+def test_a_damaged_file_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "x_table1.csv").write_text("paper,item\nx,Table 1\n")
     with pytest.raises(UserError, match="expected paper, item, model"):
         published("x_table1", tmp_path)

@@ -15,7 +15,7 @@ from kvbench.tables.run_table import summarise
 from tests.support import records
 from tests.support.command import kvbench
 from tests.support.paths import ROOT
-from tests.support.report_run import manifest, record, told, write_run
+from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.runs import arguments, run
 
 BLOCK = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>', re.S)
@@ -83,7 +83,7 @@ def test_data_cannot_leave_its_script_element(text):
 
 def test_lone_surrogates_and_scores_that_are_missing_reach_the_page(tmp_path):
     rows = [record("s", "full", 1.0), record("t", "full", 1.0) | {"scores": {"exact": 1.0}}]
-    folder = write_run(tmp_path / "run", rows, [told("s", "\ud83d half")], [manifest(strange=float("nan"))])
+    folder = write_run(tmp_path / "run", rows, [sample_row("s", "\ud83d half")], [manifest(strange=float("nan"))])
     made = blocks(page([folder]).encode("utf-8").decode())["run-0"]
     assert made["samples"]["end"] == ["\ud83d half", ""]
     assert made["records"]["scores"]["score"] == [1, None]
@@ -115,7 +115,7 @@ def test_tasks_have_a_row_each_and_one_for_their_mean(tmp_path):
     assert made["properties"] == ["task", "length", "tokens"]  # the group is one for all
 
 
-def test_parameters_tell_settings_of_one_name_apart(tmp_path):
+def test_parameters_distinguish_settings_of_one_name(tmp_path):
     window = '{"scoring": {"window": %d}, "sinks": 4}'
     rows = [record(s, "snapkv 0.2", 1.0, parameters=window % w) for w in (8, 32) for s in "ab"]
     made, _ = read_run(write_run(tmp_path / "run", rows))
@@ -134,7 +134,7 @@ def test_settings_stand_in_the_order_they_were_requested(tmp_path):
     assert [row["label"] for row in made["settings"]] == ["full", "snapkv 0.2", "kivi", "later 0.1"]
 
 
-def test_a_run_from_before_samples_and_positions_were_told_still_has_a_page(tmp_path):
+def test_a_run_older_than_samples_and_positions_still_has_a_page(tmp_path):
     rows = [record(s, "full", 1.0, depth=d, length=100, seed=1) for s, d in (("a", 0), ("b", 50))]
     for row in rows:
         del row["kept_positions"]
@@ -153,7 +153,7 @@ def test_runs_are_found_below_a_folder_and_once(tmp_path):
 
 def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    a, b = (write_run(tmp_path / name, [record("s", "full", 1.0)], [told("s")]) for name in "ab")
+    a, b = (write_run(tmp_path / name, [record("s", "full", 1.0)], [sample_row("s")]) for name in "ab")
     kvbench("report", a)
     assert f"page     {a / 'report.html'} (" in capsys.readouterr().out
     kvbench("report", a, b)
@@ -163,9 +163,9 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
     assert not list(tmp_path.glob(".*"))
 
 
-def test_runs_without_outputs_are_told_and_left_out(tmp_path, capsys, monkeypatch):
+def test_runs_without_outputs_are_reported_and_left_out(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [told("s")])
+    write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [sample_row("s")])
     write_run(tmp_path / "runs" / "b", [records.record("probe", sample="s")])
     write_run(tmp_path / "runs" / "c", [records.record("speed", sample="s")])
     assert kvbench("report", "runs") == 0

@@ -1,6 +1,6 @@
 """Pages of made-up runs, and what a reader of one sees and does."""
 
-from tests.support.report_run import manifest, record, told, write_run
+from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.waiting import wait_for
 
 SETTINGS = ("full", "snapkv 0.2", "snapkv 0.4", "h2o 0.2")
@@ -22,7 +22,7 @@ def grid_run(folder):
     rows, samples = [], []
     for length, depth, i in places:
         name = f"needle-{length}-{depth}-{i}"
-        samples.append(told(name, f"a tale of {name}. What?", meta={"length": length, "depth": depth}))
+        samples.append(sample_row(name, f"a tale of {name}. What?", meta={"length": length, "depth": depth}))
         for setting in SETTINGS:
             found = {"full": 1.0, "snapkv 0.2": float(depth == 100), "snapkv 0.4": 0.5}.get(setting, float(i % 2))
             text = f"{setting} says {i}"
@@ -40,7 +40,7 @@ def hostile_run(folder):
     ]
     end = f"{HOSTILE}{ONLY_IN_PROMPTS} end"
     more = {"prefix": HOSTILE, "answers": [f"{HOSTILE} answer"], "meta": {"task": ""}}
-    samples = [told(name, f"{end}{HOSTILE}", question=HOSTILE, **more)]
+    samples = [sample_row(name, f"{end}{HOSTILE}", question=HOSTILE, **more)]
     return write_run(folder / "hostile", rows, samples, [manifest(run=HOSTILE, status=HOSTILE)])
 
 

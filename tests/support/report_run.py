@@ -11,8 +11,8 @@ LAYERS = 4
 
 def record(sample: str, setting: str, score: float, prediction: str = "an answer", **more) -> dict:
     """A record with every field of a real one."""
-    name, _, asked = setting.rpartition(" ")
-    ratio = float(asked) if asked.replace(".", "", 1).isdigit() else None
+    name, _, requested = setting.rpartition(" ")
+    ratio = float(requested) if requested.replace(".", "", 1).isdigit() else None
     method = setting if ratio is None else name
     share = ratio or 1.0
     draw = random.Random(f"{sample} {setting}").random
@@ -75,7 +75,7 @@ def write_run(folder: Path, records: list[dict], samples: list[dict] = (), manif
     return folder
 
 
-def told(sample: str, end: str = "some text. What?", question: str = "What?", **more) -> dict:
+def sample_row(sample: str, end: str = "some text. What?", question: str = "What?", **more) -> dict:
     """A line of samples.jsonl."""
     return {
         "sample": sample,

@@ -56,7 +56,7 @@ def test_every_published_figure_is_met_by_a_cell(name, apart):
     assert met == {tuple(figure[again]) for _, figure in figures.iterrows() if figure["column"] not in apart}
 
 
-def test_a_method_that_fits_several_figures_is_told():
+def test_a_method_that_fits_several_figures_is_reported():
     (cfg,) = configurations(["+experiment=pyramidkv_table4", "experiment.methods.pyramidkv_w16=pyramidkv"])
     experiment, figures = Experiment.of(cfg), published("pyramidkv_table4")
     setting = next(s for s in build_settings(chosen_methods(cfg), None, 128) if s.name == "pyramidkv_w16")
@@ -81,9 +81,9 @@ def test_latex_prints_all_that_experiments_and_errata_say():
 
 
 def test_latex_is_balanced_and_compiles_where_latex_is_installed(tmp_path):
-    asked = "+experiment=pyramidkv_table2"
-    make_runs(tmp_path / "runs", asked, score=drawn)
-    text = table(tmp_path / "runs", asked, ending="tex")
+    overrides = "+experiment=pyramidkv_table2"
+    make_runs(tmp_path / "runs", overrides, score=drawn)
+    text = table(tmp_path / "runs", overrides, ending="tex")
     bare = re.sub(r"\\.", "", text)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
@@ -129,9 +129,9 @@ def test_help_names_every_experiment(capsys):
 
 def test_a_wide_table_fits_a_terminal_of_120_columns(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
-    asked = "+experiment=pyramidkv_table8"
-    make_runs(tmp_path / "runs", asked, score=drawn, samples=2)
-    main([asked, f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"])
+    overrides = "+experiment=pyramidkv_table8"
+    make_runs(tmp_path / "runs", overrides, score=drawn, samples=2)
+    main([overrides, f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"])
     said = capsys.readouterr().out
     drawn_part = said[: said.index("r: reserve ratio")]
     assert "…" not in drawn_part  # rich's mark for what it cut
@@ -141,7 +141,7 @@ def test_a_wide_table_fits_a_terminal_of_120_columns(tmp_path, monkeypatch, caps
 
 
 def test_a_real_run_of_an_experiment_becomes_a_table(tiny_folder, tmp_path):
-    asked = [
+    overrides = [
         "+experiment=pooling_merge_table2",
         "model=smollm2-135m",
         f"model.path={tiny_folder}",
@@ -151,8 +151,8 @@ def test_a_real_run_of_an_experiment_becomes_a_table(tiny_folder, tmp_path):
         "limit=2",
         f"output_dir={tmp_path}",
     ]
-    folder = run(*asked)
-    (path, *_) = make(asked)
+    folder = run(*overrides)
+    (path, *_) = make(overrides)
     assert path == tmp_path / "tables" / "pooling_merge_table2-smollm2-135m.md"
     text = path.read_text()
     assert "Scaled down: smollm2-135m in place of llama3-8b; at most 2 samples of a task;" in text

@@ -1,4 +1,4 @@
-"""Which records belong to a table, and what is told of those that do not fit together."""
+"""Which records belong to a table, and how those are reported that do not fit together."""
 
 import random
 import shutil
@@ -23,7 +23,7 @@ def small(tmp_path_factory) -> Path:
     return top
 
 
-def test_missing_records_leave_a_gap_and_are_told(tmp_path):
+def test_missing_records_leave_a_gap_and_are_reported(tmp_path):
     def skip(setting, task, i):
         return setting.name != "full" and (task == "lcc" or i == 2)
 
@@ -56,10 +56,12 @@ def test_runs_that_differ_in_provenance_are_listed_and_one_is_chosen_by_its_fold
     other = write_run(tmp_path / "other", cfg, records_of(cfg, known, 3, answers=[]), **change)
     with pytest.raises(UserError) as error:
         make([SMALL], [str(first), str(other)], str(tmp_path))
-    told = str(error.value)
-    assert str(first) in told and str(other) in told and next(iter(change)) in told and "runs=FOLDER" in told
-    assert next(iter(change.values())).removeprefix("torch.")[:10] in told
-    assert "\n" not in told
+    message = str(error.value)
+    assert (
+        str(first) in message and str(other) in message and next(iter(change)) in message and "runs=FOLDER" in message
+    )
+    assert next(iter(change.values())).removeprefix("torch.")[:10] in message
+    assert "\n" not in message
     assert f"; {other.name}" in table(other, SMALL, out=tmp_path / "chosen")
 
 
@@ -84,7 +86,7 @@ def test_the_same_data_in_two_places_is_one_run_and_other_data_is_not(small, tmp
     assert rows(text, "All columns") == rows(table(small, SMALL), "All columns")
     assert text.rstrip().endswith("; llama3-70b")  # each sample counts once, the same from wherever
     write_run(tmp_path / "runs/third", cfg, records_of(cfg, lambda *_: 0.0, 3), data_sha256="1" * 64)
-    assert table(tmp_path / "runs", SMALL) == text  # the run of the very configuration tells which data is meant
+    assert table(tmp_path / "runs", SMALL) == text  # the run of the exact configuration decides the data
 
 
 def test_the_same_samples_with_other_scores_are_refused(small, tmp_path):
@@ -94,7 +96,7 @@ def test_the_same_samples_with_other_scores_are_refused(small, tmp_path):
         make([SMALL], [str(small), str(tmp_path)], str(tmp_path))
 
 
-def test_damaged_lines_are_told(small, tmp_path, capsys):
+def test_damaged_lines_are_reported(small, tmp_path, capsys):
     shutil.copytree(small, tmp_path / "runs")
     (path,) = (tmp_path / "runs").rglob(RECORDS)
     lines = path.read_text().splitlines(keepends=True)
@@ -104,8 +106,8 @@ def test_damaged_lines_are_told(small, tmp_path, capsys):
 
 
 def test_tables_do_not_depend_on_the_order_of_records_or_on_shards(tmp_path):
-    asked = "+experiment=pyramidkv_table2"
-    (cfg,) = configurations([asked])
+    overrides = "+experiment=pyramidkv_table2"
+    (cfg,) = configurations([overrides])
     records = records_of(cfg, drawn, samples=4)
     write_run(tmp_path / "whole" / "run", cfg, records)
     random.Random(0).shuffle(records)
@@ -114,7 +116,7 @@ def test_tables_do_not_depend_on_the_order_of_records_or_on_shards(tmp_path):
     made = {}
     for name in ("whole", "whole again", "parts"):
         out = tmp_path / f"{name} tables"
-        make([asked], [str(tmp_path / name.split()[0])], str(out))
+        make([overrides], [str(tmp_path / name.split()[0])], str(out))
         made[name] = {path.name: path.read_bytes() for path in sorted(out.iterdir())}
     assert made["whole"] == made["whole again"] == made["parts"]
     assert len(made["whole"]) == 3

@@ -74,9 +74,9 @@ def test_what_was_chosen_asked_and_used_stands_below(small):
 
 
 def test_a_run_of_less_says_so(tmp_path):
-    asked = [SMALL, "model=smollm2-135m", "limit=2", "benchmark.tasks=[narrativeqa,lcc]"]
-    make_runs(tmp_path / "runs", *asked, score=known, samples=2)
-    text = table(tmp_path / "runs", *asked[:2], asked[3], out=tmp_path / "out")  # the runs know of the limit
+    overrides = [SMALL, "model=smollm2-135m", "limit=2", "benchmark.tasks=[narrativeqa,lcc]"]
+    make_runs(tmp_path / "runs", *overrides, score=known, samples=2)
+    text = table(tmp_path / "runs", *overrides[:2], overrides[3], out=tmp_path / "out")  # the runs know of the limit
     assert (
         "Scaled down: smollm2-135m in place of llama3-70b; at most 2 samples of a task; tasks narrativeqa, lcc." in text
     )
@@ -120,9 +120,9 @@ def test_the_best_is_bold_and_the_second_underlined_and_ties_are_all_best(tmp_pa
         "pooling_merge": [0.3, 0.2, 0.3, 0.4, 0.7],
     }
     tasks = ["qasper", "musique", "multi_news", "trec", "triviaqa"]
-    asked = "+experiment=pooling_merge_table2"
-    make_runs(tmp_path / "runs", asked, score=lambda setting, task, i: level[setting.name][tasks.index(task)])
-    found = rows(table(tmp_path / "runs", asked), "All columns")
+    overrides = "+experiment=pooling_merge_table2"
+    make_runs(tmp_path / "runs", overrides, score=lambda setting, task, i: level[setting.name][tasks.index(task)])
+    found = rows(table(tmp_path / "runs", overrides), "All columns")
     assert found["full –"][2:] == ["90.00"] * 5
     assert found["pyramidkv_paper_streaming_llm 64"][2:] == ["**50.00**", "**50.00**", "10.00", "<u>30.00</u>", "70.00"]
     assert found["pyramidkv_paper_h2o 64"][2:] == ["<u>40.00</u>", "**50.00**", "**30.00**", "<u>30.00</u>", "70.00"]
@@ -134,9 +134,9 @@ def test_the_best_is_bold_and_the_second_underlined_and_ties_are_all_best(tmp_pa
 
 @pytest.mark.heavy
 def test_footnotes_stand_at_the_figures_rows_columns_or_models_that_they_concern(tmp_path):
-    asked = "+experiment=pyramidkv_table2"
-    make_runs(tmp_path / "runs", asked, score=drawn)
-    text = table(tmp_path / "runs", asked)
+    overrides = "+experiment=pyramidkv_table2"
+    make_runs(tmp_path / "runs", overrides, score=drawn)
+    text = table(tmp_path / "runs", overrides)
     number = {text: mark for mark, text in re.findall(r"^([⁰¹²³⁴⁵⁶⁷⁸⁹]+) (.*?)  $", text, re.MULTILINE)}
     copied = next(mark for text, mark in number.items() if text.startswith("Five of the six scores are the same"))
     exchanged = next(mark for text, mark in number.items() if "FullKV has 23.03 on qmsum" in text)
@@ -149,17 +149,17 @@ def test_footnotes_stand_at_the_figures_rows_columns_or_models_that_they_concern
     assert row.removeprefix("pyramidkv_paper")[0] in "¹²³⁴⁵"
     assert marked[row] == [""] * 6  # the whole row's, so not again at its figures
 
-    asked = "+experiment=simlayerkv_table12"
-    make_runs(tmp_path / "more", asked, score=drawn)
-    header = rows(table(tmp_path / "more", asked), "Published")["method"]
+    overrides = "+experiment=simlayerkv_table12"
+    make_runs(tmp_path / "more", overrides, score=drawn)
+    header = rows(table(tmp_path / "more", overrides), "Published")["method"]
     assert [name.rstrip("¹²³⁴⁵⁶⁷⁸⁹") != name for name in header] == [False, True, True, False]  # vcsum and lcc
 
 
 @pytest.mark.heavy
-def test_a_figure_that_is_lost_is_told_from_one_that_was_never_printed(tmp_path):
-    asked = "+experiment=simlayerkv_table2"
-    make_runs(tmp_path / "runs", asked, "model=llama2-7b-chat", score=drawn)
-    text = table(tmp_path / "runs", asked)
+def test_a_figure_that_is_lost_is_distinct_from_one_that_was_never_printed(tmp_path):
+    overrides = "+experiment=simlayerkv_table2"
+    make_runs(tmp_path / "runs", overrides, "model=llama2-7b-chat", score=drawn)
+    text = table(tmp_path / "runs", overrides)
     assert [cell.rstrip("¹²³⁴⁵⁶⁷⁸⁹") for cell in rows(text, "Published")["simlayerkv_paper_q4"]] == ["lost", "lost"]
     assert "No records of llama3-8b.\n\nNo records of mistral-7b-v0.3." in text
 
@@ -169,14 +169,14 @@ def test_a_figure_that_is_lost_is_told_from_one_that_was_never_printed(tmp_path)
 
 @pytest.mark.heavy
 def test_ruler_has_rows_for_each_length_and_a_column_for_each_kind_of_task(tmp_path):
-    asked = "+experiment=simlayerkv_table3"
-    (cfg,) = configurations([asked])
+    overrides = "+experiment=simlayerkv_table3"
+    (cfg,) = configurations([overrides])
 
     def score(setting, task, i):
         return {"niah_single_1": 0.9, "niah_single_2": 0.6, "niah_single_3": 0.3, "qa_1": 0.2, "qa_2": 0.1}.get(task, 1)
 
     write_run(tmp_path / "runs" / "a", cfg, records_of(cfg, score, 2, lengths=(4096, 8192)))
-    text = table(tmp_path / "runs", asked)
+    text = table(tmp_path / "runs", overrides)
     lines = [line.split(" | ") for line in text.split("## All columns")[1].split("##")[0].splitlines()]
     full = [line for line in lines if line[0] == "| full"]
     assert [line[1] for line in full] == ["4096", "8192", "16384", "32768"]
@@ -189,21 +189,21 @@ def test_ruler_has_rows_for_each_length_and_a_column_for_each_kind_of_task(tmp_p
 @pytest.mark.heavy
 def test_a_needle_is_the_mean_over_its_grid_in_the_unit_of_the_paper(tmp_path):
     scores = [1.0, 0.5, 0.25, 0.0]
-    asked = ["+experiment=pyramidkv_table11", "model=llama3-8b"]
-    make_runs(tmp_path / "grid", *asked, score=lambda setting, task, i: scores[i])
-    found = rows(table(tmp_path / "grid", *asked), "Needle")
+    overrides = ["+experiment=pyramidkv_table11", "model=llama3-8b"]
+    make_runs(tmp_path / "grid", *overrides, score=lambda setting, task, i: scores[i])
+    found = rows(table(tmp_path / "grid", *overrides), "Needle")
     assert [cell.rstrip("¹²³⁴⁵⁶⁷,") for cell in found["pyramidkv_paper 64"][2:5]] == ["43.75†", "92.90", "−49.15"]
     assert found["full –"][3].startswith("100.00")  # printed once for each budget, and always the same
-    asked = ["+experiment=spindlekv_table4", "model=llama3-8b"]
-    make_runs(tmp_path / "fraction", *asked, score=lambda setting, task, i: scores[i])
-    found = rows(table(tmp_path / "fraction", *asked), "Needle")
+    overrides = ["+experiment=spindlekv_table4", "model=llama3-8b"]
+    make_runs(tmp_path / "fraction", *overrides, score=lambda setting, task, i: scores[i])
+    found = rows(table(tmp_path / "fraction", *overrides), "Needle")
     assert found["spindlekv_paper 0.15"][2:5] == ["0.438", "0.979¹", "−0.541"]
 
 
 @pytest.mark.heavy
 def test_compression_is_counted_from_what_layers_kept(tmp_path):
-    asked = ["+experiment=simlayerkv_table2", "model=llama3-8b"]
-    (cfg,) = configurations(asked)
+    overrides = ["+experiment=simlayerkv_table2", "model=llama3-8b"]
+    (cfg,) = configurations(overrides)
     records = records_of(cfg, drawn, 2)
     kept = {
         "simlayerkv_paper": {"kept_per_layer": [100.0, 40.0, 100.0, 40.0], "r_bytes": 0.7},
@@ -211,7 +211,7 @@ def test_compression_is_counted_from_what_layers_kept(tmp_path):
         "simlayerkv_paper_q4": {"kept_per_layer": [40.0] * 4, "r_bytes": 0.125},
     }
     write_run(tmp_path / "runs" / "a", cfg, [record | kept.get(record["method"], {}) for record in records])
-    found = rows(table(tmp_path / "runs", *asked), "All columns")
+    found = rows(table(tmp_path / "runs", *overrides), "All columns")
     assert [cell.strip("*<>/u") for cell in found["simlayerkv_paper"][2:]] == ["2.00", "1.43"]
     assert [cell.strip("*<>/u") for cell in found["minicache_simlayerkv"][2:]] == ["1.33", "1.25"]
     assert found["simlayerkv_paper_q4"][2:] == ["–", "**8.00**"]
