@@ -1,5 +1,7 @@
 """Allocation: the published numbers, exact sums, and how far the official rule overspends."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,17 @@ def test_official_pyramid_of_64_tokens_in_32_layers():
 def test_official_pyramid_overspends_as_the_released_code_does(layers, budget, first, last, mean):
     tokens = OFFICIAL.tokens(budget, 10**6, 8, layers)
     assert (tokens[0], tokens[-1], sum(tokens) / layers) == (first, last, mean)
+
+
+@pytest.mark.parametrize(
+    "layers, budget, first, last", [(32, 128, 242, 25), (32, 2048, 3986, 235), (80, 2048, 3986, 194)]
+)
+def test_the_allocation_of_june_2024_divides_its_step_by_all_layers(layers, budget, first, last):
+    tokens = Pyramid(alloc="official_2024_06").tokens(budget, 7950, 8, layers)
+    assert (tokens[0], tokens[-1]) == (first, last)
+    top = (budget - 8) // 20
+    step = (2 * (budget - 8) - 2 * top) // layers
+    assert [a - b for a, b in pairwise(tokens)] == [step] * (layers - 1)
 
 
 def test_official_pyramid_is_uniform_for_prompts_under_twice_the_context_budget():

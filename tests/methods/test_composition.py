@@ -72,6 +72,7 @@ BUILT = {
     ("pyramidkv_paper_h2o_niah",): H2O(scoring=ColumnSums(32, "sum"), decode="grow", **PER_HEAD),
     ("pyramidkv_paper_streaming_llm",): StreamingLLM(4, "grow", "original"),
     ("pyramidkv_paper_streaming_llm_niah",): StreamingLLM(None, "grow", "original", recent=32),
+    ("pyramidkv_paper_2024_06",): Eviction(Pyramid(20, "official_2024_06"), WindowAttention(8, 7, "max"), **PER_HEAD),
     ("pyramidkv_paper_snapkv_2024_06",): Eviction(scoring=WindowAttention(32, 7, "max"), **PER_HEAD),
     ("pyramidkv_paper_h2o_2024_06",): Eviction(scoring=WindowAttention(32, 1, "max"), **PER_HEAD),
     ("pyramidkv_paper_streaming_llm_2024_06",): StreamingLLM(None, "grow", "original", recent=32),

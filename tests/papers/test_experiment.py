@@ -91,6 +91,25 @@ def test_parameters_are_for_methods_that_exist(name):
     assert {method for method in Experiment.of(cfg).methods if method not in known} == set()
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("pyramidkv") and name != "pyramidkv_fig2"])
+def test_pyramidkvs_experiments_name_todays_script_and_that_of_june_2024(name):
+    experiment = Experiment.of(config(name))
+    assert "pyramidkv_paper_2024_06" in " ".join(experiment.chosen)
+    early = [f"{preset}_2024_06" for preset in experiment.methods if f"{preset}_2024_06" in options("method")]
+    assert all(experiment.rows(preset) == experiment.rows(preset[: -len("_2024_06")]) for preset in early)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("simlayerkv")])
+def test_simlayerkvs_longbench_prompts_have_a_chat_template_for_llama_2_alone(name):
+    experiment = Experiment.of(config(name))
+    if config(name)["benchmark"]["_target_"] != "kvbench.benchmarks.LongBench":
+        return
+    for model in experiment.models:
+        template = "auto" if model == "llama2-7b-chat" else "none"
+        assert config(name, model)["model"]["chat_template"] == template
+    assert any("raw text" in choice for choice in experiment.chosen)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_several_models_are_a_sweep(name):
     params = OmegaConf.select(composed(name)[1], "sweeper.params") or {}

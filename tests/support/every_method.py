@@ -66,6 +66,7 @@ NEVER_FULL = {
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
     "pyramidkv_paper": "the released allocation rounds its step down",
+    "pyramidkv_paper_2024_06": "the released allocation rounds its step down",
     "simlayerkv_snapkv": "lazy layers keep theirs whatever the budget",
 }
 
@@ -97,7 +98,7 @@ def model():
 
 @cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    return SharedPass(model(), prompt(n), plan, Needs(32, True, True))
+    return SharedPass(model(), prompt(n), plan, Needs(32, True, True, frozenset({8, 32})))
 
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:

@@ -1,5 +1,6 @@
 """PyramidKV's allocation: an arithmetic sequence over the layers."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,24 +14,31 @@ class Pyramid(Allocation):
     """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, most tokens in the lowest layer.
 
     With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper
-    prints the two the wrong way round and a divisor m for m - 1; three readings exist:
+    prints the two the wrong way round and a divisor m for m - 1; these readings exist:
 
     alloc="exact"     the rule the text intends; largest remainders round it, so it spends m·c and no more.
     alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of
                       128), and prompts under 2c tokens get no pyramid. Published tables used this.
+    alloc="official_2024_06"  the code released between 2024-06-25 and 2024-09-30, whose step divides by m: the same
+                      for most small budgets, more tokens for high layers otherwise.
     alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
                       share would not hold the window, or would exceed the bottom layer's (a budget above
                       n - window). Compared with kvpress by scripts/kvpress_parity.py.
     """
 
     beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20
-    alloc: Literal["exact", "official", "kvpress"] = "exact"
+    alloc: Literal["exact", "official", "official_2024_06", "kvpress"] = "exact"
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:
             return [budget]
-        rule = {"exact": self._exact, "official": self._official, "kvpress": self._kvpress}[self.alloc]
-        return rule(budget, n, window, num_layers)
+        rules = {
+            "exact": self._exact,
+            "official": self._official,
+            "official_2024_06": partial(self._official, steps=num_layers),
+            "kvpress": self._kvpress,
+        }
+        return rules[self.alloc](budget, n, window, num_layers)
 
     def _ends(self, share: float, least: float, most: int) -> tuple[float, float]:
         """Bottom and top layer's share for a mean of `share`; no layer has more than `most` to select from."""
@@ -43,12 +51,12 @@ class Pyramid(Allocation):
         shares = [bottom - (bottom - top) * layer / (m - 1) for layer in range(m)]
         return [c_l + window for c_l in largest_remainder(shares, m * c)]
 
-    def _official(self, budget: int, n: int, window: int, m: int) -> list[int]:
+    def _official(self, budget: int, n: int, window: int, m: int, steps: int | None = None) -> list[int]:
         c = budget - window
         if n < 2 * c:
             return [budget] * m
         bottom, top = self._ends(c, int(c // self.beta), n - window)
-        step = (bottom - top) // (m - 1)
+        step = (bottom - top) // (steps or m - 1)
         return [bottom - layer * step + window for layer in range(m)]
 
     def _kvpress(self, budget: int, n: int, window: int, m: int) -> list[int]:
