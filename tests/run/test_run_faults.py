@@ -99,9 +99,9 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
     shutil.copytree(whole, tmp_path / whole.name)
     table = tmp_path / whole.name / "table.md"
     table.unlink()
-    table.symlink_to("/dev/full")
-    stopped(command(tmp_path), f"cannot write the report to {tmp_path / whole.name}: No space left on device; the rec")
-    table.unlink()
+    table.mkdir()
+    stopped(command(tmp_path), f"cannot write the report to {tmp_path / whole.name}: Is a directory; the rec")
+    table.rmdir()
     assert command(tmp_path)[0] == 0 and table.exists()
 
 
