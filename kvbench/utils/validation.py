@@ -1,7 +1,5 @@
 """Checks of configuration values that types cannot express."""
 
-from collections.abc import Sequence
-
 from kvbench.errors import UserError, unknown
 
 
@@ -9,16 +7,6 @@ def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Refuse a value outside `allowed`."""
     if value not in allowed:
         raise unknown(name, str(value), allowed)
-
-
-def texts(name: str, value: object) -> list[str]:
-    """One text, or a list of some, as a list. Refuses anything else, and an empty list."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
-        raise UserError(f"{name}={value!r} must be a name or a list of names")
-    if not found:
-        raise UserError(f"{name} is empty: a name or a list of names is wanted")
-    return list(found)
 
 
 def is_number(value: object) -> bool:
