@@ -1,25 +1,29 @@
-"""The reserve ratio: SpindleKV's formula 15, and the bytes that are really there.
+"""The reserve ratio: SpindleKV's formula 15, and the bytes that are stored.
 
-r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2 = codebook entries / retained
-vectors and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" runs
-over the heads a method selects for. With query heads unfolded that is g times the model's own GQA cache, so
-r can be small where nothing was saved. The formula also charges reference and magnitude once per entry, though
-every retained vector has its own: r_corrected is the mean of r1·(r2 + overhead). r_bytes has no such freedom:
-stored bytes over FullKV's bytes.
+r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2 = codebook entries / retained vectors
+and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" are those of the heads
+in `ratio_over`: the model's own KV heads, or its query heads where each stores its own choice. The latter count g
+times the model's own cache, so that r can be small where nothing was saved.
 
-Methods without a codebook say their analytic ratio in the same three factors. Quantisation keeps every vector
-(r2 = 1), each smaller: r3 is the bits of a stored vector, scale and minimum included, over those of a raw one.
-Merging two layers leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
+The formula also charges a reference and a magnitude per codebook entry, though every retained vector has its own:
+r_corrected is the mean of r1·(r2 + overhead). r_bytes is measured: stored bytes over FullKV's bytes.
+
+Methods without a codebook express their analytic ratio in the same factors. Quantisation keeps every vector (r2 = 1),
+each smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two layers
+leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
+
+RatioOver = Literal["kv_heads", "query_heads"]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What one layer retained of a prompt. Vectors count K and V, over all heads selected for."""
+    """What one layer retained of a prompt. Vectors count K and V, over all heads of `ratio_over`."""
 
     nominal: int  # tokens per head that the allocation asked for
     retained: int  # vectors kept
@@ -28,6 +32,7 @@ class Kept:
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
     overhead: float | None = None  # what they really add per retained vector, relative to a vector
     positions: str | None = None  # histogram of kept positions; None where an entry is pooled from several tokens
+    ratio_over: RatioOver = "kv_heads"
 
     @classmethod
     def tokens(
@@ -39,9 +44,10 @@ class Kept:
         r2: float = 1.0,
         r3: float = 1.0,
         positions: str | None = None,
+        ratio_over: RatioOver = "kv_heads",
     ) -> "Kept":
         """`kept` of n tokens in each of `heads` heads; stored as they are unless r2 or r3 say otherwise."""
-        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, positions=positions)
+        return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, positions=positions, ratio_over=ratio_over)
 
     @property
     def r1(self) -> float:
@@ -63,6 +69,7 @@ class ReserveRatio:
     r: float
     r_corrected: float  # r where a method adds nothing per retained vector
     r_bytes: float
+    ratio_over: RatioOver = "kv_heads"  # heads whose vectors r and its factors count
 
     @classmethod
     def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
@@ -74,4 +81,5 @@ class ReserveRatio:
             r=fmean(layer.r1 * layer.r2 * layer.r3 for layer in layers),
             r_corrected=fmean(layer.corrected for layer in layers),
             r_bytes=stored_bytes / full_bytes,
+            ratio_over=max(layer.ratio_over for layer in layers),  # query_heads where any layer counts them
         )

@@ -109,6 +109,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
         "prediction": prediction,
         "tokens": output.tokens,
         "scores": run.benchmark.score(sample, prediction),
+        "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **asdict(ratio),
         "stored_bytes": stored,
         "full_bytes": compressed.full_bytes,

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
 
 
@@ -40,6 +41,10 @@ class Method(ABC):
     def floor(self, n: int, num_layers: int) -> int:
         """The smallest budget that a prompt of n tokens can be brought to; smaller ones are raised to it."""
         return self.minimum_budget
+
+    def missed(self, ratio: ReserveRatio, target: float) -> bool:
+        """Whether a method that searches for the requested ratio did not reach `target`; others promise none."""
+        return False
 
     def plan(self, n: int, num_layers: int, budget: int) -> PrefillPlan:
         """The forward pass to run over a prompt of n tokens. Settings with equal plans share one pass."""

@@ -1,11 +1,12 @@
-"""Meeting a measured ratio: the search for the eviction that, with all else a method does, comes to it."""
+"""Search for the budget at which a compressed cache measures a requested ratio."""
 
+import math
 from collections.abc import Callable
 
-# The search ends here at the latest: a ratio that moves in steps may have none within the tolerance.
+# Gives up here: a ratio that moves in steps may have no value within the tolerance.
 MOST_TRIES = 24
-# Proportional steps go this much too far, twice as much each time, to come to the target's other side soon.
-OVERSHOOT = 1.2
+# The ratio grows about as budget^EXPONENT; the estimate after one try.
+EXPONENT = 0.8
 
 
 def find_budget(
@@ -13,24 +14,33 @@ def find_budget(
 ) -> float:
     """The x in [low, high] whose ratio_at(x) is within `tolerance` (relative) of target, or else the nearest tried.
 
-    ratio_at grows with x, about in proportion, and is dear. So proportional steps go from `guess` until the
-    target lies between two tries; then the straight line between them and halving take turns.
+    ratio_at is positive, grows with x and is expensive. Each try is where a power law through the two nearest tries
+    meets the target; once the target lies between two tries, every other one halves the interval.
     """
-    tries: dict[float, float] = {}  # x → ratio - target
+    tries: dict[float, float] = {}  # x → ratio
     x = min(max(guess, low), high)
-    for turn in range(MOST_TRIES):
-        if x in tries:
-            break  # an end that is still not enough, or nothing left between two tries
-        miss = tries[x] = ratio_at(x) - target
-        if abs(miss) <= tolerance * target:
+    while len(tries) < MOST_TRIES and x not in tries:  # else an end that is not enough, or nothing left between two
+        tries[x] = ratio_at(x)
+        if abs(tries[x] - target) <= tolerance * target:
             break
-        below = max((t for t in tries if tries[t] < 0), default=None)
-        above = min((t for t in tries if tries[t] >= 0), default=None)
-        if below is None or above is None:
-            step = x * target / (miss + target) - x
-            x = min(max(x + OVERSHOOT * 2**turn * step, low), high)
-        elif turn % 2:
-            x = (below + above) / 2
-        else:
-            x = below - tries[below] * (above - below) / (tries[above] - tries[below])
-    return min(tries, key=lambda t: (abs(tries[t]), t))
+        x = min(max(_next(tries, target), low), high)
+    return min(tries, key=lambda t: (abs(tries[t] - target), t))
+
+
+def _next(tries: dict[float, float], target: float) -> float:
+    below = sorted(x for x in tries if tries[x] < target)[-2:]
+    above = sorted(x for x in tries if tries[x] >= target)[:2]
+    if below and above:
+        if len(tries) % 2:
+            return (below[-1] + above[0]) / 2
+        return _power_law(tries, below[-1], above[0], target)
+    nearest = below[::-1] or above  # the nearest one first
+    if len(nearest) == 1:
+        return nearest[0] * (target / tries[nearest[0]]) ** (1 / EXPONENT)
+    return _power_law(tries, nearest[1], nearest[0], target)
+
+
+def _power_law(tries: dict[float, float], a: float, b: float, target: float) -> float:
+    """Where the power law through the tries at a and b comes to the target; its exponent is kept within bounds."""
+    exponent = math.log(tries[b] / tries[a]) / math.log(b / a)
+    return b * (target / tries[b]) ** (1 / min(max(exponent, 0.2), 5.0))

@@ -40,7 +40,8 @@ class Selection:
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage."""
         heads = self.heads(layer)
-        return Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer))
+        over = "query_heads" if heads > layer.num_key_value_heads else "kv_heads"
+        return Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer), over)
 
     def of(self, x: Tensor) -> Tensor:
         """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself for every token."""

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.cache.reserve_ratio import Kept, RatioOver, ReserveRatio
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
@@ -21,26 +21,25 @@ from kvbench.methods.storage.codebook import Codebook
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Positive, Share, checked
 
-# control=exact is content with this relative distance from the ratio that was asked for.
-TOLERANCE = 0.01
+TOLERANCE = 0.01  # relative; control=exact accepts this distance from the requested ratio
 
 
 @checked
 class SpindleKV(Method):
     """SpindleKV (Tang et al. 2025): evict with a linear pyramid, then code what stays, in every layer.
 
-    window, beta, score_norm   of `LinearPyramid` and `WindowAverage`. The paper gives no window; 32 is SnapKV's.
-    repeat                     true unfolds GQA: every query head selects for itself. false averages a
-                               group's scores and selects once per KV head (table 2).
-    theta_k, theta_v, scope, reconstruct, raw_window   of `Codebook`; raw_window=false codes the window too.
+    window, beta, score_norm   of `WindowAverage` and `LinearPyramid`. The paper gives no window; 32 is SnapKV's.
+    repeat                     true unfolds GQA: every query head selects for itself. false averages a group's scores
+                               and selects once per KV head (table 2).
+    theta_k, theta_v, scope, reconstruct, ratio_over, raw_window   of `Codebook`; raw_window=false codes the window too.
     evict                      false is the codebook alone (table 5).
     allocation, scoring        others than SpindleKV's own; null for those.
-    control                    null: the ratio is that of eviction, and the codebook comes on top, as in the paper.
-                               exact: the eviction is searched whose outcome meets the ratio within 1 %, for each
-                               sample; where none does, the nearest tried is used, as the record's own r shows.
-    control_on                 what shall meet it: r (formula 15 as printed) or r_bytes.
+    control                    exact: for each sample, search the eviction whose cache has the requested ratio within
+                               1 %. Where none has, the nearest tried is used and the record is `target_missed`.
+                               null: the ratio is that of the eviction alone, as in the paper.
+    control_on                 the ratio to meet: r (formula 15 as printed) or r_bytes.
 
-    A budget of n or more evicts nothing, but the codebook works all the same.
+    A budget of n or more evicts nothing, but the codebook still merges vectors.
     """
 
     window: Positive = 32
@@ -51,23 +50,31 @@ class SpindleKV(Method):
     theta_v: Share = 0.95
     scope: Literal["kv_group", "layer", "head"] = "kv_group"
     reconstruct: bool = True
+    ratio_over: RatioOver = "kv_heads"
     raw_window: bool = True
     evict: bool = True
     allocation: Allocation | None = None
     scoring: Scoring | None = None
-    control: Literal["exact"] | None = None
+    control: Literal["exact"] | None = "exact"
     control_on: Literal["r", "r_bytes"] = "r"
     eviction: Eviction = field(init=False, repr=False)
 
     def __post_init__(self):
         if self.control is not None and not self.evict:
-            raise UserError("control=exact searches how much to evict: it excludes evict=false")
+            raise UserError("control=exact searches how much to evict: with evict=false it must be null")
         self.eviction = Eviction(
             self.allocation or LinearPyramid(self.beta),
             self.scoring or WindowAverage(self.window, self.score_norm),
             "query_head" if self.repeat else "kv_head",
             "mean",
-            Codebook(self.theta_k, self.theta_v, self.scope, self.reconstruct, self.window if self.raw_window else 0),
+            Codebook(
+                self.theta_k,
+                self.theta_v,
+                self.scope,
+                self.reconstruct,
+                self.window if self.raw_window else 0,
+                self.ratio_over,
+            ),
         )
         self.needs = self.eviction.needs if self.evict else Needs()
         self.takes_budget = self.evict
@@ -85,7 +92,7 @@ class SpindleKV(Method):
         return self.eviction.storage.store(layer, self.select(layer, index, num_layers, budget))
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: float) -> Selection:
-        """The tokens of one layer to code. With `repeat` always per query head, for that is how r counts."""
+        """The tokens of one layer to code; with `repeat` always per query head, as ratio_over=query_heads counts."""
         if self.evict and budget < layer.n:
             return self.eviction.select(layer, index, num_layers, budget)
         if not self.repeat:
@@ -96,31 +103,47 @@ class SpindleKV(Method):
     def compress(self, state: PrefillState, budget: float) -> list[LayerCache]:
         return super().compress(state, budget) if self.control is None else self._controlled(state, budget)
 
+    def missed(self, ratio: ReserveRatio, target: float) -> bool:
+        return self.control is not None and abs(getattr(ratio, self.control_on) - target) > TOLERANCE * target
+
     def _controlled(self, state: PrefillState, budget: float) -> list[LayerCache]:
         """Caches whose ratio is budget / n, by the eviction that leads there.
 
-        A layer that keeps as many tokens as in an earlier try is not made again.
+        A layer is stored again only where its selection changes. Of earlier tries only the sizes are kept: at any
+        time there is at most one cache per layer.
         """
-        done: dict[tuple[int, int], LayerCache] = {}
+        count = len(state.layers)
+        sizes: dict[tuple, tuple[Kept, int]] = {}
+        caches: dict[int, tuple[tuple, LayerCache]] = {}
 
-        def caches(kept: float) -> list[LayerCache]:
-            result = []
-            for index, layer in enumerate(state.layers):
-                selection = self.select(layer, index, len(state.layers), self._whole(kept))
-                key = (index, selection.count(layer))
-                if key not in done:
-                    done[key] = self.eviction.storage.store(layer, selection)
-                result.append(done[key])
-            return result
+        def store(index: int, key: tuple, kept: float) -> LayerCache:
+            if index not in caches or caches[index][0] != key:
+                caches.pop(index, None)  # before the next one is made
+                layer = state.layers[index]
+                stored = self.eviction.storage.store(layer, self.select(layer, index, count, kept))
+                caches[index] = key, stored
+                sizes[key] = stored.kept, stored.nbytes
+            return caches[index][1]
+
+        def keys(kept: float) -> list[tuple]:
+            """What determines each layer's selection: its tokens, and how many of them are always the last ones."""
+            everything = kept >= state.n
+            tokens = [state.n] * count if everything else self.eviction.layer_tokens(kept, state.n, count)
+            protected = state.n if everything else self.eviction.scoring.protected(kept)
+            return [(index, k, protected) for index, k in enumerate(tokens)]
 
         def ratio_at(kept: float) -> float:
-            tried = caches(kept)
-            stored = sum(cache.nbytes for cache in tried)
-            return getattr(ReserveRatio.of([cache.kept for cache in tried], stored, state.nbytes), self.control_on)
+            kept = self._whole(kept)
+            for index, key in enumerate(keys(kept)):
+                if key not in sizes:
+                    store(index, key, kept)
+            layers, stored = zip(*(sizes[key] for key in keys(kept)), strict=True)
+            return getattr(ReserveRatio.of(layers, sum(stored), state.nbytes), self.control_on)
 
         least = min(self.eviction.minimum_budget, state.n)
-        return caches(find_budget(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
+        kept = self._whole(find_budget(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
+        return [store(index, key, kept) for index, key in enumerate(keys(kept))]
 
     def _whole(self, kept: float) -> float:
-        """Fractions of a token per layer move whole tokens in LinearPyramid alone."""
+        """The budget in whole tokens, except for LinearPyramid, in which fractions move whole tokens between layers."""
         return kept if self.allocation is None and self.scoring is None else round(kept)

@@ -77,16 +77,25 @@ class MethodRecord(OfSetting):
     question_tokens: Count = field("length of a hidden question, read after compression; 0 if visible", "tokens")
     answers: list[Text] = field("the expected answers")
     prediction: Text = field("the generated text")
+    target_missed: bool = field(
+        "the method searches for the requested ratio, and no eviction came within 1 % of it", since="0.2"
+    )
     r1: Number = field("retained vectors / all vectors, mean over layers", "1")
     r2: Number = field("codebook entries / retained vectors, mean over layers; 1 without a codebook", "1")
     r3: Number = field("size of an entry with references and magnitudes / raw vector, mean over layers", "1")
     r: Number = field("reserve ratio, SpindleKV's formula 15: mean over layers of r1·r2·r3", "1")
     r_corrected: Number = field("r with references and magnitudes paid per retained vector", "1")
     r_bytes: Number = field("stored_bytes / full_bytes", "1")
+    ratio_over: Literal["kv_heads", "query_heads"] = field(
+        "heads whose vectors r, r1 and r2 count: the model's KV heads, or its query heads where each stores its own",
+        since="0.2",
+    )
     stored_bytes: Count = field("what the compressed cache holds of the prompt", "bytes")
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes")
     nominal_per_layer: list[Number] = field("tokens per head that each layer's allocation asks for", "tokens")
-    kept_per_layer: list[Number] = field("tokens per head that each layer kept, mean over heads", "tokens")
+    kept_per_layer: list[Number] = field(
+        "tokens per head of `ratio_over` that each layer kept, mean over heads", "tokens"
+    )
     kept_positions: list[Text | None] | None = field(
         "where the kept tokens of each layer lie, encoded; null where no entry is one token's", optional=True
     )
@@ -122,12 +131,14 @@ class SpeedRecord(OfSetting):
     fits: bool = field("whether the batch fits into memory; if not, its times and bytes are null")
     sequences: Count | None = field("sequences in the batch", "sequences")
     floored: bool = field("the method cannot go as low as requested: it kept its minimum", optional=True)
+    target_missed: bool = field("see kind `method`", since="0.2")
     r1: Number = field("see kind `method`", "1", optional=True)
     r2: Number = field("see kind `method`", "1", optional=True)
     r3: Number = field("see kind `method`", "1", optional=True)
     r: Number = field("see kind `method`", "1", optional=True)
     r_corrected: Number = field("see kind `method`", "1", optional=True)
     r_bytes: Number = field("see kind `method`", "1", optional=True)
+    ratio_over: Literal["kv_heads", "query_heads"] = field("see kind `method`", since="0.2")
     stored_bytes: Count = field("what one sequence's compressed cache holds of the prompt", "bytes", optional=True)
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes", optional=True)
     memory: Literal["shared", "stream"] = field("stream: layers were compressed during prefill", optional=True)

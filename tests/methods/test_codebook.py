@@ -1,6 +1,7 @@
 """The codebook cache: what it holds, how it reads, what a decoded token does to it."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tests.reference.plain_codebook import plain_codebook
 from tests.support.codebook_layers import ROPE, mixed_selection, similar_layer
 from tests.support.tiny import FAMILIES, prompt, random_layer, tiny_model
 
+at_eviction_ratio = partial(SpindleKV, control=None)
 SMALL = dict(window=8, theta_k=0.6, theta_v=0.5)
 
 
@@ -50,7 +52,7 @@ def plain_reconstruction(layer, selection, theta, of, reconstruct, window, scope
 def test_the_cache_reads_as_a_plain_codebook_of_the_unfolded_vectors(scope, reconstruct):
     layer = similar_layer()
     selection = mixed_selection(layer, 30)
-    storage = Codebook(0.9, 0.8, scope, reconstruct, window=8)
+    storage = Codebook(0.9, 0.8, scope, reconstruct, window=8, ratio_over="query_heads")
     cache = storage.store(layer, selection)
     keys, k_entries = plain_reconstruction(layer, selection, 0.9, "k", reconstruct, 8, scope)
     values, v_entries = plain_reconstruction(layer, selection, 0.8, "v", reconstruct, 8, scope)
@@ -79,7 +81,7 @@ def test_the_cache_reads_as_a_plain_codebook_of_the_unfolded_vectors(scope, reco
 )
 def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, reconstruct, scope, raw_window, dtype, share):
     layer = similar_layer(n, *layout, dtype=dtype, window=4)
-    method = SpindleKV(window=4, repeat=repeat, reconstruct=reconstruct, scope=scope, raw_window=raw_window)
+    method = at_eviction_ratio(window=4, repeat=repeat, reconstruct=reconstruct, scope=scope, raw_window=raw_window)
     budget = max(round(share * n), method.minimum_budget)
     cache = method.compress_layer(layer, 1, 3, budget)
     selection = method.select(layer, 1, 3, budget)
@@ -204,7 +206,7 @@ def test_keys_before_rope_turn_into_the_models_own_keys(family):
 def test_prefill_state_is_left_alone():
     layer = similar_layer(window=8)
     keys, values = layer.keys.clone(), layer.values.clone()
-    cache = SpindleKV(**SMALL).compress_layer(layer, 0, 2, 30)
+    cache = at_eviction_ratio(**SMALL).compress_layer(layer, 0, 2, 30)
     cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
     assert layer.keys.equal(keys) and layer.values.equal(values)
 
@@ -220,7 +222,7 @@ def test_a_model_without_rotation_is_refused():
 def test_the_ratio_is_formula_15_as_printed_and_corrected():
     layer = similar_layer(dtype=torch.float16)
     selection = mixed_selection(layer, 30)
-    cache = Codebook(0.9, 0.8, window=0).store(layer, selection)
+    cache = Codebook(0.9, 0.8, window=0, ratio_over="query_heads").store(layer, selection)
     kept, d = cache.kept, 8
     retained, entries = 2 * 6 * 30, sum(len(s.keys.book) + len(s.values.book) for s in cache.streams)
     assert kept.r1 == 30 / 60 and kept.r2 == entries / retained

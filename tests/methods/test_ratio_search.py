@@ -38,8 +38,8 @@ def embedded_state(embedded):
 def test_what_cannot_be_met_is_approached_and_told_by_the_ratio(embedded_state):
     n = embedded_state.n
     method = SpindleKV(control="exact", repeat=False)
-    most = ratio_of(SpindleKV(repeat=False).compress(embedded_state, n), embedded_state)
-    least = ratio_of(SpindleKV(repeat=False).compress(embedded_state, 33), embedded_state)
+    most = ratio_of(SpindleKV(repeat=False, control=None).compress(embedded_state, n), embedded_state)
+    least = ratio_of(SpindleKV(repeat=False, control=None).compress(embedded_state, 33), embedded_state)
     assert least.r > 0.02 and most.r < 0.99
     assert ratio_of(method.compress(embedded_state, n), embedded_state) == most
     assert ratio_of(method.compress(embedded_state, 0.02 * n), embedded_state) == least
@@ -75,10 +75,10 @@ def test_the_search_meets_any_rising_ratio_or_ends_at_an_end(slope, power, offse
 
 def test_a_ratio_reaches_the_control_as_asked_and_a_budget_as_given():
     config = {"spindle": {"_target_": "kvbench.methods.SpindleKV", "control": "exact"}}
-    assert build_settings(config, 0.15, None)[0].tokens(333, 30) == pytest.approx(0.15 * 333)
-    assert build_settings(config, None, 20)[0].tokens(333, 30) == 20
+    assert build_settings(config, 0.15, None)[0].budget_at(333, 30) == pytest.approx(0.15 * 333)
+    assert build_settings(config, None, 20)[0].budget_at(333, 30) == 20
     config["spindle"]["control"] = None
-    assert build_settings(config, 0.15, None)[0].tokens(333, 30) == 49
+    assert build_settings(config, 0.15, None)[0].budget_at(333, 30) == 49
     with pytest.raises(UserError, match="at least 33"):
         build_settings(config, None, 20)
     config["spindle"]["evict"] = False

@@ -1,6 +1,7 @@
 """SpindleKV: allocation, scores, ratios, whole models."""
 
 import math
+from functools import partial
 from itertools import islice, pairwise
 
 import pytest
@@ -32,6 +33,7 @@ from tests.support.paths import ROOT
 from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
 ROPE = Rope.of(tiny_model())
+at_eviction_ratio = partial(SpindleKV, control=None)
 
 
 # ------------------------------------------------------------------------------------------- allocation
@@ -109,7 +111,7 @@ def test_the_window_norm_keeps_what_unpooled_snapkv_keeps_and_the_printed_one_la
     layer = random_layer(n=200, window=8, rope=ROPE)
     kept = {}
     for norm in ("window", "printed"):
-        method = SpindleKV(window=8, score_norm=norm)
+        method = at_eviction_ratio(window=8, score_norm=norm)
         kept[norm] = method.select(layer, 0, 1, 60).indices
     expected = top_indices(layer.window_votes(8)[:, :192], 52)
     assert kept["window"][:, :52].equal(expected)
@@ -118,8 +120,8 @@ def test_the_window_norm_keeps_what_unpooled_snapkv_keeps_and_the_printed_one_la
 
 def test_repeat_selects_per_query_head_and_otherwise_by_the_groups_mean():
     layer = random_layer(n=60, window=8, rope=ROPE)
-    unfolded = SpindleKV(window=8).select(layer, 0, 3, 30).indices
-    shared = SpindleKV(window=8, repeat=False).select(layer, 0, 3, 30).indices
+    unfolded = at_eviction_ratio(window=8).select(layer, 0, 3, 30).indices
+    shared = at_eviction_ratio(window=8, repeat=False).select(layer, 0, 3, 30).indices
     assert len(unfolded) == 6 and len(shared) == 2
     k = shared.shape[1] - 8
     expected = top_indices(reduce_group(layer.window_votes(8), 2, "mean")[:, :52], k)
@@ -141,7 +143,7 @@ def tokens_of(model, state, method, budget, steps=30):
 @pytest.mark.parametrize("repeat", [True, False])
 def test_with_all_kept_and_theta_near_one_it_is_fullkv(layout, repeat):
     model = tiny_model(layout=layout)
-    method = SpindleKV(window=8, theta_k=1, theta_v=1, repeat=repeat, raw_window=False)
+    method = at_eviction_ratio(window=8, theta_k=1, theta_v=1, repeat=repeat, raw_window=False)
     state = prefill(model, prompt(60), method.needs | FullKV().needs)
     assert tokens_of(model, state, method, 60) == tokens_of(model, state, FullKV(), 60)
     for cache, layer in zip(method.compress(state, 60), state.layers, strict=True):
@@ -153,7 +155,7 @@ def test_with_all_kept_and_theta_near_one_it_is_fullkv(layout, repeat):
 def test_eviction_alone_decides_while_all_are_raw(theta):
     """window = n leaves nothing to code: bit for bit FullKV, whatever the thresholds."""
     model = tiny_model()
-    method = SpindleKV(window=64, theta_k=theta, theta_v=theta)
+    method = at_eviction_ratio(window=64, theta_k=theta, theta_v=theta)
     state = prefill(model, prompt(60), method.needs)
     caches = method.compress(state, method.minimum_budget)
     assert [c.nbytes for c in caches] == [layer.nbytes for layer in state.layers]
@@ -164,27 +166,60 @@ def test_eviction_alone_decides_while_all_are_raw(theta):
 
 @pytest.mark.parametrize("scope", ["kv_group", "head"])
 def test_repeat_makes_no_difference_without_groups(scope):
-    state = prefill(tiny_model(layout="mha"), prompt(80), SpindleKV(window=8).needs)
-    caches = [SpindleKV(window=8, repeat=r, scope=scope, theta_v=0.8).compress(state, 30) for r in (True, False)]
+    state = prefill(tiny_model(layout="mha"), prompt(80), at_eviction_ratio(window=8).needs)
+    caches = [
+        at_eviction_ratio(window=8, repeat=r, scope=scope, theta_v=0.8).compress(state, 30) for r in (True, False)
+    ]
     assert ratio_of(caches[0], state) == ratio_of(caches[1], state)
     for one, other in zip(*caches, strict=True):
         for a, b in zip(one.read_keys() + one.read_values(), other.read_keys() + other.read_values(), strict=True):
             assert a.equal(b)
 
 
-def test_unfolding_alone_saves_nothing_whatever_r_says():
-    """Lossless merging of unfolded copies: r = 1/g by formula 15, and no fewer bytes than FullKV."""
+def test_lossless_merging_saves_nothing_over_kv_heads_and_two_thirds_over_query_heads():
+    """Unfolded copies merge: r = 1/g over query heads, whatever is kept, and no fewer bytes than FullKV."""
     state = random_state(n=64, window=8, rope=ROPE)
-    ratio = ratio_of(SpindleKV(window=8, theta_k=1, theta_v=1).compress(state, 64), state)
-    assert ratio.r1 == 1 and ratio.r2 == pytest.approx(1 / 3)
-    assert ratio.r < 0.36 and ratio.r_bytes > 1
+    unfolded, own = (
+        ratio_of(at_eviction_ratio(window=8, theta_k=1, theta_v=1, ratio_over=over).compress(state, 64), state)
+        for over in ("query_heads", "kv_heads")
+    )
+    assert unfolded.r1 == 1 and unfolded.r2 == pytest.approx(1 / 3)
+    assert unfolded.r < 0.36 and unfolded.r_bytes > 1
+    assert own.r1 == own.r2 == 1 and own.r == own.r3 == pytest.approx(unfolded.r * 3, rel=0.01)
+    assert (unfolded.ratio_over, own.ratio_over) == ("query_heads", "kv_heads")
+    assert unfolded.r_bytes == own.r_bytes
+
+
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+def test_r_over_kv_heads_is_entries_and_raw_vectors_over_the_models_own_cache(scope):
+    """(|C| + raw window)·r3 over the 2·num_key_value_heads·n vectors, by counting what the cache holds."""
+    state = random_state(3, n=80, window=8, rope=ROPE)
+    method = at_eviction_ratio(window=8, theta_k=0.6, theta_v=0.5, scope=scope)
+    for index, (layer, cache) in enumerate(zip(state.layers, method.compress(state, 30), strict=True)):
+        books = {id(book): len(book) for s in cache.streams for book in (s.keys.book, s.values.book)}
+        raw = sum(len(x) for x in cache.raw_keys + cache.raw_values)
+        kept = cache.kept
+        assert kept.r1 * kept.r2 == pytest.approx((sum(books.values()) + raw) / (2 * 2 * 80))
+        sets = method.select(layer, index, 3, 30).indices.unflatten(0, (2, 3)).tolist()
+        retained = sum(len(set().union(*group)) for group in sets)
+        assert kept.r1 == pytest.approx(retained / (2 * 80))
+
+
+def test_query_heads_are_named_where_each_stores_its_own_choice():
+    state = random_state(2, n=80, window=8, rope=ROPE)
+    ratios = [
+        ratio_of(Eviction(scoring=WindowAverage(8), granularity=g).compress(state, 40), state)
+        for g in ("kv_head", "query_head")
+    ]
+    assert [ratio.ratio_over for ratio in ratios] == ["kv_heads", "query_heads"]
+    assert ratio_of(FullKV().compress(state, 80), state).ratio_over == "kv_heads"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
 def test_it_decodes_at_the_true_positions_and_twice_the_same(layout, scope):
     model = tiny_model(layout=layout)
-    method = SpindleKV(window=8, scope=scope, theta_k=0.9, theta_v=0.8)
+    method = at_eviction_ratio(window=8, scope=scope, theta_k=0.9, theta_v=0.8)
     state = prefill(model, prompt(90), method.needs)
     caches = method.compress(state, 40)
     first = generate(model, caches, state.logits, 30, frozenset()).tokens
@@ -196,7 +231,7 @@ def test_it_decodes_at_the_true_positions_and_twice_the_same(layout, scope):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models_run(dtype):
     model = tiny_model().to(dtype)
-    method = SpindleKV(window=8)
+    method = at_eviction_ratio(window=8)
     state = prefill(model, prompt(70), method.needs)
     caches = method.compress(state, 35)
     stored = {t.dtype for cache in caches for t in cache.tensors()}
@@ -207,7 +242,7 @@ def test_half_precision_models_run(dtype):
 @given(n=st.integers(1, 40), budget=st.integers(9, 45), repeat=st.booleans())
 def test_kept_tokens_are_what_the_pyramid_says_at_every_size(n, budget, repeat):
     state = random_state(num_layers=3, n=n, window=min(8, n), rope=ROPE)
-    caches = SpindleKV(window=8, repeat=repeat).compress(state, budget)
+    caches = at_eviction_ratio(window=8, repeat=repeat, ratio_over="query_heads").compress(state, budget)
     expected = [n] * 3 if budget >= n else LinearPyramid().tokens(budget, n, 8, 3)
     assert [round(c.kept.r1 * n) for c in caches] == expected == [c.kept.nominal for c in caches]
 
@@ -218,7 +253,7 @@ def test_the_embedded_model_shrinks_most_in_low_layers_and_still_reads(embedded)
     sentences = list(islice(generated(seed=5), 30))
     sentences.insert(15, "The code of the vault is 4711. ")
     ids = embedded.encode("".join(sentences) + "\nWhat is the code of the vault?", chat=True)
-    method = SpindleKV(evict=False)
+    method = at_eviction_ratio(evict=False)
     state = prefill(embedded.model, ids, method.needs)
     caches = method.compress(state, state.n)
     r2 = [cache.kept.r2 for cache in caches]
@@ -233,9 +268,9 @@ def test_the_embedded_model_shrinks_most_in_low_layers_and_still_reads(embedded)
 
 
 def test_the_parts_of_spindle_make_spindle():
-    state = prefill(tiny_model(), prompt(80), SpindleKV(window=8).needs)
+    state = prefill(tiny_model(), prompt(80), at_eviction_ratio(window=8).needs)
     parts = Eviction(LinearPyramid(), WindowAverage(8), "query_head", storage=Codebook(window=8))
-    ours, theirs = SpindleKV(window=8).compress(state, 40), parts.compress(state, 40)
+    ours, theirs = at_eviction_ratio(window=8).compress(state, 40), parts.compress(state, 40)
     assert ratio_of(ours, state) == ratio_of(theirs, state)
     query = torch.randn(1, 6, 1, 8)
     assert all(a.attend(query, 0.3).equal(b.attend(query, 0.3)) for a, b in zip(ours, theirs, strict=True))
@@ -248,7 +283,7 @@ def test_the_yaml_is_the_dataclass_with_its_defaults():
 
 
 def test_other_scorers_and_allocations_choose_the_tokens():
-    method = SpindleKV(window=8, scoring=ColumnSums(recent=8), allocation=Uniform())
+    method = at_eviction_ratio(window=8, scoring=ColumnSums(recent=8), allocation=Uniform())
     state = prefill(tiny_model(), prompt(80), method.needs)
     expected = Eviction(Uniform(), ColumnSums(recent=8), "query_head")
     for index, layer in enumerate(state.layers):

@@ -89,9 +89,11 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
     if first is None:
         return {}
     one = first.footprint
+    ratio = ReserveRatio.of(first.layers, one.kept, one.full)
     return {
         "floored": setting.floored(n, len(first.layers)),
-        **asdict(ReserveRatio.of(first.layers, one.kept, one.full)),
+        "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
+        **asdict(ratio),
         "stored_bytes": one.kept,
         "full_bytes": one.full,
         "memory": first.memory,

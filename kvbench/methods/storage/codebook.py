@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.codebook_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
@@ -27,10 +27,14 @@ class Codebook(Storage):
     reconstruct        true keeps every vector's magnitude; false reads the entry with its own (table 6).
     window             the prompt's last tokens that stay as they are, as far as all heads of a group keep
                        them; 0 codes them too. The paper does not say.
+    ratio_over         where query heads select for themselves, the vectors that r1 and r2 count. kv_heads: tokens that
+                       any head of a group kept, once per KV head, over the model's own cache. query_heads: each
+                       head's own, over the unfolded cache, as the paper's definition says; copies merge, so r cannot
+                       exceed r3 / g there, less than the paper prints. r_bytes is the same.
 
     Where query heads of a group select for themselves, the degrees count every head's copy, as if unfolded.
-    But a token's copies have one reference and one magnitude, so they are stored once per KV head, with a bit
-    per query head, and not once per query head as formula 15 counts them (scope=head has to).
+    But a token's copies share one reference and one magnitude, stored once per KV head with a bit per query head
+    (scope=head stores them once per query head).
     Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
     """
 
@@ -39,10 +43,12 @@ class Codebook(Storage):
     scope: Literal["kv_group", "layer", "head"] = "kv_group"
     reconstruct: bool = True
     window: NonNegative = 32
+    ratio_over: RatioOver = "kv_heads"
 
     def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
         rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
         wanted = kept_mask(layer, selection)  # [kv, group, n]
+        retained = int(wanted.any(dim=1).sum())  # (KV head, token) pairs that any head of the group keeps
         raw = wanted.all(dim=1)  # [kv, n]
         raw[:, : max(layer.n - self.window, 0)] = False
         wanted &= ~raw[:, None]
@@ -64,7 +70,12 @@ class Codebook(Storage):
             streams.append(_stream(*parts, layer.n, streams[-1] if streams else None))
         raw_keys = [k[r] for k, r in zip(layer.keys, raw, strict=True)]
         raw_values = [v[r] for v, r in zip(layer.values, raw, strict=True)]
-        kept = self._kept(layer, selection, streams, int(sum(c.sum() for c in counts)), 2 * int(raw.sum()))
+        unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > layer.num_key_value_heads
+        if unfolded:  # every head's own pairs, copies included
+            retained, coded = selection.heads(layer) * selection.count(layer), int(sum(c.sum() for c in counts))
+        else:
+            coded = sum(len(t) for t in tokens)
+        kept = self._kept(layer, selection, streams, retained, coded, 2 * int(raw.sum()), unfolded)
         return CodebookLayer(streams, raw_keys, raw_values, layer.n, kept, rope)
 
     def _code(self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype) -> list[Coded]:
@@ -87,13 +98,22 @@ class Codebook(Storage):
         magnitudes = norms.to(dtype).split(lengths) if self.reconstruct else [None] * len(lengths)
         return [Coded(book, r, m) for r, m in zip(cover.references.split(lengths), magnitudes, strict=True)]
 
-    def _kept(self, layer: LayerState, selection: Selection, streams: list[Stream], coded: int, raw: int) -> Kept:
-        """Formula 15 for one layer: `coded` selected (head, token) pairs in codebooks, `raw` vectors as they are.
+    def _kept(
+        self,
+        layer: LayerState,
+        selection: Selection,
+        streams: list[Stream],
+        retained: int,
+        coded: int,
+        raw: int,
+        unfolded: bool,
+    ) -> Kept:
+        """Formula 15 for one layer, over query heads if `unfolded`, else over KV heads.
 
-        r3 as printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
+        `retained` (head, token) pairs, `coded` of them in codebooks; `raw` vectors are stored as they are. r3 as
+        printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
         """
-        heads = selection.heads(layer)
-        retained = 2 * heads * selection.count(layer)
+        heads = layer.num_attention_heads if unfolded else layer.num_key_value_heads
         sides = [side for stream in streams for side in (stream.keys, stream.values)]
         books = {id(side.book): len(side.book) for side in sides}
         width = sum(s.references.buffer.nbytes for s in sides) / max(sum(s.references.length for s in sides), 1)
@@ -101,12 +121,13 @@ class Codebook(Storage):
         per_coded = (width / size + self.reconstruct) / d
         return Kept(
             selection.nominal,
-            retained,
+            2 * retained,
             2 * heads * layer.n,
-            r2=(sum(books.values()) + raw) / retained,
+            r2=(sum(books.values()) + raw) / (2 * retained),
             r3=1 + 8 * width / (8 * size + 1) / d,
-            overhead=per_coded * 2 * coded / retained,
+            overhead=per_coded * coded / retained,
             positions=selection.positions(layer),
+            ratio_over="query_heads" if unfolded else "kv_heads",
         )
 
 
