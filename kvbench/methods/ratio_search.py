@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 # Gives up here: a ratio that moves in steps may have no value within the tolerance.
 MOST_TRIES = 24
+# Tries after which every other one halves the interval, because power laws converge slowly.
+PATIENCE = 6
 # The ratio grows about as budget^EXPONENT; the estimate after one try.
-EXPONENT = 0.8
+EXPONENT = 0.65
 
 
 def find_budget(
@@ -15,7 +17,7 @@ def find_budget(
     """The x in [low, high] whose ratio_at(x) is within `tolerance` (relative) of target, or else the nearest tried.
 
     ratio_at is positive, grows with x and is expensive. Each try is where a power law through the two nearest tries
-    meets the target; once the target lies between two tries, every other one halves the interval.
+    meets the target.
     """
     tries: dict[float, float] = {}  # x → ratio
     x = min(max(guess, low), high)
@@ -31,7 +33,7 @@ def _next(tries: dict[float, float], target: float) -> float:
     below = sorted(x for x in tries if tries[x] < target)[-2:]
     above = sorted(x for x in tries if tries[x] >= target)[:2]
     if below and above:
-        if len(tries) % 2:
+        if len(tries) >= PATIENCE and len(tries) % 2:
             return (below[-1] + above[0]) / 2
         return _power_law(tries, below[-1], above[0], target)
     nearest = below[::-1] or above  # the nearest one first

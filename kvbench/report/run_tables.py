@@ -32,6 +32,7 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
             "method": row["method"],
             "requested": number(row["requested"]),
             "floored": bool(row["floored"]),
+            "target_missed": bool(row["target_missed"]),
             "r": number(row["r"]),
             "r_bytes": number(row["r_bytes"]),
             "scores": of_metrics,

@@ -14,6 +14,9 @@ from kvbench.utils.files import write_atomically
 # The remark on settings whose ratio or budget is below the least that the method can keep.
 FLOORED = "less was requested than the method can go down to; r is the result"
 FLOORED_MARK = "*"
+# The remark on settings that search for the requested ratio, with samples for which none was within 1 %.
+MISSED = "the requested ratio was not reached within 1 % on every sample; r is the result"
+MISSED_MARK = "§"
 
 
 def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -45,9 +48,15 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "decode_tokens_per_s": tokens_per_s(group),
                 "samples": len(group),
                 "floored": bool(group["floored"].any()),
+                "target_missed": target_missed(group),
             }
         )
     return pd.DataFrame(rows)
+
+
+def target_missed(records: pd.DataFrame) -> bool:
+    """Whether any record is marked so; records of earlier versions are not."""
+    return "target_missed" in records and bool(records["target_missed"].eq(True).any())
 
 
 def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
@@ -67,14 +76,15 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         ]
         for _, row in summary.iterrows()
     ]
-    notes = [f"{FLOORED_MARK} {FLOORED}"] if summary["floored"].any() else []
+    remarks = {"floored": f"{FLOORED_MARK} {FLOORED}", "target_missed": f"{MISSED_MARK} {MISSED}"}
+    notes = [remark for column, remark in remarks.items() if summary[column].any()]
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
 
 
 def _requested(row: pd.Series) -> str:
     if pd.isna(row["requested"]):
         return MISSING
-    return f"{row['requested']:g}" + (FLOORED_MARK if row["floored"] else "")
+    return f"{row['requested']:g}" + FLOORED_MARK * row["floored"] + MISSED_MARK * row["target_missed"]
 
 
 def write_run_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, title: str) -> list[Path]:

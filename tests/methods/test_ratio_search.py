@@ -1,6 +1,7 @@
 """control=exact: the eviction is searched that comes to the ratio asked for."""
 
 from itertools import islice
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from kvbench.benchmarks.haystack import generated
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
-from kvbench.methods import LinearPyramid, SpindleKV
+from kvbench.methods import Codebook, FullKV, LinearPyramid, SpindleKV
 from kvbench.methods.ratio_search import find_budget
 from kvbench.prefill import PrefillState, prefill
 
@@ -43,6 +44,47 @@ def test_what_cannot_be_met_is_approached_and_told_by_the_ratio(embedded_state):
     assert least.r > 0.02 and most.r < 0.99
     assert ratio_of(method.compress(embedded_state, n), embedded_state) == most
     assert ratio_of(method.compress(embedded_state, 0.02 * n), embedded_state) == least
+
+
+def test_a_target_that_no_eviction_reaches_is_marked_from_above_and_from_below(embedded_state):
+    n = embedded_state.n
+    method = SpindleKV(repeat=False)
+    for target, missed in ((0.02, True), (0.3, False), (0.99, True)):
+        ratio = ratio_of(method.compress(embedded_state, target * n), embedded_state)
+        assert method.missed(ratio, target) == missed
+    ratio = ratio_of(method.compress(embedded_state, 0.3 * n), embedded_state)
+    assert not SpindleKV(control=None).missed(ratio, 0.9)
+    assert not FullKV().missed(ratio, 0.9)
+
+
+def test_unfolded_heads_reach_every_published_ratio_over_the_models_own_cache(embedded_state):
+    """Over query heads no eviction comes to more than r3 / g, a third here, whatever the ratio."""
+    n = embedded_state.n
+    for target in (0.148, 0.252, 0.401):
+        method = SpindleKV()
+        ratio = ratio_of(method.compress(embedded_state, target * n), embedded_state)
+        assert ratio.r == pytest.approx(target, rel=0.01) and not method.missed(ratio, target)
+    unfolded = SpindleKV(ratio_over="query_heads")
+    ratio = ratio_of(unfolded.compress(embedded_state, 0.401 * n), embedded_state)
+    assert ratio.r < 0.36 and unfolded.missed(ratio, 0.401)
+
+
+def test_the_search_stores_few_caches_and_keeps_one_per_layer(embedded_state, monkeypatch):
+    alive, most, stored = WeakSet(), [0], []
+    store = Codebook.store
+
+    def counted(self, layer, selection):
+        cache = store(self, layer, selection)
+        alive.add(cache)
+        stored.append(cache.kept.nominal)
+        most[0] = max(most[0], len(alive))
+        return cache
+
+    monkeypatch.setattr(Codebook, "store", counted)
+    layers = len(embedded_state.layers)
+    caches = SpindleKV().compress(embedded_state, 0.3 * embedded_state.n)
+    assert most[0] <= layers and len(stored) <= 4 * layers
+    assert [cache.kept.nominal for cache in caches] == stored[-layers:]
 
 
 def test_control_leaves_the_choice_of_tokens_to_the_eviction(embedded_state):

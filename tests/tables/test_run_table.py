@@ -9,11 +9,11 @@ from PIL import Image
 from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.style import SCALE
 from kvbench.metrics.bootstrap import interval
-from kvbench.tables.run_table import FLOORED, run_table, summarise, write_run_table
+from kvbench.tables.run_table import FLOORED, MISSED, run_table, summarise, write_run_table
 from kvbench.tables.text_table import column_groups, widths
 
 
-def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False):
+def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False, missed=False):
     rng = np.random.default_rng(0)
     return pd.DataFrame(
         [
@@ -31,6 +31,7 @@ def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50
                 "decode_seconds": 0.5,
                 "decode_batch": 1,
                 "floored": floored,
+                "target_missed": missed,
             }
             for setting in settings
             for length in lengths
@@ -81,6 +82,14 @@ def test_a_setting_with_more_than_requested_is_marked(tmp_path):
     assert FLOORED in markdown.read_text()
     assert "0.2*" in markdown.read_text()
     assert run_table(summary, ["digits"], "t").rich().caption.plain == f"* {FLOORED}"
+
+
+def test_a_setting_that_missed_its_ratio_is_marked_and_records_without_the_field_are_not(tmp_path):
+    summary = summarise(records(missed=True), ["digits"])
+    _, markdown = write_run_table(summary, ["digits"], tmp_path, "caption")
+    assert "0.2§" in markdown.read_text() and f"§ {MISSED}" in markdown.read_text()
+    earlier = summarise(records().drop(columns="target_missed"), ["digits"])
+    assert not earlier["target_missed"].any()
 
 
 def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():

@@ -18,7 +18,7 @@ function settingsTable(run, settings) {
     { title: "setting", value: (row) => row.label },
     {
       ...numeric("requested", (row) => row.requested, null, REQUESTED),
-      text: (row) => short(row.requested) + (row.floored ? "*" : ""),
+      text: (row) => short(row.requested) + (row.floored ? "*" : "") + (row.target_missed ? "§" : ""),
     },
     numeric("r", (row) => row.r, 3, "reserve ratio, SpindleKV's formula 15"),
     numeric("r_bytes", (row) => row.r_bytes, 3, STORED),
@@ -31,7 +31,8 @@ function settingsTable(run, settings) {
     numeric("samples", (row) => row.samples),
     ...(alone ? [numeric("tokens/s", (row) => row.tokens_per_s, 1, "while decoding, of sequences that decoded alone")] : []),
   ];
-  const notes = settings.some((row) => row.floored) ? note(run.floored) : null;
+  const remarks = ["floored", "target_missed"].filter((mark) => settings.some((row) => row[mark]));
+  const notes = remarks.length ? note(remarks.map((mark) => run[mark]).join(". ")) : null;
   return section("settings", "Settings", table(columns, settings, { label: "settings", filter: true }).node, notes);
 }
 

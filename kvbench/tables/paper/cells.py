@@ -13,6 +13,7 @@ from kvbench.papers.columns import ALL, Column, Scores, scores
 from kvbench.papers.comparison import value_of_column, values_of_row
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
+from kvbench.tables.run_table import target_missed
 
 NAN = float("nan")
 FULL = 0  # the number of FullKV's block
@@ -101,6 +102,7 @@ def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict:
         "budget": setting.budget,
         "length": length,
         "floored": bool(records["floored"].any()),
+        "target_missed": target_missed(records),
         "r": records["r"].mean(),
         "r_bytes": records["r_bytes"].mean(),
     }

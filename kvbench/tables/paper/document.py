@@ -13,7 +13,7 @@ from kvbench.papers.deviations import deviations
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
 from kvbench.tables.paper.layout import FLOORED_MARK, LOST, NOT_SIGNIFICANT, PaperTable
-from kvbench.tables.run_table import FLOORED
+from kvbench.tables.run_table import FLOORED, MISSED, MISSED_MARK
 from kvbench.tables.text_table import MISSING
 from kvbench.utils.text import count, short_hashes
 
@@ -119,6 +119,8 @@ def _legend(columns: Sequence[Column], cells: pd.DataFrame, tables: Sequence[Pap
             yield f"Intervals over so few samples ({fewest:.0f} of a task) are too narrow to rely on."
     if cells["floored"].any():
         yield f"{FLOORED_MARK} {FLOORED}."
+    if cells["target_missed"].any():
+        yield f"{MISSED_MARK} {MISSED}."
     if cells["ours"].isna().any():
         yield f"{MISSING}: no records, or no published value."
     if (cells["value_index"].notna() & (cells["printed"] == "")).any():

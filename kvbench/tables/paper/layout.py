@@ -8,6 +8,7 @@ import pandas as pd
 from kvbench.papers.columns import AVERAGE, Column
 from kvbench.tables.paper.cells import FULL
 from kvbench.tables.paper.errata_marks import ErrataMarks
+from kvbench.tables.run_table import MISSED_MARK
 from kvbench.tables.text_table import MISSING
 
 LOST = "lost"  # printed by the paper, but illegible in the text at hand
@@ -173,9 +174,10 @@ def _label(cell: pd.Series, labels: Sequence[str]) -> list[Cell]:
     requested = MISSING
     if pd.notna(cell["budget"]) or pd.notna(cell["ratio"]):
         requested = f"{cell['ratio']:g}" if pd.isna(cell["budget"]) else f"{cell['budget']:.0f}"
+    marks = (FLOORED_MARK,) * bool(cell["floored"]) + (MISSED_MARK,) * bool(cell["target_missed"])
     drawn = {
         "method": Cell(cell["method"]),
-        "requested": Cell(requested, (FLOORED_MARK,) if cell["floored"] else ()),
+        "requested": Cell(requested, marks),
         "context": Cell(MISSING if pd.isna(cell["length"]) else f"{cell['length']:.0f}"),
     }
     return [drawn[name] for name in labels]
