@@ -1,5 +1,6 @@
 """Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here."""
 
+from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.pyramid import Pyramid
 from kvbench.methods.allocation.uniform import Uniform
@@ -26,6 +27,7 @@ from kvbench.methods.streaming_llm import StreamingLLM
 
 __all__ = [
     "H2O",
+    "Allocation",
     "Codebook",
     "ColumnSums",
     "Dense",
