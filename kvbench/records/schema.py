@@ -12,8 +12,7 @@ from typing_extensions import TypeAliasType
 
 from kvbench.errors import UserError
 
-# Text that JSON holds but UTF-8 does not (a lone surrogate, from broken data files) is text here, too.
-Text = InstanceOf[str]
+Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, from broken data files
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as a column of a data frame
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
