@@ -34,7 +34,13 @@ def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = Fal
     return Field(default=None if optional or since else ..., description=meaning, json_schema_extra=extra)
 
 
-class Record(BaseModel):
+class Strict(BaseModel):
+    """Values are of exactly the field's type; fields that are not named here may stand beside them."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Record(Strict):
     """The fields that records of every kind have."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -164,10 +170,8 @@ class SpeedRecord(OfSetting):
 KINDS: dict[str, type[Record]] = {"method": MethodRecord, "probe": ProbeRecord, "speed": SpeedRecord}
 
 
-class SampleRow(BaseModel):
+class SampleRow(Strict):
     """A line of `samples.jsonl`."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     sample: Text = field("id of the sample")
     prompt_end: Text = field("the last 1,000 characters of the prompt", optional=True)
@@ -178,18 +182,14 @@ class SampleRow(BaseModel):
     meta: dict[Text, Plain] = field("the columns that the sample adds to its records", optional=True)
 
 
-class ModelNode(BaseModel):
+class ModelNode(Strict):
     """A configuration's model."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     name: Text = field("name of the model")
 
 
-class Config(BaseModel):
+class Config(Strict):
     """The resolved configuration of a run, as far as readers use it."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     model: ModelNode = field("the model")
     benchmark: dict[str, Any] = field("the benchmark")
@@ -198,10 +198,8 @@ class Config(BaseModel):
     shards: Count = field("number of shards", optional=True)
 
 
-class Slurm(BaseModel):
+class Slurm(Strict):
     """The Slurm job of a run."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     job: Text | Count = field("id of the job")
     array: Text | None = field("id of the array; null outside of one", optional=True)
@@ -209,10 +207,8 @@ class Slurm(BaseModel):
     restarts: Count = field("how often Slurm requeued the job", optional=True)
 
 
-class JobNote(BaseModel):
+class JobNote(Strict):
     """What a manifest says of its process; the whole note of a job that ended before its run had a folder."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True)
     ended: Text = field("when the run ended; missing while it runs and where it was killed", "UTC", optional=True)
