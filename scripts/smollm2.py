@@ -132,8 +132,8 @@ def magnitudes(target: Path, options: argparse.Namespace) -> None:
     spindle = base["method"]["spindle"]
     methods = {
         "full": base["method"]["full"],
-        "spindle_with": variant(spindle, repeat=False, reconstruct=True),
-        "spindle_without": variant(spindle, repeat=False, reconstruct=False),
+        "spindle_with": variant(spindle, repeat=False, reconstruct=True, control=None),
+        "spindle_without": variant(spindle, repeat=False, reconstruct=False, control=None),
     }
     compare(target, run(target, methods, [0.2, 0.3, 0.4], base), "SpindleKV table 6 on smollm2-135m")
 
