@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
-from kvbench.records.schema import check_manifest, check_note
+from kvbench.records.schema import JobNote, check, check_manifest
 from kvbench.utils.files import replacing
 
 
@@ -45,7 +45,7 @@ def next_number(folder: Path) -> int:
 
 def read_note(path: Path) -> dict:
     """What a job left that ended before its run had a folder. Raises OSError, ValueError or RecursionError."""
-    return check_note(parse(path.read_bytes()))
+    return check(parse(path.read_bytes()), JobNote)
 
 
 def write_manifest(path: Path, manifest: dict) -> None:

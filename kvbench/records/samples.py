@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench.benchmarks import Sample
-from kvbench.records.schema import check_sample
+from kvbench.records.schema import SampleRow, check
 from kvbench.utils.files import replacing
 
 SAMPLES = "samples.jsonl"
@@ -51,6 +51,6 @@ def read_samples(folder: Path) -> dict[str, dict]:
 def _row(line: bytes) -> dict | None:
     """None for a damaged line: it is written again when its sample is run again."""
     try:
-        return check_sample(json.loads(line))
+        return check(json.loads(line), SampleRow)
     except (ValueError, RecursionError):
         return None

@@ -1,7 +1,7 @@
 """What the lines of `records.jsonl` and `samples.jsonl` and the manifests hold: one typed schema for each.
 
-Evaluation builds records with `build`; every reader checks what it reads with `check_record`, `check_sample` or
-`check_manifest`. docs/records.md is made from the descriptions and units below.
+Evaluation builds records with `build`; every reader checks what it reads with `check_record`,
+`check_manifest` or `check`. docs/records.md is made from the descriptions and units below.
 """
 
 from collections.abc import Mapping
@@ -272,28 +272,19 @@ def check_record(record: object) -> dict[str, Any]:
     kind = kind_of(record)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
-    _check(record, KINDS[kind])
+    check(record, KINDS[kind])
     return record
-
-
-def check_sample(row: object) -> dict[str, Any]:
-    """A row of `samples.jsonl`. Raises ValueError with one line if it is none."""
-    return _check(row, SampleRow)
 
 
 def check_manifest(manifest: object) -> dict[str, Any]:
     """A manifest, that of a 0.1.0 with the key `requested`. Raises ValueError with one line if it is none."""
     if isinstance(manifest, dict) and "asked" in manifest:
         manifest = {("requested" if key == "asked" else key): value for key, value in manifest.items()}
-    return _check(manifest, Manifest)
+    return check(manifest, Manifest)
 
 
-def check_note(note: object) -> dict[str, Any]:
-    """The note of a job. Raises ValueError with one line if it is none."""
-    return _check(note, JobNote)
-
-
-def _check(value: object, schema: type[BaseModel]) -> Any:
+def check(value: object, schema: type[BaseModel]) -> Any:
+    """The value as it is. Raises ValueError with one line if it does not fit the schema."""
     try:
         schema.__pydantic_validator__.validate_python(value)
     except ValidationError as error:
