@@ -50,6 +50,12 @@ def collected(request) -> list[pytest.Item]:
 
 
 @pytest.fixture(autouse=True)
+def errors_in_one_line(monkeypatch):
+    """kvbench.cli.main sets HYDRA_FULL_ERROR for its process; those that later tests start must not inherit it."""
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+
+@pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
 

@@ -191,7 +191,7 @@ def test_the_command_writes_the_official_files(embedded, tmp_path, capsys):
 
 def test_the_command_tells_its_usage_and_mistakes(capsys, tmp_path):
     assert kvbench("ruler", "--help") == 0
-    assert "usage: python -m kvbench ruler FOLDER" in capsys.readouterr().out
+    assert "usage: kvbench ruler FOLDER" in capsys.readouterr().out
     assert kvbench("ruler", "benchmark.lengths=[2048]") == 2
     assert "no FOLDER to write to is named" in capsys.readouterr().err
     assert kvbench("ruler", tmp_path, "benchmark.tasks=[vx]") == 2

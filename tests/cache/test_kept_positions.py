@@ -14,6 +14,7 @@ from tests.support.every_method import LAYERS, N, model, pass_of, setting
 
 STEP = 1 / 51  # between two letters
 UNTOLD = {"pooling_merge"}  # no entry is one token's
+UNITED = {"spindle", "spindlekv_paper"}
 
 
 def slowly(kept: list[list[int]], n: int) -> list[float]:
@@ -54,7 +55,10 @@ def test_sinks_and_recent_tokens_are_a_few_letters():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_records_its_kept_positions(name):
-    """The mean of the shares, weighted by the stretches' sizes, is the share of tokens that the layer kept."""
+    """The mean of the shares, weighted by the stretches' sizes, is the share of tokens that the layer kept.
+
+    Positions are averaged over the heads that select, r1 of SpindleKV counts the union of a group's heads.
+    """
     one = setting(name, 0.3)
     source, budget = pass_of(one, N)
     compressed = source.compress(one.method, budget)
@@ -69,7 +73,10 @@ def test_every_method_records_its_kept_positions(name):
     for text, cache in zip(told, compressed.caches, strict=True):
         shares = decode(text)
         mean = sum(share * size for share, size in zip(shares, sizes, strict=True)) / N
-        assert abs(mean - cache.kept.r1) <= STEP
+        if name in UNITED:
+            assert 0 < mean <= cache.kept.r1 + STEP
+        else:
+            assert abs(mean - cache.kept.r1) <= STEP
 
 
 @pytest.mark.parametrize("name", ["full", "streaming_llm", "h2o", "pyramidkv", "snapkv_paper", "simlayerkv", "squeeze"])

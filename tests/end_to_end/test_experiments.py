@@ -84,7 +84,7 @@ def test_the_embedded_model_makes_an_experiment(tmp_path):
     records = load_records(folder).set_index("setting")
     assert set(records.index) == {"squeeze 0.54", "simlayerkv_paper"}
     assert records["r"]["squeeze 0.54"] == pytest.approx(0.54, abs=0.01)
-    assert records["prediction"].str.len().gt(0).all()
+    assert records["scores"].map(lambda scores: 0 <= scores["score"] <= 1).all()  # raw text, which may end at once
     assert caption(folder).startswith("SimLayerKV Table 10, scaled down: smollm2-135m in place of llama3-8b; at most 1")
 
 

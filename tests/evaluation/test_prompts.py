@@ -16,6 +16,7 @@ from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, prefill
 from kvbench.run import run as main
+from kvbench.run.shards import first_of_each_task
 from tests.support.config import NAMES, method
 from tests.support.given import SETTINGS, made
 from tests.support.runs import compose
@@ -145,7 +146,7 @@ def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     model, chosen = tiny_model(num_layers=4, head_dim=32), method(name)
     ids, block = prompt(60), prompt(9, seed=1)
     state = prefill(model, ids, chosen.needs)
-    caches, single = (chosen.compress(state, 30) for _ in range(2))
+    caches, single = (chosen.compress(state, max(30, chosen.minimum_budget)) for _ in range(2))
     (logits,) = read(model, [caches], block)
     for token in block:
         (expected,) = read(model, [single], token[None])
@@ -196,10 +197,10 @@ def test_a_single_stop_is_the_tokenizers_own_and_leaves_at_least_one_token(embed
 
 def test_limit_counts_within_each_task():
     samples = [Sample(f"{task}{i}", "p", ("a",), 1, meta={"task": task}) for task in "ab" for i in range(3)]
-    assert [s.id for s in main.first(samples, 2)] == ["a0", "a1", "b0", "b1"]
-    assert main.first(samples, None) == samples
+    assert [s.id for s in first_of_each_task(samples, 2)] == ["a0", "a1", "b0", "b1"]
+    assert first_of_each_task(samples, None) == samples
     plain = [Sample(str(i), "p", ("a",), 1) for i in range(3)]
-    assert [s.id for s in main.first(plain, 2)] == ["0", "1"]
+    assert [s.id for s in first_of_each_task(plain, 2)] == ["0", "1"]
 
 
 def test_the_command_refuses_another_protocol(tmp_path):
