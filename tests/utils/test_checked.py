@@ -47,7 +47,7 @@ class Part:
         ({"ratio": 0}, "part.ratio=0 must be a number above 0 and at most 1"),
         ({"delta": 1.5}, "part.delta=1.5 must be a number from 0 to 1"),
         ({"gib": float("inf")}, "part.gib=inf must be a finite number or null"),
-        ({"mode": "some"}, "unknown part.mode 'some'. Did you mean 'sum'? Allowed: mean, sum"),
+        ({"mode": "some"}, "unknown part.mode 'some'. Did you mean 'sum'? Allowed: mean, null, sum"),
         ({"flag": "yes"}, "part.flag='yes' must be true or false"),
         ({"name": 3}, "part.name=3 must be a text"),
         ({"names": ["a", 3]}, "part.names=['a', 3] must be a name or a list of names or null"),
