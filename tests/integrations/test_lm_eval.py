@@ -192,7 +192,8 @@ def test_the_command_is_lm_evals_with_one_model_more(tasks, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "kvbench.integrations.lm_eval.command",
+        "kvbench",
+        "lm_eval",
         "--model",
         "kvbench",
         "--tasks",
