@@ -26,8 +26,17 @@ hypothesis.settings.register_profile("kvbench", derandomize=True, deadline=None,
 hypothesis.settings.load_profile("kvbench")
 
 
-# Folders and fixtures whose tests are heavy without a mark of their own.
+# Folders, files and fixtures whose tests are heavy without a mark of their own.
 HEAVY_FOLDERS = {"end_to_end"}
+HEAVY_FILES = {
+    *("cache/test_batch.py", "evaluation/test_devices.py", "evaluation/test_speed_measure.py"),
+    *("evaluation/test_speed_rounds.py", "figures/test_make.py", "figures/test_style.py"),
+    *("methods/test_every_method_lengths.py", "methods/test_pyramidinfer.py", "methods/test_kivi.py"),
+    *("papers/test_experiment_published.py", "papers/test_experiment.py", "records/test_store.py"),
+    *("run/test_run.py", "run/test_run_faults.py", "run/test_run_not_finite.py", "run/test_status.py"),
+    *("run/test_surroundings.py", "run/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py"),
+    *("tables/test_command.py", "tables/test_make.py", "utils/test_download.py", "models/test_hub.py"),
+}
 HEAVY_FIXTURES = {"driver", "slurm"}
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
@@ -36,7 +45,9 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 def pytest_collection_modifyitems(config, items):
     """Mark what is heavy, and start with the files that take longest, so that two processes end together."""
     for item in items:
-        if item.path.parent.name in HEAVY_FOLDERS or HEAVY_FIXTURES & set(item.fixturenames):
+        folder = item.path.parent.name
+        named = folder in HEAVY_FOLDERS or f"{folder}/{item.path.name}" in HEAVY_FILES
+        if named or HEAVY_FIXTURES & set(item.fixturenames):
             item.add_marker("heavy")
     heavy = Counter(item.path for item in items if item.get_closest_marker("heavy"))
     items.sort(key=lambda item: -heavy[item.path])
