@@ -79,12 +79,13 @@ def test_one_method_under_several_values_of_a_parameter(tiny_folder, tmp_path):
 
 
 def test_the_embedded_model_makes_an_experiment(tmp_path):
-    short = ["model=smollm2-135m", f"output_dir={tmp_path}", *longbench("2wikimqa", 150)]
+    # the published prompts are raw text, after which this model may end its answer at once
+    short = ["model=smollm2-135m", "model.chat_template=auto", f"output_dir={tmp_path}", *longbench("2wikimqa", 150)]
     folder = main.run(load("simlayerkv_table10", *short))
     records = load_records(folder).set_index("setting")
     assert set(records.index) == {"squeeze 0.54", "simlayerkv_paper"}
     assert records["r"]["squeeze 0.54"] == pytest.approx(0.54, abs=0.01)
-    assert records["scores"].map(lambda scores: 0 <= scores["score"] <= 1).all()  # raw text, which may end at once
+    assert records["prediction"].str.len().gt(0).all()
     assert caption(folder).startswith("SimLayerKV Table 10, scaled down: smollm2-135m in place of llama3-8b; at most 1")
 
 
