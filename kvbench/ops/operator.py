@@ -1,0 +1,82 @@
+"""Operators: functions of tensors with a torch reference and, for GPUs, a Triton kernel that computes the same.
+
+    @operator("double(Tensor x) -> Tensor", launches=1)
+    def double(x): return 2 * x
+
+registers `torch.ops.kvbench.double`, which `double` calls from then on. The reference runs on a CPU. On a GPU the
+function of the same name in `kvbench.ops.kernels.double` runs instead, where Triton is installed; `use_kernels` forces
+one or the other. An operator is one entry for a dispatch counter, on every device; `LAUNCHES` has the number of kernels
+that it launches on a GPU.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+
+Kernels = Literal["auto", "torch", "triton"]
+LAUNCHES: dict[str, int] = {}
+_LIBRARY = torch.library.Library("kvbench", "DEF")
+_chosen: Kernels = "auto"
+
+
+def operator(schema: str, launches: int) -> Callable[[Callable], Callable]:
+    """Register a torch reference under `schema`, whose kernel launches `launches` GPU kernels a call.
+
+    Arguments that are written must be marked in the schema: `Tensor(a!) x`.
+    """
+    name = schema.split("(")[0]
+
+    def register(reference: Callable) -> Callable:
+        def run(*args, **kwargs):
+            return implementation(name, reference, _device(args, kwargs))(*args, **kwargs)
+
+        _LIBRARY.define(schema)
+        _LIBRARY.impl(name, run, "CPU")
+        _LIBRARY.impl(name, run, "CUDA")
+        LAUNCHES[name] = launches
+        registered = getattr(torch.ops.kvbench, name).default
+
+        @wraps(reference)
+        def call(*args, **kwargs):
+            return registered(*args, **kwargs)
+
+        return call
+
+    return register
+
+
+def implementation(name: str, reference: Callable, device: torch.device) -> Callable:
+    """What computes operator `name` for tensors on `device`: its Triton kernel or its torch reference."""
+    if _chosen == "triton" or (_chosen == "auto" and device.type == "cuda" and triton_installed()):
+        return _kernel(name)
+    return reference
+
+
+@contextmanager
+def use_kernels(choice: Kernels) -> Iterator[None]:
+    """Within this context, `choice` decides what computes operators: auto, torch or triton."""
+    global _chosen
+    before, _chosen = _chosen, choice
+    try:
+        yield
+    finally:
+        _chosen = before
+
+
+@cache
+def triton_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+@cache
+def _kernel(name: str) -> Callable:
+    return getattr(import_module(f"kvbench.ops.kernels.{name}"), name)
+
+
+def _device(args: tuple, kwargs: dict) -> torch.device:
+    return next(x.device for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor))
