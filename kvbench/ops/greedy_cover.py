@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kvbench.ops.operator import operator
+
 GRID = 2.0**25
 # Rows of one tile of similarities: a constant, so memory is N · TILE floats beside N²/8 bytes of adjacency.
 TILE = 256
@@ -46,23 +48,42 @@ def bound(theta: float) -> float:
 
 
 def greedy_cover(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
-    """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4) on x [N, d], with degrees from G (equation 10).
+    """The cover of x [N, d] alone, in which row i stands for counts[i] copies: see `greedy_covers`."""
+    n = len(x)
+    counts = torch.ones(n, dtype=torch.long, device=x.device) if counts is None else counts.long()
+    lengths = torch.full((1,), n, device=x.device)
+    entries, sizes, references = greedy_covers(x[None], lengths, counts[None], float(theta))
+    return Cover(entries[0, : int(sizes[0])], references[0])
 
-    Repeatedly, the uncovered vector with the most uncovered neighbours (cosine > theta, itself included) becomes an
-    entry, and those neighbours refer to it; ties go to the lowest index. Vectors of equal direction are always
-    neighbours, zero vectors too.
 
-    counts [N]: how many copies each vector stands for (unfolded GQA heads). The result is that of writing the copies
-    out one after the other. Vectors of equal direction have the same neighbours, so they are one node of their
-    summed weight.
+@operator("greedy_covers(Tensor x, Tensor lengths, Tensor counts, float theta) -> (Tensor, Tensor, Tensor)", launches=3)
+def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4), for each of B sets of vectors by itself.
+
+    x [B, N, d] of any dtype, of which the first lengths[b] rows (int64 [B]) are set b; degrees are those of G
+    (equation 10). Repeatedly, the uncovered vector with the most uncovered neighbours (cosine > theta, itself included)
+    becomes an entry, and those neighbours refer to it; ties go to the lowest index. Vectors of equal direction are
+    always neighbours, zero vectors too.
+
+    counts int64 [B, N], at least 1: how many copies each vector stands for (unfolded GQA heads). The result is that of
+    writing the copies out one after the other. Vectors of equal direction have the same neighbours, so they are one
+    node of their summed weight.
+
+    Returns, int64 and 0 where there is nothing: entries [B, N], the rows picked in that order; sizes [B], how many;
+    references [B, N], the place in that order of the entry of every row.
     """
-    units, nodes, weights, first = _distinct(directions(x), counts)
-    adjacency = _pack(units, theta)
-    owner, order = _greedy(adjacency, weights)
-    return Cover(first[torch.from_numpy(order).to(x.device)], torch.from_numpy(owner).to(x.device)[nodes])
+    entries, references = torch.zeros_like(counts), torch.zeros_like(counts)
+    sizes = torch.zeros_like(lengths)
+    for b, n in enumerate(lengths.tolist()):
+        units, nodes, weights, first = _distinct(directions(x[b, :n]), counts[b, :n])
+        owner, order = _greedy(_pack(units, theta), weights)
+        sizes[b] = len(order)
+        entries[b, : len(order)] = first[torch.from_numpy(order).to(x.device)]
+        references[b, :n] = torch.from_numpy(owner).to(x.device)[nodes]
+    return entries, sizes, references
 
 
-def _distinct(units: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
+def _distinct(units: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
     """Equal rows merged: the M rows in order of first occurrence, node of each row [N], weights and firsts [M]."""
     n = len(units)
     index = torch.arange(n, device=units.device)
@@ -72,7 +93,6 @@ def _distinct(units: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, np.
     first, order = first.sort()
     rank = torch.empty_like(order).scatter_(0, order, index[:distinct])
     nodes = rank[inverse]
-    counts = torch.ones_like(index) if counts is None else counts.to(index)
     weights = index.new_zeros(distinct).scatter_add_(0, nodes, counts)
     return units[first], nodes, weights.cpu().numpy(), first
 
