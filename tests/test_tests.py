@@ -77,6 +77,7 @@ SUBJECTS = {
     "methods/test_every_method_lengths.py": "the same at any length",
     "run/test_surroundings.py": "what a machine may lack",
     "evaluation/test_devices.py": "methods, passes and probes on fake GPUs",
+    "evaluation/test_launches.py": "what they launch there",
     "methods/test_composition.py": "allocation, scoring, granularity and storage put together",
 }
 

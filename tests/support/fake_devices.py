@@ -51,10 +51,17 @@ class FakeDevices(TorchFunctionMode):
         if func == Tensor.__iter__:  # its result is no list of tensors yet
             return iter(self.__torch_function__(Tensor.unbind, types, args))
         if func in (Tensor.to, Tensor.cpu):
-            return moved(*args, **(kwargs | ({"device": CPU} if func == Tensor.cpu else {})))
+            return self.move(*args, **(kwargs | ({"device": CPU} if func == Tensor.cpu else {})))
         wanted = kwargs.pop("device", None)
         device = common(func, args, kwargs) if wanted is None else torch.device(wanted)
-        return stamped(func(*args, **kwargs), device)
+        return stamped(self.call(func, args, kwargs, device), device)
+
+    def move(self, tensor: Tensor, *args, **kwargs) -> Tensor:
+        return moved(tensor, *args, **kwargs)
+
+    def call(self, func, args, kwargs, device: torch.device):
+        """What `func` returns; `device` is that of its result."""
+        return func(*args, **kwargs)
 
 
 def moved(tensor: Tensor, *args, device=None, **kwargs) -> Tensor:
