@@ -22,26 +22,53 @@ import torch
 import transformers
 from bench_shared_prefill import SETTINGS
 
+from kvbench.cache.base import LayerCache
+from kvbench.cache.ragged import RaggedLayer
+from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
-from kvbench.prefill import Needs
+from kvbench.methods.selection import Selection
+from kvbench.prefill import LayerState, Needs
 from kvbench.utils.environment import git_commit, now
 from tests.support import launch_counts as count
-from tests.support.config import NAMES
-from tests.support.every_method import setting
+from tests.support.config import NAMES, method_configs
+from tests.support.every_method import setting, small
 from tests.support.launches import Counts
 
 N = 160  # tokens of the prompt; windows are those of tests/support/every_method.py
 BATCH_N = 512  # for twelve settings, whose windows are the published ones
 RATIO = 0.3
 SUMS_N = (256, 1024)
+# What no preset chooses.
+VARIANTS = {
+    "snapkv_paper, storage.layout=union": ("snapkv_paper", "storage.layout=union"),
+    "h2o, decode=update": ("h2o", "decode=update"),
+    "streaming_llm, decode=evict rope=rolling": ("streaming_llm", "decode=evict", "rope=rolling"),
+}
+
+
+class Ragged(FullKV):
+    """Tokens dropped at the end of each KV head, another number in each: what AdaKV's budgets come to."""
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        lengths = [layer.n - 3 * head for head in range(layer.num_key_value_heads)]
+        rows = [(k[:end], v[:end]) for k, v, end in zip(layer.keys, layer.values, lengths, strict=True)]
+        return RaggedLayer(rows, layer.seen, Selection.everything(layer).kept(layer))
 
 
 def of_presets(names: list[str]) -> dict:
-    return {name: of_preset(name) for name in names}
+    """Every preset and variant; and a cache with a length of its own for each head."""
+    variants = {} if names != NAMES else {label: variant(*parts) for label, parts in VARIANTS.items()}
+    settings = {name: setting(name, ratio=RATIO) for name in names} | variants
+    settings["ragged"] = Setting("ragged", Ragged(), "")
+    return {name: of_setting(name, one) for name, one in settings.items()}
 
 
-def of_preset(name: str) -> dict:
-    one = setting(name, ratio=RATIO)
+def variant(name: str, *changes: str) -> Setting:
+    config = small(method_configs(name, overrides=tuple(f"method.{name}.{change}" for change in changes))[name])
+    return build_settings({name: config}, RATIO, None)[0]
+
+
+def of_setting(name: str, one: Setting) -> dict:
     token, mean = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))])
     compressed = count.per_layer(lambda model: count.compression_counts(one, model, N))
     print(name, row(token), "| compression", row(compressed), flush=True)
