@@ -14,7 +14,7 @@ from kvbench.benchmarks.longbench.tasks import LONGBENCH_E, TASKS
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import range_score, task_score
 from kvbench.metrics.longbench import METRICS, companions, score
-from kvbench.records.store import RECORDS
+from kvbench.records.store import RECORDS, record_files, without_checksum
 from kvbench.utils.jsonl import read_rows
 
 RESULT = "result.json"
@@ -108,15 +108,21 @@ def _rows(task: str, path: Path, extended: bool) -> list[dict]:
 
 
 def from_records(folder: Path) -> list[Scored]:
-    """Score the predictions in a run's records of LongBench or LongBench-E."""
-    path = folder / RECORDS
+    """Score the predictions in a run's records of LongBench or LongBench-E, of all shards.
+
+    Raises UserError for a record of another benchmark, and for one that does not fit its checksum.
+    """
 
     def check(record: dict) -> None:
         if not record["benchmark"].startswith("longbench"):
             raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions are scored again")
+        without_checksum(record)
 
-    read_rows(path, {"benchmark": str}, check=check)  # before fields are missed that others do not have
-    return [_from_record(record) for record in _progress(read_rows(path, _RECORD))]
+    paths = record_files(folder)
+    for path in paths:
+        read_rows(path, {"benchmark": str}, check=check)  # before fields are missed that others do not have
+    records = [record for path in paths for record in read_rows(path, _RECORD)]
+    return [_from_record(record) for record in _progress(records)]
 
 
 def _from_record(record: Mapping) -> Scored:

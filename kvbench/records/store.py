@@ -68,10 +68,22 @@ def checksum(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _as_written(line: bytes, record: dict, written: object) -> bool:
-    """Whether `written` is the checksum of the rest of the line, or of the record where only its layout changed."""
-    rest = line[: -len(b', "checksum": "0123456789abcdef"}\n')] + b"}"
-    return written == checksum(rest) or written == checksum(to_json(record).encode())
+def without_checksum(record: dict, line: bytes = b"") -> dict:
+    """A record as it was before `to_line`; `line`, which it was read from, spares writing it as JSON again.
+
+    Raises Edited if it does not fit its checksum. Records of version 0.1.0 have none.
+    """
+    rest = {name: value for name, value in record.items() if name != "checksum"}
+    written = record.get("checksum")
+    if written is not None and written not in _checksums(line, rest):
+        raise Edited("changed after it was written")
+    return rest
+
+
+def _checksums(line: bytes, record: dict) -> Iterator[str]:
+    """Of the line as `to_line` ends it, and of the record where only the line's layout changed."""
+    yield checksum(line[: -len(b', "checksum": "0123456789abcdef"}\n')] + b"}")
+    yield checksum(to_json(record).encode())
 
 
 def parse(line: bytes) -> dict:
@@ -81,11 +93,7 @@ def parse(line: bytes) -> dict:
     """
     if not line.endswith(b"\n"):
         raise ValueError("cut short")  # even if what is left reads as JSON
-    record = check_record(json.loads(line))
-    # records of 0.1.0 have none
-    written = record.pop("checksum", None)
-    if written is not None and not _as_written(line, record, written):
-        raise Edited("changed after it was written")
+    record = without_checksum(check_record(json.loads(line)), line)
     return record if "kind" in record else {"key": record["key"], "kind": kind_of(record), **record}
 
 

@@ -16,8 +16,8 @@ Predictions are in the official form: one file TASK.jsonl for each task, one JSO
 generated), answers, all_classes (trec and lsht) and length (LongBench-E). Scores stand beside those of a
 result.json in the folder; what differs is marked with ≠.
 
-In the folder of a kvbench run, the predictions in records.jsonl are scored again and compared with the
-scores stored there.
+In the folder of a kvbench run, the predictions in records.jsonl (of every shard) are scored again and
+compared with the scores stored there. A record that was edited is an error.
 """
 
 
@@ -52,15 +52,15 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     """Score a folder, print the table and what it compares with, write the scores."""
     # behind the parser: this brings torch, which --help need not wait for
     from kvbench.evaluation import rescore as predictions
-    from kvbench.records.store import RECORDS
+    from kvbench.records.store import record_files
     from kvbench.tables import rescored
     from kvbench.tables.task_table import rich_task_table
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {str(out.parent)!r}")
-    if (folder / RECORDS).is_file():
+    if records := record_files(folder):
         if extended:
-            raise UserError(f"--e is for TASK.jsonl files; {folder / RECORDS} says itself what it is of")
+            raise UserError(f"--e is for TASK.jsonl files; {records[0]} says itself what it is of")
         scored = predictions.from_records(folder)
         result = {name: predictions.official_form(rows) for name, rows in rescored.by_setting(scored).items()}
         frame, notes = rescored.table(scored), rescored.compare_records(scored)

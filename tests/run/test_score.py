@@ -11,6 +11,7 @@ import pytest
 
 from kvbench.evaluation import rescore as predictions
 from kvbench.metrics.longbench import score as official
+from kvbench.records.store import to_line
 from kvbench.tables import rescored
 from tests.support.command import kvbench
 from tests.support.paths import ROOT
@@ -221,6 +222,15 @@ def test_records_that_do_not_score_as_stored_are_named(capsys, tmp_path):
     assert "hotpotqa:0 under full: score is 0.25 in the record and 1.0 now" in printed
     assert "hotpotqa:4" in printed and "hotpotqa:5" not in printed
     assert "and 2 more" in printed
+
+
+def test_an_edited_record_is_refused_and_whole_ones_of_every_shard_are_scored(capsys, tmp_path):
+    mine, edited = (to_line(record) for record in records({}, {"sample": "hotpotqa:2"}))
+    (tmp_path / "records.0-of-2.jsonl").write_bytes(mine)
+    (tmp_path / "records.1-of-2.jsonl").write_bytes(edited)
+    assert "all 2 records score as stored" in command(capsys, tmp_path)
+    (tmp_path / "records.1-of-2.jsonl").write_bytes(mine + edited.replace(b"Paris", b"Pariz"))
+    assert "records.1-of-2.jsonl, row 2: changed after it was written" in mistake(capsys, tmp_path)
 
 
 def test_records_of_longbench_e_are_parted_by_their_ranges(capsys, tmp_path):

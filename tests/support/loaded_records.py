@@ -27,22 +27,7 @@ def record(sample: int = 0, setting: str = "snapkv 0.2", **changes) -> dict:
 
 
 def manifest(run: str = "r1", **changes) -> dict:
-    return {
-        "run": run,
-        "started": "2026-01-01T00:00:00+00:00",
-        "status": "finished",
-        "model": {"source": "folder", "files": {"model.safetensors": "ab" * 32}},
-        "chat_template": "auto",
-        "dtype": "torch.float32",
-        "device": "cpu",
-        "data_sha256": "cd" * 32,
-        "kvbench": "0.1.0",
-        "git": "ef" * 20,
-        "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
-        "hardware": {"cpu": "AMD EPYC", "gpus": []},
-        "wall_seconds": 2.5,
-        "records": 2,
-    } | changes
+    return made_up.manifest(run=run, **changes)
 
 
 def write_manifests(folder: Path, *made_by: dict) -> None:

@@ -13,7 +13,7 @@ from kvbench.records.manifest import write_manifest
 from kvbench.records.store import Store
 from kvbench.tables.make import make
 from kvbench.utils.hashing import digest
-from tests.support.records import record
+from tests.support import records
 
 LAYERS = 4
 
@@ -32,7 +32,7 @@ def records_of(
     """
     benchmark = cfg["benchmark"]["_target_"].rpartition(".")[2].lower().removeprefix("pyramidkv")
     return [
-        record(
+        records.record(
             **{
                 "key": digest(cfg["benchmark"], cfg["model"]["name"], task, i, length, setting.key, fields),
                 "run": "made",
@@ -44,21 +44,15 @@ def records_of(
                 "parameters": setting.parameters,
                 "ratio": setting.ratio,
                 "budget": setting.budget,
-                "floored": False,
                 "task": task,
                 **({} if length is None else {"length": length}),
                 "question": cfg["question"],
-                "prompt_tokens": 100,
                 "prediction": "…",
                 "scores": {"score": score(setting, task, i), "other": 0.0},
                 "r": 1.0 if is_full(setting) else setting.ratio or 0.25,
                 "r_bytes": 1.0 if is_full(setting) else 0.5,
-                "r2": 1.0,
                 "kept_per_layer": [100.0] * LAYERS,
-                "memory": "shared",
                 "decode_steps": 8,
-                "decode_seconds": 0.5,
-                "decode_batch": 1,
                 **fields,
             }
         )
@@ -70,31 +64,28 @@ def records_of(
     ]
 
 
-def write_run(folder: Path, cfg: dict, records: Sequence[dict], shard: str = "", **manifest: object) -> Path:
+def write_run(folder: Path, cfg: dict, made: Sequence[dict], shard: str = "", **manifest: object) -> Path:
     """A folder of records with its manifest, `manifest` overriding what it says."""
     with Store(folder, shard) as store:
-        for each in records:
+        for each in made:
             store.append(each)
     write_manifest(
         folder / "manifests" / f"made{shard}.json",
-        {
-            "run": "made",
-            "started": "2026-01-01T00:00:00+00:00",
-            "status": "finished",
-            "config": cfg,
-            "model": {"source": "hub", "revision": "0123456789abcdef"},
-            "chat_template": "auto",
-            "dtype": "torch.bfloat16",
-            "device": "cuda",
-            "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
-            "data_sha256": hashlib.sha256(b"data").hexdigest(),
-            "question": cfg["question"],
-            "kvbench": "0.1.0",
-            "git": "abcdef0123456789",
-            "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
-            "hardware": {"gpus": ["GPU of the tests"], "cpu": "CPU"},
-            **manifest,
-        },
+        records.manifest(
+            **{
+                "run": "made",
+                "config": cfg,
+                "model": {"source": "hub", "revision": "0123456789abcdef"},
+                "dtype": "torch.bfloat16",
+                "device": "cuda",
+                "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
+                "data_sha256": hashlib.sha256(b"data").hexdigest(),
+                "question": cfg["question"],
+                "git": "abcdef0123456789",
+                "hardware": {"gpus": ["GPU of the tests"], "cpu": "CPU"},
+                **manifest,
+            }
+        ),
     )
     return folder
 

@@ -92,3 +92,23 @@ def record(kind: str = "method", **changes: object) -> dict:
     first = {"run": "r1", "benchmark": "niah", "model": "tiny", "sample": "s0", "setting": "snapkv 0.2"}
     made = first | FIELDS[kind] | changes
     return {"key": f"{made['sample']} {made['setting']}", "kind": kind} | made
+
+
+def manifest(**changes: object) -> dict:
+    """The manifest of a run."""
+    return {
+        "run": "r1",
+        "started": "2026-01-01T00:00:00+00:00",
+        "status": "finished",
+        "model": {"source": "folder", "files": {"model.safetensors": "ab" * 32}},
+        "chat_template": "auto",
+        "dtype": "torch.float32",
+        "device": "cpu",
+        "data_sha256": "cd" * 32,
+        "kvbench": "0.1.0",
+        "git": "ef" * 20,
+        "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
+        "hardware": {"cpu": "AMD EPYC", "gpus": []},
+        "wall_seconds": 1.5,
+        "records": 4,
+    } | changes

@@ -1,4 +1,4 @@
-"""`python -m tests.support.signalled COUNT SIGNAL ARGUMENTS`: kvbench, which gets SIGNAL with its COUNTth record."""
+"""`python -m tests.support.signalled COUNT SIGNAL … ARGUMENTS`: kvbench; the signals come with its COUNTth record."""
 
 import os
 import signal
@@ -9,13 +9,16 @@ from kvbench.records.store import Store
 
 
 def main() -> None:
-    count, name, *sys.argv[1:] = sys.argv[1:]
+    count, *rest = sys.argv[1:]
+    names = [word for word in rest if word in signal.Signals.__members__]
+    sys.argv[1:] = rest[len(names) :]
     append = Store.append
 
     def signalled(store: Store, record: dict) -> None:
         append(store, record)
         if len(store.done) == int(count):
-            os.kill(os.getpid(), signal.Signals[name])
+            for name in names:
+                os.kill(os.getpid(), signal.Signals[name])
 
     Store.append = signalled
     cli.main()
