@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.ops.greedy_cover import TILE, bound, directions
+from kvbench.ops.directions import TILE, bound, directions
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.probes.base import Probe

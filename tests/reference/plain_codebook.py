@@ -7,7 +7,7 @@ which says how much faster it is. The two share only the arithmetic of one simil
 import torch
 from torch import Tensor
 
-from kvbench.ops.greedy_cover import adjacent, directions
+from kvbench.ops.directions import bound, directions
 
 
 def plain_codebook(x: Tensor, theta: float) -> tuple[Tensor, Tensor]:
@@ -26,3 +26,11 @@ def plain_codebook(x: Tensor, theta: float) -> tuple[Tensor, Tensor]:
         entries.append(pick)
         graph &= ~neighbours[:, None] & ~neighbours[None, :]  # equation 13
     return torch.tensor(entries, dtype=torch.long), references
+
+
+def adjacent(rows: Tensor, columns: Tensor, theta: float) -> Tensor:
+    """Equation 9 for a tile: bool [t, s], cosine of directions rows [t, d] and columns [s, d] above theta.
+
+    The caller sets the diagonal: equal vectors are adjacent whatever rounding made of their cosine.
+    """
+    return rows @ columns.T > bound(theta)

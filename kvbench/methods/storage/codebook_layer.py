@@ -9,7 +9,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.bits import unpack_bits
-from kvbench.ops.greedy_cover import bound
+from kvbench.ops.directions import bound
 from kvbench.ops.rope import Rope
 
 

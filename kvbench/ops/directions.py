@@ -1,0 +1,39 @@
+"""Directions of vectors, with cosine similarities that are exact: the same on every device.
+
+The components of unit vectors are rounded to multiples of 2^-25, about float32's precision. Their products are
+multiples of 2^-50 and sum to less than 2, so float64 adds them without rounding in any order. A pair therefore has the
+same similarity whatever tile size, thread count or device computes it. The norms before the rounding are sums of
+squares in one fixed order, for the same reason.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+GRID = 2.0**25
+# Rows of one tile of similarities: a constant, so memory is O(n · TILE).
+TILE = 256
+
+
+def directions(x: Tensor) -> Tensor:
+    """x [N, d] of any dtype as unit vectors on the grid, float64 [N, d]; a zero vector stays zero."""
+    x = x.float().double()
+    norms = square_sums(x).sqrt_()[..., None]
+    return (x / norms.clamp_min_(torch.finfo(torch.float32).tiny)).mul_(GRID).round_().div_(GRID)
+
+
+def square_sums(x: Tensor) -> Tensor:
+    """Sums of squares over the last dimension: its upper half is added to its lower half until one is left."""
+    width = x.shape[-1]
+    squares = F.pad(x * x, (0, 2 ** math.ceil(math.log2(max(width, 1))) - width))
+    while squares.shape[-1] > 1:
+        lower, upper = squares.chunk(2, dim=-1)
+        squares = lower + upper
+    return squares[..., 0]
+
+
+def bound(theta: float) -> float:
+    """theta as a bound for rounded cosines: infinite for theta = 1, which no true cosine exceeds."""
+    return theta if theta < 1 else math.inf
