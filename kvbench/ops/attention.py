@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kvbench.ops.sdpa import ungrouped
+
 # Query rows per tile when n × n weights are summed: a constant, so memory stays O(n · heads).
 TILE = 128
 
@@ -19,7 +21,10 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
     mask = None
     if 1 < q < length:  # a block of tokens after those in the cache
         mask = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
-    return F.scaled_dot_product_attention(
+    shape = query.shape
+    if q > 1:
+        query, keys, values = ungrouped(query, keys, values)
+    out = F.scaled_dot_product_attention(
         query,
         keys,
         values,
@@ -28,6 +33,7 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
         is_causal=q > 1 and mask is None,
         enable_gqa=keys.shape[1] != query.shape[1],
     )
+    return out.reshape(shape)
 
 
 def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: float) -> tuple[Tensor, Tensor]:

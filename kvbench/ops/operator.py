@@ -20,6 +20,7 @@ import torch
 
 Kernels = Literal["auto", "torch", "triton"]
 LAUNCHES: dict[str, int] = {}
+OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels are written for
 _LIBRARY = torch.library.Library("kvbench", "DEF")
 _chosen: Kernels = "auto"
 
@@ -52,9 +53,16 @@ def operator(schema: str, launches: int) -> Callable[[Callable], Callable]:
 
 def implementation(name: str, reference: Callable, device: torch.device) -> Callable:
     """What computes operator `name` for tensors on `device`: its Triton kernel or its torch reference."""
-    if _chosen == "triton" or (_chosen == "auto" and device.type == "cuda" and triton_installed()):
+    if kernels_on(device) == "triton" and (_chosen == "triton" or has_kernel(name)):
         return _kernel(name)
     return reference
+
+
+def kernels_on(device: torch.device) -> Literal["torch", "triton"]:
+    """What computes operators for tensors on `device`: the torch references or the Triton kernels."""
+    if _chosen != "auto":
+        return _chosen
+    return "triton" if device.type == "cuda" and triton_installed() and runs_kernels(device) else "torch"
 
 
 @contextmanager
@@ -71,6 +79,17 @@ def use_kernels(choice: Kernels) -> Iterator[None]:
 @cache
 def triton_installed() -> bool:
     return find_spec("triton") is not None
+
+
+@cache
+def has_kernel(name: str) -> bool:
+    return find_spec(f"kvbench.ops.kernels.{name}") is not None
+
+
+@cache
+def runs_kernels(device: torch.device) -> bool:
+    """Whether the kernels are for this GPU: Ampere and later."""
+    return torch.cuda.get_device_capability(device) >= OLDEST
 
 
 @cache

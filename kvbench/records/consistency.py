@@ -23,7 +23,7 @@ DIFFER = ["parameters", "memory", *PROVENANCE]
 # tasks of a benchmark may be run one by one.
 ABOUT = ["weights", "chat_template", "dtype", "device"]
 
-WITH = ["processor", "kvbench", "git", "torch", "transformers"]
+WITH = ["processor", "kvbench", "git", "torch", "transformers", "kernels", "sdpa"]
 
 
 @dataclass(frozen=True)

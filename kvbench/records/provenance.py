@@ -20,6 +20,8 @@ PROVENANCE = (
     "git",
     "torch",
     "transformers",
+    "kernels",  # torch or triton
+    "sdpa",  # torch's backend of a prompt's attention
     "data_sha256",
 )
 

@@ -242,6 +242,8 @@ class Manifest(JobNote):
     kvbench: Text = field("version of kvbench", optional=True)
     git: Text | None = field("commit, with -dirty for uncommitted changes; null without a checkout", optional=True)
     python: Text = field("version of Python", optional=True)
+    kernels: Text = field("what computed operators: torch, or triton and its version", since="0.2")
+    sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     hardware: dict[str, Any] = field("CPU, cores, threads, memory, GPUs, CUDA, system", optional=True)
     command: list[Text] = field("the command line", optional=True)

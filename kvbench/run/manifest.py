@@ -13,6 +13,7 @@ from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
 from kvbench.run.job import ended_by, place
+from kvbench.run.kernels import computed_by
 from kvbench.run.shards import requested_keys
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
@@ -49,6 +50,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
+        **computed_by(run.loaded.model),
         "requested": [digest(setting.key) for setting in run.settings],
         "wanted": len(requested),
         "there": len(requested & store.done),

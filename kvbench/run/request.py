@@ -18,6 +18,7 @@ from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.probes import build_probes
 from kvbench.run import outputs
+from kvbench.run.kernels import check_kernels
 from kvbench.run.tracking import MODES
 from kvbench.utils.validation import at_least, choice
 
@@ -69,6 +70,7 @@ def build_request(cfg: Mapping) -> Request:
     choice("question", cfg["question"], QUESTION)
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     choice("wandb.mode", cfg["wandb"]["mode"], MODES)
+    check_kernels(cfg["kernels"], spec.resolve_device())
     check_shard(cfg["shard"], cfg["shards"])
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):

@@ -11,6 +11,7 @@ from kvbench.benchmarks import Sample
 from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, load
+from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, shard_name
 from kvbench.run.job import begun
@@ -40,6 +41,12 @@ def run(cfg: dict) -> Path:
     """
     started = time.perf_counter()
     request = build_request(cfg)
+    with use_kernels(cfg["kernels"]):
+        return make_records(cfg, request, started)
+
+
+def make_records(cfg: dict, request: Request, started: float) -> Path:
+    """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began."""
     loaded, samples = load_inputs(request)
     identity = folder_identity(cfg, loaded, samples)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")

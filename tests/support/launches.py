@@ -28,7 +28,16 @@ from tests.support.fake_devices import CPU, FakeDevices, device_of, tensors_in
 
 aten = torch.ops.aten
 ONE_KERNEL = {aten.linear.default, aten.scaled_dot_product_attention.default, aten.layer_norm.default}
-NO_KERNEL = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "_unsafe_view", "lift_fresh"}
+NO_KERNEL = {
+    "_fused_sdp_choice",
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+    "_unsafe_view",
+    "lift_fresh",
+}
 READS = {"_local_scalar_dense"}
 WAITS = {"equal", "nonzero", "nonzero_numpy", "masked_select", "_unique", "_unique2", "unique_dim", "bincount"}
 WAITS |= {"unique_consecutive", "unique_dim_consecutive"}

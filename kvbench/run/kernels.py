@@ -1,0 +1,44 @@
+"""What computes a run: Triton kernels or torch (`kernels=`), and torch's backend of a prompt's attention."""
+
+from importlib.metadata import version
+
+import torch
+from transformers import PreTrainedModel
+
+from kvbench.errors import UserError
+from kvbench.ops.operator import kernels_on, triton_installed
+from kvbench.ops.sdpa import MATH, prompt_backend
+from kvbench.utils.console import warn
+from kvbench.utils.validation import choice
+
+KERNELS = ("auto", "torch", "triton")
+
+
+def check_kernels(kernels: object, device: str) -> None:
+    """Refuse a choice that does not exist, and Triton where the model is on no GPU or Triton is missing."""
+    choice("kernels", kernels, KERNELS)
+    if kernels != "triton":
+        return
+    if torch.device(device).type != "cuda":
+        raise UserError(f"kernels=triton needs a CUDA GPU, and the model is on {device}: kernels=auto or torch")
+    if not triton_installed():
+        raise UserError("kernels=triton needs triton, which is not installed: pip install triton, or kernels=torch")
+
+
+def computed_by(model: PreTrainedModel) -> dict[str, str]:
+    """For the manifest: `kernels` ("torch" or "triton VERSION") and `sdpa`, the backend of a prompt's attention.
+
+    Warns where that backend makes n × n weights on a GPU.
+    """
+    config, device = model.config.get_text_config(), model.device
+    kernels = kernels_on(device)
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    sdpa = prompt_backend(heads, kv_heads, head_dim, model.dtype, device)
+    if sdpa == MATH and device.type == "cuda":
+        warn(
+            f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {head_dim} has only torch's math "
+            "backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
+        )
+    return {"kernels": f"triton {version('triton')}" if kernels == "triton" else kernels, "sdpa": sdpa}
