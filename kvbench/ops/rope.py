@@ -24,6 +24,10 @@ class Rope:
     apply: Callable
     varies: str = ""
 
+    def __deepcopy__(self, memo: dict) -> "Rope":
+        """Itself: a part of the model, which copies of a cache share."""
+        return self
+
     @classmethod
     def of(cls, model: nn.Module) -> "Rope | None":
         """The rotation of a transformers causal language model; None for a model without rotary embeddings."""

@@ -12,11 +12,20 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods import Codebook, SpindleKV
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.codebook_layer import smallest_integer
+from kvbench.ops.codebook_layout import smallest_integer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, prefill
 from tests.reference.plain_codebook import plain_codebook
-from tests.support.codebook_layers import ROPE, mixed_selection, similar_layer
+from tests.support.codebook_layers import (
+    ROPE,
+    book_sizes,
+    mixed_selection,
+    read_keys,
+    read_values,
+    references,
+    similar_layer,
+    stream_sizes,
+)
 from tests.support.tiny import FAMILIES, prompt, random_layer, tiny_model
 
 at_eviction_ratio = partial(SpindleKV, control=None)
@@ -94,17 +103,16 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
     per_stream = 1 if scope == "head" else group
     streams = [indices[i : i + per_stream] for i in range(0, len(indices), per_stream)]
     raw = layout[1] * len([t for t in indices[0].tolist() if t >= first_raw])
-    books = {id(s.keys.book): s.keys.book for s in cache.streams} | {
-        id(s.values.book): s.values.book for s in cache.streams
-    }
-    entries = sum(len(book) for book in books.values())
+    assert [len(sizes) for sizes in book_sizes(cache)] == [1 if scope == "layer" else len(streams)] * 2
+    entries = sum(sum(sizes) for sizes in book_sizes(cache))
     expected = b * d * (entries + 2 * raw)
     seen = []
-    for rows, stream in zip(streams, cache.streams, strict=True):
+    books = [stream_sizes(cache, side) for side in (cache.k, cache.v)]
+    for number, rows in enumerate(streams):
         sets = [{t for t in row.tolist() if t < first_raw} for row in rows]
         union = sorted(set().union(*sets))
-        for side in (stream.keys, stream.values):
-            width = 1 if len(side.book) <= 256 else 2
+        for sizes in books:
+            width = 1 if sizes[number] <= 256 else 2
             expected += len(union) * (width + (b if reconstruct else 0))
         if union and union[-1] != len(union) - 1 and union not in seen[-1:]:
             expected += len(union)  # positions below 256
@@ -114,7 +122,10 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
     assert cache.nbytes == expected
     assert cache.nbytes == sum({t.data_ptr(): t.untyped_storage().nbytes() for t in cache.tensors()}.values())
     held = {id(t) for t in cache.tensors()}
-    assert all(id(t) in held for t in tensors_inside(cache))
+    # besides, a dozen numbers per stream say where its part begins and how long it is
+    places = [cache.layout, cache.k.sizes, cache.v.sizes]
+    assert all(id(t) in held or any(t is numbers for numbers in places) for t in tensors_inside(cache))
+    assert sum(t.numel() for t in places) <= 14 * len(streams)
 
 
 def tensors_inside(thing, seen=None):
@@ -154,10 +165,10 @@ def test_the_narrowest_integers_are_used():
     ]  # fmt: skip
     layer = random_layer(n=400, head_dim=8, rope=ROPE)
     cache = Codebook(theta_k=0.999, theta_v=0.999, window=8).store(layer, Selection(torch.arange(1, 400)[None], 399))
-    stream = cache.streams[0]
-    assert len(stream.keys.book) > 256 and stream.keys.references.buffer.dtype == torch.uint16
-    assert stream.positions.dtype == torch.uint16
-    assert cache.streams[1].positions is stream.positions  # one set for the layer is stored once
+    assert stream_sizes(cache, cache.k)[0] > 256 and references(cache, cache.k, 0).dtype == torch.uint16
+    assert cache.streams.positions.dtype == torch.uint16
+    assert [place.positions for place in cache.places] == [0, 0]  # one set for the layer is stored once
+    assert len(cache.streams.positions) == cache.places[0].tokens
 
 
 @given(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.integers(0, 50))
@@ -167,8 +178,8 @@ def test_reconstruction_keeps_norms_and_stays_within_the_papers_bound(dtype, see
     cache = Codebook(theta_k=0.9, theta_v=0.8, window=0).store(layer, Selection.everything(layer))
     slack = 4 * torch.finfo(dtype).eps
     for theta, true, read in (
-        (0.9, layer.keys, cache.read_keys()),
-        (0.8, layer.values, cache.read_values()),
+        (0.9, layer.keys, read_keys(cache)),
+        (0.8, layer.values, read_values(cache)),
     ):
         true, read = true.float(), torch.stack(read).float()
         norms = true.norm(dim=-1)
@@ -181,8 +192,8 @@ def test_without_reconstruction_a_vector_reads_as_its_entry():
     layer = similar_layer()
     cache = Codebook(0.9, 0.8, reconstruct=False, window=0).store(layer, Selection.everything(layer))
     entries, references = plain_codebook(layer.values[0], 0.8)
-    assert cache.read_values()[0].equal(layer.values[0][entries[references]])
-    assert all(s.keys.magnitudes is None and s.values.magnitudes is None for s in cache.streams)
+    assert read_values(cache)[0].equal(layer.values[0][entries[references]])
+    assert cache.k.magnitudes is None and cache.v.magnitudes is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -224,7 +235,7 @@ def test_the_ratio_is_formula_15_as_printed_and_corrected():
     selection = mixed_selection(layer, 30)
     cache = Codebook(0.9, 0.8, window=0, ratio_over="query_heads").store(layer, selection)
     kept, d = cache.kept, 8
-    retained, entries = 2 * 6 * 30, sum(len(s.keys.book) + len(s.values.book) for s in cache.streams)
+    retained, entries = 2 * 6 * 30, sum(sum(sizes) for sizes in book_sizes(cache))
     assert kept.r1 == 30 / 60 and kept.r2 == entries / retained
     assert kept.r3 == pytest.approx((d + 8 / (16 + 1)) / d)  # 8 bit references, 16 bit keys
     overhead = (8 / 16 + 1) / d

@@ -1,9 +1,13 @@
-"""What the tests of the codebook cache share: layers with something to merge, and attention written out."""
+"""What the tests of the codebook cache share: layers with something to merge, what a cache holds, attention over it."""
 
 import torch
+import torch.nn.functional as F
 
 from kvbench.methods.selection import Selection
+from kvbench.ops.bits import unpack_bits
+from kvbench.ops.codebook_layout import KEYS, VALUES, view_references
 from kvbench.ops.rope import Rope
+from kvbench.ops.rope_table import rope_table
 from tests.support.tiny import random_layer, tiny_model
 
 ROPE = Rope.of(tiny_model())
@@ -29,16 +33,86 @@ def mixed_selection(layer, k, seed=0):
     return Selection(torch.cat([torch.stack(rows), tail], dim=1), k)
 
 
+def book_sizes(cache):
+    """Entries of the books of keys and of those of values, once per book."""
+    return cache.k.sizes.tolist(), cache.v.sizes.tolist()
+
+
+def stream_sizes(cache, side):
+    """Entries of the book of each stream."""
+    sizes = side.sizes.tolist()
+    streams = len(cache.places)
+    return [sizes[stream * len(sizes) // streams] for stream in range(streams)]
+
+
+def references(cache, side, stream):
+    """The references of one stream, those of the prompt first."""
+    place = cache.places[stream]
+    _, offset, width = place[KEYS : KEYS + 3] if side is cache.k else place[VALUES : VALUES + 3]
+    return view_references(side.references, offset, width, place.tokens + cache.decoded)
+
+
+def raw_counts(cache):
+    """How many raw tokens each stream sees."""
+    return [place.window for place in cache.places]
+
+
+def _coded(cache, side, stream):
+    place = cache.places[stream]
+    book = place.key_book if side is cache.k else place.value_book
+    vectors = side.entries[book:][references(cache, side, stream).long()].float()
+    if side.magnitudes is None:
+        return vectors
+    return vectors * side.magnitudes[place.start : place.start + len(vectors), None].float()
+
+
+def read_keys(cache):
+    """Per stream the keys that attention reads, after RoPE: coded ones, then raw ones [len, head_dim]."""
+    dtype, back = cache.raw.keys.dtype, rope_table(cache.rope, cache.raw.keys.shape[1]).order.argsort()
+    keys = []
+    for stream, place in enumerate(cache.places):
+        prompt = torch.arange(place.tokens)
+        if place.positions >= 0:
+            prompt = cache.streams.positions[place.positions :][: place.tokens].long()
+        positions = torch.cat([prompt, torch.arange(cache.prompt, cache.prompt + cache.decoded)])
+        rotated = cache.rope.rotate(_coded(cache, cache.k, stream)[None, :, back], positions)[0]
+        keys.append(torch.cat([rotated.to(dtype), cache.raw.keys[place.raw :][: place.window, back]]))
+    return keys
+
+
+def read_values(cache):
+    """Per stream the values that attention reads, in the order of `read_keys`."""
+    dtype = cache.raw.values.dtype
+    return [
+        torch.cat([_coded(cache, cache.v, stream).to(dtype), cache.raw.values[place.raw :][: place.window]])
+        for stream, place in enumerate(cache.places)
+    ]
+
+
+def masks(cache, query_heads=6):
+    """Per stream which query head sees which of `read_keys`: bool [group, len], None for all."""
+    group = query_heads // len(cache.places)
+    found = []
+    for place in cache.places:
+        if place.bits < 0:
+            found.append(None)
+            continue
+        bits = cache.streams.bits[place.bits :][: group * -(-place.tokens // 8)].view(group, -1)
+        later = cache.decoded + place.window  # decoded and raw tokens: all see them
+        found.append(F.pad(unpack_bits(bits, place.tokens), (0, later), value=True))
+    return found
+
+
 def attention_over(cache, query, scaling, tokens=None):
     """Attention of every query head over what the cache says its K and V are, written out."""
-    keys, values, masks = cache.read_keys(), cache.read_values(), cache.masks()
+    keys, values, seen = read_keys(cache), read_values(cache), masks(cache, query.shape[1])
     per_stream = query.shape[1] // len(keys)
     out = torch.empty_like(query)
     for head in range(query.shape[1]):
         stream = head // per_stream
         k, v = keys[stream], values[stream]
-        if masks[stream] is not None:
-            k, v = k[masks[stream][head % per_stream]], v[masks[stream][head % per_stream]]
+        if seen[stream] is not None:
+            k, v = k[seen[stream][head % per_stream]], v[seen[stream][head % per_stream]]
         assert tokens is None or len(k) == tokens
         out[0, head] = (query[0, head] @ k.T * scaling).softmax(dim=-1) @ v
     return out

@@ -8,10 +8,20 @@ from torch import Tensor
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
-from kvbench.methods.storage.codebook_layer import Book, CodebookLayer, Coded, Stream, smallest_integer
-from kvbench.ops.bits import pack_bits
-from kvbench.ops.greedy_cover import greedy_cover
+from kvbench.methods.storage.codebook_coding import (
+    Covered,
+    Rows,
+    compact,
+    first,
+    pack,
+    pack_raw,
+    pack_streams,
+    shape_of_streams,
+)
+from kvbench.methods.storage.codebook_layer import CodebookLayer
+from kvbench.methods.storage.codebook_side import Side
 from kvbench.ops.rope import fixed_rotation
+from kvbench.ops.rope_table import rope_table
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Share, checked
 
@@ -47,62 +57,48 @@ class Codebook(Storage):
 
     def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
         rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
+        table = rope_table(rope, layer.keys.shape[2])
+        heads, n, dtype = layer.num_key_value_heads, layer.n, layer.keys.dtype
         wanted = kept_mask(layer, selection)  # [kv, group, n]
-        retained = int(wanted.any(dim=1).sum())  # (KV head, token) pairs that any head of the group keeps
-        raw = wanted.all(dim=1)  # [kv, n]
-        raw[:, : max(layer.n - self.window, 0)] = False
-        wanted &= ~raw[:, None]
-        heads = torch.arange(len(wanted), device=wanted.device)
+        retained = wanted.any(dim=1).sum()  # (KV head, token) pairs that any head of the group keeps
+        late = min(self.window, n)
+        raw = wanted[:, :, n - late :].all(dim=1)  # [kv, late]
+        wanted[:, :, n - late :] &= ~raw[:, None]
         if self.scope == "head":
-            heads, wanted = heads.repeat_interleave(wanted.shape[1]), wanted.flatten(0, 1)[:, None]
-        tokens = [w.any(dim=0).nonzero().squeeze(1) for w in wanted]
-        counts = [w[:, t].sum(dim=0) for w, t in zip(wanted, tokens, strict=True)]
+            wanted = wanted.flatten(0, 1)[:, None]
+        books = 1 if self.scope == "layer" else len(wanted)
+        rows = Rows.of(wanted, books, heads, min(n, wanted.shape[1] * selection.count(layer)))
+        positions = torch.arange(n, device=layer.keys.device)
+        keys = Covered.of(rope.rotate(layer.keys.float(), -positions), rows, self.theta_k)
+        values = Covered.of(layer.values, rows, self.theta_v)
+        order, windows = compact(raw, late)
 
-        positions = torch.arange(layer.n, device=layer.keys.device)
-        plain = rope.rotate(layer.keys.float(), -positions)
-        dtype = layer.keys.dtype
-        keys = self._code([plain[h, t] for h, t in zip(heads, tokens, strict=True)], counts, self.theta_k, dtype)
-        values = self._code(
-            [layer.values[h, t] for h, t in zip(heads, tokens, strict=True)], counts, self.theta_v, dtype
-        )
-        streams: list[Stream] = []
-        for parts in zip(keys, values, tokens, wanted, strict=True):
-            streams.append(_stream(*parts, layer.n, streams[-1] if streams else None))
-        raw_keys = [k[r] for k, r in zip(layer.keys, raw, strict=True)]
-        raw_values = [v[r] for v, r in zip(layer.values, raw, strict=True)]
-        unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > layer.num_key_value_heads
+        known = read(
+            retained, rows.counts.sum(), wanted.any(dim=1).sum(dim=1), rows.lengths, keys.sizes, values.sizes, windows,
+            *shape_of_streams(wanted),
+        )  # fmt: skip
+        (retained,), (copies,), tokens, lengths, key_sizes, value_sizes, windows, *shape = known
+        k = keys.packed(lengths, key_sizes, tokens, self.reconstruct, dtype)
+        v = values.packed(lengths, value_sizes, tokens, self.reconstruct, dtype)
+        k.entries = table.pair(k.entries)
+        index = pack(first(rows.index, lengths), rows.index) % n
+        streams = pack_streams(wanted, list(index.split(tokens)), *shape)
+        kept_raw = pack_raw(layer.keys[:, n - late :], layer.values[:, n - late :], order, windows)
+        kept_raw.keys = table.pair(kept_raw.keys)
+
+        unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > heads
         if unfolded:  # every head's own pairs, copies included
-            retained, coded = selection.heads(layer) * selection.count(layer), int(sum(c.sum() for c in counts))
+            retained, coded = selection.heads(layer) * selection.count(layer), copies
         else:
-            coded = sum(len(t) for t in tokens)
-        kept = self._kept(layer, selection, streams, retained, coded, 2 * int(raw.sum()), unfolded)
-        return CodebookLayer(streams, raw_keys, raw_values, layer.n, kept, rope)
-
-    def _code(self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype) -> list[Coded]:
-        """Vectors [len, head_dim] of every stream, in a book each, or in one book for all with scope=layer."""
-        if self.scope != "layer":
-            return [self._code_together([x], [c], theta, dtype)[0] for x, c in zip(vectors, counts, strict=True)]
-        return self._code_together(vectors, counts, theta, dtype)
-
-    def _code_together(
-        self, vectors: list[Tensor], counts: list[Tensor], theta: float, dtype: torch.dtype
-    ) -> list[Coded]:
-        x = torch.cat(vectors).float()
-        cover = greedy_cover(x, theta, torch.cat(counts))
-        norms = x.norm(dim=-1)
-        entries = x[cover.entries]
-        if self.reconstruct:
-            entries = torch.nn.functional.normalize(entries, dim=-1)
-        book = Book(entries.to(dtype), theta)
-        lengths = [len(v) for v in vectors]
-        magnitudes = norms.to(dtype).split(lengths) if self.reconstruct else [None] * len(lengths)
-        return [Coded(book, r, m) for r, m in zip(cover.references.split(lengths), magnitudes, strict=True)]
+            coded = sum(tokens)
+        kept = self._kept(layer, selection, (k, v), retained, coded, 2 * sum(windows), unfolded)
+        return CodebookLayer(k, v, streams, kept_raw, n, kept, rope)
 
     def _kept(
         self,
         layer: LayerState,
         selection: Selection,
-        streams: list[Stream],
+        sides: tuple[Side, Side],
         retained: int,
         coded: int,
         raw: int,
@@ -114,16 +110,15 @@ class Codebook(Storage):
         printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
         """
         heads = layer.num_attention_heads if unfolded else layer.num_key_value_heads
-        sides = [side for stream in streams for side in (stream.keys, stream.values)]
-        books = {id(side.book): len(side.book) for side in sides}
-        width = sum(s.references.buffer.nbytes for s in sides) / max(sum(s.references.length for s in sides), 1)
+        entries = sum(len(side.entries) for side in sides)
+        width = sum(side.references.nbytes for side in sides) / max(sum(side.count for side in sides), 1)
         size, d = layer.keys.element_size(), layer.keys.shape[2]
         per_coded = (width / size + self.reconstruct) / d
         return Kept(
             selection.nominal,
             2 * retained,
             2 * heads * layer.n,
-            r2=(sum(books.values()) + raw) / (2 * retained),
+            r2=(entries + raw) / (2 * retained),
             r3=1 + 8 * width / (8 * size + 1) / d,
             overhead=per_coded * coded / retained,
             positions=selection.positions(layer),
@@ -141,13 +136,8 @@ def kept_mask(layer: LayerState, selection: Selection) -> Tensor:
     return mask.expand(max(len(mask), heads), -1).clone().unflatten(0, (heads, -1))
 
 
-def _stream(keys: Coded, values: Coded, tokens: Tensor, wanted: Tensor, n: int, previous: Stream | None) -> Stream:
-    """One stream of prompt tokens [len]; `wanted` [heads, n] says who keeps what."""
-    count = len(tokens)
-    positions = None
-    if count and int(tokens[-1]) != count - 1:  # a run from 0 on needs no positions
-        positions = tokens.to(smallest_integer(n - 1))
-        if previous is not None and previous.positions is not None and positions.equal(previous.positions):
-            positions = previous.positions  # one set for the layer: stored once
-    mask = wanted[:, tokens]
-    return Stream(keys, values, count, positions, None if mask.all() else pack_bits(mask))
+def read(*values: Tensor) -> list[list[int]]:
+    """The numbers of each of `values`, integers or booleans, [] or [count]: with one wait for all."""
+    flat = [value.reshape(-1).long() for value in values]
+    numbers = iter(torch.cat(flat).tolist())
+    return [[next(numbers) for _ in range(len(part))] for part in flat]

@@ -1,0 +1,81 @@
+"""The keys or the values of a codebook cache: entries of all books, references and magnitudes of all streams."""
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.codebook_layout import WIDTHS, smallest_integer
+
+
+class Side:
+    """Coded vectors of all streams, packed. A stream's references are of the narrowest type that names its entries.
+
+    Made from the prompt without room for more; `make_room` adds it.
+    """
+
+    def __init__(
+        self,
+        entries: Tensor,
+        sizes: Tensor,
+        capacities: list[int],
+        references: list[Tensor],
+        magnitudes: Tensor | None,
+        bound: float,
+    ):
+        """entries [sum of capacities, head_dim], unit vectors, or whole ones where magnitudes [tokens] is None.
+
+        sizes int64 [books] on the device, capacities the same numbers; references [tokens] per stream, of any type.
+        """
+        self.entries, self.sizes, self.capacities = entries, sizes, capacities
+        self.magnitudes, self.bound = magnitudes, bound
+        self._pack(references)
+
+    def tensors(self) -> list[Tensor]:
+        stored = [self.entries, self.references]
+        return stored if self.magnitudes is None else [*stored, self.magnitudes]
+
+    def place(self, stream: int) -> tuple[int, int, int]:
+        """First row of a stream's book, offset and width in bytes of its references."""
+        return sum(self.capacities[: self._book(stream)]), self.offsets[stream], self.widths[stream]
+
+    def make_room(self, lengths: list[int], tokens: int) -> None:
+        """Room for `tokens` more tokens behind the `lengths` that each stream has, all of which may become entries."""
+        streams, books = len(lengths), len(self.capacities)
+        # zeros: attention multiplies entries without references by 0
+        self.entries = spread(self.entries, self.capacities, tokens * streams // books)
+        self.capacities = [capacity + tokens * streams // books for capacity in self.capacities]
+        if self.magnitudes is not None:
+            self.magnitudes = spread(self.magnitudes, lengths, tokens)
+        widths = self.widths
+        pieces = self.references.split([lengths[s] * widths[s] for s in self._by_width()])
+        own = dict(zip(self._by_width(), pieces, strict=True))
+        self._pack([own[s].view(WIDTHS[widths[s]]) for s in range(streams)], tokens)
+
+    def _pack(self, references: list[Tensor], room: int = 0) -> None:
+        """Pack references of all streams into bytes, each with `room` more, the widest first, so that all are aligned.
+
+        Their own type may name more entries than room for more needs, or fewer.
+        """
+        self.streams, self.count = len(references), sum(len(r) + room for r in references)
+        types = [smallest_integer(self.capacities[self._book(s)] - 1) for s in range(self.streams)]
+        self.widths = [dtype.itemsize for dtype in types]
+        gap = self.entries.new_zeros(room * max(self.widths), dtype=torch.uint8)
+        gaps = {width: gap[: room * width] for width in self.widths}
+        parts, self.offsets, offset = [], [0] * self.streams, 0
+        for s in self._by_width():
+            narrow = references[s] if references[s].dtype == types[s] else references[s].to(types[s])
+            parts += [narrow if narrow.dtype == torch.uint8 else narrow.view(torch.uint8), gaps[self.widths[s]]]
+            self.offsets[s] = offset
+            offset += self.widths[s] * (len(narrow) + room)
+        self.references = torch.cat(parts)
+
+    def _by_width(self) -> list[int]:
+        return sorted(range(self.streams), key=lambda s: -self.widths[s])
+
+    def _book(self, stream: int) -> int:
+        return stream * len(self.capacities) // self.streams
+
+
+def spread(x: Tensor, lengths: list[int], room: int) -> Tensor:
+    """x [sum of lengths, …] with `room` rows of zeros behind each length."""
+    gap = x.new_zeros(room, *x.shape[1:])
+    return torch.cat([part for piece in x.split(lengths) for part in (piece, gap)])

@@ -1,0 +1,76 @@
+"""Coding decoded vectors: each as the codebook's nearest entry, or as a new entry."""
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.codebook_layout import to_places, view_references
+from kvbench.ops.operator import operator
+from kvbench.ops.rope_table import unturn
+
+# Below this norm a vector counts as zero: cosine 0 with everything.
+TINY = 1e-12
+
+
+@operator(
+    "codebook_append(Tensor(a!) entries, Tensor(b!) references, Tensor(c!)? magnitudes, Tensor(d!) sizes, "
+    "Tensor vectors, Tensor? turn, Tensor layout, int side, int decoded, float bound) -> ()",
+    launches=2,
+)
+def codebook_append(
+    entries: Tensor,
+    references: Tensor,
+    magnitudes: Tensor | None,
+    sizes: Tensor,
+    vectors: Tensor,
+    turn: Tensor | None,
+    layout: Tensor,
+    side: int,
+    decoded: int,
+    bound: float,
+) -> None:
+    """Code one new token's vectors [num_key_value_heads, head_dim], keys or values, once per stream.
+
+    A stream refers to the entry of its book with the largest cosine, if that is above `bound` (ties: the lowest);
+    else the vector becomes the book's next entry. Streams that share a book come one after the other.
+
+    entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
+    `codebook_layout`; side is KEYS or VALUES. sizes int64 [books]: entries of each book, which has room for one more
+    per stream. `decoded` tokens came before. turn float32 [pairs, 2] is undone first: keys come after RoPE.
+    """
+    x = vectors.float()
+    if turn is not None:
+        x = unturn(x.clone(), turn[None])
+    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    units = x / norms.clamp_min(TINY)
+    fresh = (x if magnitudes is None else units).to(entries.dtype)
+    norms = norms.to(entries.dtype)
+    unit = magnitudes is not None and entries.dtype == torch.float32
+    used, places = sizes.tolist(), to_places(layout)
+    for stream, place in enumerate(places):
+        head, book = stream * len(x) // len(places), stream * len(used) // len(places)
+        first, offset, width = place[side : side + 3]
+        reference = nearest(entries[first : first + used[book]], units[head], unit, bound)
+        if reference is None:
+            reference = used[book]
+            entries[first + reference] = fresh[head]
+            used[book] += 1
+        at = place.tokens + decoded
+        view_references(references, offset + width * at, width, 1).fill_(reference)
+        if magnitudes is not None:
+            magnitudes[place.start + at] = norms[head, 0]
+    sizes.copy_(torch.tensor(used))
+
+
+def nearest(entries: Tensor, unit: Tensor, are_units: bool, bound: float) -> int | None:
+    """The row of entries [|C|, head_dim] with the largest cosine to a unit vector, if above `bound`.
+
+    `are_units`: the rows are unit vectors up to float32's rounding, which the product itself has too.
+    """
+    if len(entries) == 0:
+        return None
+    rows = entries.float()
+    cosines = rows @ unit
+    if not are_units:
+        cosines /= torch.linalg.vector_norm(rows, dim=-1).clamp_min(TINY)
+    best = int(cosines.argmax())
+    return best if float(cosines[best]) > bound else None

@@ -1,0 +1,96 @@
+"""Attention over a codebook cache: entries, references and magnitudes as they are stored, nothing rebuilt and kept."""
+
+from bisect import bisect_right
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.bits import unpack_bits
+from kvbench.ops.codebook_layout import Place, to_places, view_references
+from kvbench.ops.operator import operator
+from kvbench.ops.rope_table import turn
+
+
+@operator(
+    "codebook_attention(Tensor query, Tensor key_entries, Tensor key_references, Tensor? key_magnitudes, "
+    "Tensor value_entries, Tensor value_references, Tensor? value_magnitudes, Tensor? positions, Tensor? bits, "
+    "Tensor raw_keys, Tensor raw_values, Tensor turns, Tensor layout, int longest, int prompt, int decoded, "
+    "float scaling) -> Tensor",
+    launches=2,
+)
+def codebook_attention(
+    query: Tensor,
+    key_entries: Tensor,
+    key_references: Tensor,
+    key_magnitudes: Tensor | None,
+    value_entries: Tensor,
+    value_references: Tensor,
+    value_magnitudes: Tensor | None,
+    positions: Tensor | None,
+    bits: Tensor | None,
+    raw_keys: Tensor,
+    raw_values: Tensor,
+    turns: Tensor,
+    layout: Tensor,
+    longest: int,
+    prompt: int,
+    decoded: int,
+    scaling: float,
+) -> Tensor:
+    """softmax(QKᵀ·scaling)V of one token's query [streams, query heads of each, head_dim], which it returns like query.
+
+    Each stream has coded tokens, those of the prompt and `decoded` ones, and the raw ones of its KV head; `layout`
+    [streams, fields] says where (see `codebook_layout`). A coded key is its entry times its magnitude, rotated to its
+    position: of the prompt's tokens that in `positions`, of decoded ones from `prompt` on. A coded value is its entry
+    times its magnitude. entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None,
+    raw vectors [rows, head_dim], bits uint8, turns float32 [positions, pairs, 2]. query, key entries and raw keys are
+    in paired order (see `rope_table`). `longest`: the most tokens that a stream has of the prompt, coded or raw.
+    """
+    out, places = torch.empty_like(query), to_places(layout)
+    books = [*sorted({place.value_book for place in places}), len(value_entries)]
+    for stream, place in enumerate(places):
+        q, count = query[stream].float(), place.tokens + decoded
+        keys = key_entries[place.key_book :].index_select(
+            0, view_references(key_references, place.key_references, place.key_width, count).int()
+        )
+        rotated = rotate_coded(keys.float(), place, positions, turns, prompt)
+        logits = q @ rotated.T  # [query heads, coded]
+        span = slice(place.start, place.start + count)
+        if key_magnitudes is not None:
+            logits *= key_magnitudes[span]
+        if place.bits >= 0:
+            seen = bits[place.bits : place.bits + len(q) * -(-place.tokens // 8)].view(len(q), -1)
+            logits[:, : place.tokens].masked_fill_(~unpack_bits(seen, place.tokens), float("-inf"))
+        raw = slice(place.raw, place.raw + place.window)
+        if place.window:
+            logits = torch.cat([logits, q @ raw_keys[raw].float().T], dim=1)
+        weights = (logits * scaling).softmax(dim=-1)
+        coded = weights[:, :count]
+        if value_magnitudes is not None:
+            coded = coded * value_magnitudes[span]
+        # a book's entries are fewer than its references: add up the weight of each entry first
+        references = view_references(value_references, place.value_references, place.value_width, count).long()
+        rows = (
+            value_entries[place.value_book : books[bisect_right(books, place.value_book)]]
+            if count
+            else value_entries[:0]
+        )
+        by_entry = coded.new_zeros(len(q), len(rows)).scatter_add_(1, references.expand(len(q), -1), coded)
+        answer = by_entry @ rows.float()
+        if place.window:
+            answer += weights[:, count:] @ raw_values[raw].float()
+        out[stream] = answer
+    return out
+
+
+def rotate_coded(keys: Tensor, place: Place, positions: Tensor | None, turns: Tensor, prompt: int) -> Tensor:
+    """Rotate coded keys [tokens + decoded, head_dim] of one stream to their positions, in place."""
+    if place.positions < 0:
+        stored = turns[: place.tokens]
+    else:
+        own = positions[place.positions : place.positions + place.tokens]
+        stored = turns.flatten(1).index_select(0, own.int()).view(-1, *turns.shape[1:])
+    turn(keys[: place.tokens], stored)
+    if len(keys) > place.tokens:
+        turn(keys[place.tokens :], turns[prompt : prompt + len(keys) - place.tokens])
+    return keys

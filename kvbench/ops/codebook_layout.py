@@ -1,0 +1,52 @@
+"""Where each stream of a codebook cache lies in the packed tensors of a layer, as the operators read it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+WIDTHS = {1: torch.uint8, 2: torch.uint16, 4: torch.int32}
+
+
+def smallest_integer(most: int) -> torch.dtype:
+    """The narrowest integer type that holds 0 … most; above 16 bits the signed one is no wider."""
+    return torch.uint8 if most < 2**8 else torch.uint16 if most < 2**16 else torch.int32
+
+
+class Place(NamedTuple):
+    """One stream: a KV head, or a query head where each has its own codebook.
+
+    Its coded tokens are `tokens` of the prompt, then the decoded ones. Field order is that of the layout tensor.
+    """
+
+    tokens: int
+    start: int  # of its magnitudes, keys' and values' alike
+    positions: int  # offset of its `tokens` positions; -1: 0 … tokens-1
+    bits: int  # offset of its bits [query heads, ceil(tokens / 8)]; -1: all query heads see all
+    raw: int  # first of the raw vectors of its KV head
+    window: int  # how many of them
+    # keys, then values: first row of its book in the entries; offset and width in bytes of its references
+    key_book: int
+    key_references: int
+    key_width: int
+    value_book: int
+    value_references: int
+    value_width: int
+
+
+KEYS, VALUES = 6, 9  # first field of either side
+
+
+def to_tensor(places: list[Place], device: torch.device) -> Tensor:
+    """The layout int64 [streams, fields] that the operators take."""
+    return torch.tensor(places, dtype=torch.long).to(device, non_blocking=True)
+
+
+def to_places(layout: Tensor) -> list[Place]:
+    """The inverse of `to_tensor`."""
+    return [Place(*row) for row in layout.tolist()]
+
+
+def view_references(references: Tensor, offset: int, width: int, count: int) -> Tensor:
+    """References [count] of one stream in a byte buffer, in their own type."""
+    return references[offset : offset + width * count].view(WIDTHS[width])

@@ -1,0 +1,101 @@
+"""A rotation as a table of cosines and sines, with the channels that rotate together side by side.
+
+RoPE turns pairs of channels: (c, c + d/2) in most models, (2c, 2c + 1) in some, and only a part of all channels in
+others. Which ones is read off the model's own rotation of the unit vectors. In *paired order* the partners are
+neighbours and the channels that do not rotate come last. A vector there is complex numbers that the position
+multiplies, whatever the model's layout.
+"""
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from kvbench.errors import UserError
+from kvbench.ops.rope import Rope
+
+# Positions at which partners are looked for: far enough apart that the slowest channels show their partner.
+PROBES = (1, 17, 1009, 70001, 1 << 20)
+# A table grows by this many positions.
+STEP = 1024
+
+
+class RopeTable:
+    """The rotation of heads of `head_dim` channels; `rope_table` has one for all layers and caches of a model."""
+
+    def __init__(self, rope: Rope, head_dim: int):
+        pairs = partners(rope, head_dim)
+        rest = sorted(set(range(head_dim)) - {channel for pair in pairs for channel in pair})
+        self.order = torch.tensor([channel for pair in pairs for channel in pair] + rest)  # [head_dim], paired order
+        self.turned = 2 * len(pairs)
+        self._orders: dict[torch.device, Tensor] = {}
+        self._turns: dict[torch.device, Tensor] = {}
+
+    def pair(self, x: Tensor) -> Tensor:
+        """x [..., head_dim] in paired order, a copy."""
+        if x.device not in self._orders:
+            self._orders[x.device] = self.order.to(x.device)
+        return x.index_select(-1, self._orders[x.device])
+
+    def turns(self, rope: Rope, length: int, device: torch.device) -> Tensor:
+        """Cosine and sine of each pair at positions 0 … at least length - 1, float32 [positions, pairs, 2]."""
+        table = self._turns.get(device)
+        if table is None or len(table) < length:
+            table = self._turns[device] = self._table(rope, -(-length // STEP) * STEP, device)
+        return table
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _table(self, rope: Rope, length: int, device: torch.device) -> Tensor:
+        firsts, seconds = (self.order[side : self.turned : 2].to(device) for side in (0, 1))
+        x = torch.zeros(1, 1, len(self.order), device=device)
+        x[..., firsts] = 1.0  # R(p) turns the unit vector of a pair's first channel into its cosine and sine
+        rotated = rope.rotate(x.expand(1, length, -1), torch.arange(length, device=device))[0]
+        return torch.stack([rotated[:, firsts], rotated[:, seconds]], dim=-1)
+
+
+_TABLES: WeakKeyDictionary[nn.Module, dict[int, RopeTable]] = WeakKeyDictionary()
+
+
+def rope_table(rope: Rope, head_dim: int) -> RopeTable:
+    """The table of a model's rotation, made once for each model and width of a head.
+
+    Raises UserError where the rotation does more than turn pairs of channels.
+    """
+    of_model = _TABLES.setdefault(rope.embedding, {})
+    if head_dim not in of_model:
+        of_model[head_dim] = RopeTable(rope, head_dim)
+    return of_model[head_dim]
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def partners(rope: Rope, head_dim: int) -> list[tuple[int, int]]:
+    """The pairs of channels that R(p) turns, lower channel first, ascending."""
+    units = torch.eye(head_dim)[:, None].expand(-1, len(PROBES), -1)
+    rotated = rope.rotate(units, torch.tensor(PROBES)).transpose(0, 1)  # [probes, channel in, channel out]
+    mixed = (rotated != 0).any(dim=0)
+    mixed.fill_diagonal_(False)
+    pairs = [(a, b) for a, b in mixed.nonzero().tolist() if a < b]
+    channels = [channel for pair in pairs for channel in pair]
+    turns = len(set(channels)) == len(channels)
+    for a, b in pairs if turns else ():
+        cosine, sine = rotated[:, a, a], rotated[:, a, b]
+        turns &= rotated[:, b, b].equal(cosine) and rotated[:, b, a].equal(-sine)
+    if not turns:
+        raise UserError("this model's rotary embedding does more than turn pairs of channels")
+    return pairs
+
+
+def turn(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotate float32 x [len, head_dim] in paired order in place by turns [len or 1, pairs, 2]; returns x."""
+    pairs = turns.shape[-2]
+    torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(torch.view_as_complex(turns))
+    return x
+
+
+def unturn(x: Tensor, turns: Tensor) -> Tensor:
+    """The inverse of `turn`, in place."""
+    pairs = turns.shape[-2]
+    torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(torch.view_as_complex(turns).conj())
+    return x
