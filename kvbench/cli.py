@@ -19,8 +19,11 @@ from kvbench.errors import UserError, unknown
 from kvbench.run.failures import one_line_errors
 from kvbench.run.help import COMMANDS, help_text
 from kvbench.run.job import starting
+from kvbench.run.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
 from kvbench.utils.signals import stoppable
+
+GROUP = group_of_environment()
 
 
 def main() -> None:
@@ -44,7 +47,7 @@ def dispatch(arguments: Sequence[str]) -> None:
         print_line(f"kvbench {__version__}")
     else:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, for one_line_errors to print
-        with one_line_errors():
+        with one_speaks(GROUP), one_line_errors():
             check_single_values(arguments)
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_run)()
 
@@ -66,8 +69,14 @@ def _run(cfg: DictConfig) -> None:
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
     resolved = OmegaConf.to_container(cfg, resolve=True)
-    with stoppable(), starting(resolved):
-        run(resolved)
+    if GROUP is None:
+        with stoppable(), starting(resolved):
+            run(resolved)
+    else:
+        with stoppable(), GROUP.job():
+            shard = GROUP.shard_of(resolved)
+            with starting(shard):
+                run(shard, GROUP)
 
 
 def check_single_values(arguments: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from kvbench.benchmarks import Sample
 from kvbench.evaluation.record import Failure, Run
 from kvbench.records.store import Store
 from kvbench.run.shards import requested_keys
+from kvbench.run.torchrun import Group
 from kvbench.utils.console import err, warn
 from kvbench.utils.text import count
 
@@ -31,11 +32,17 @@ COLUMNS = (
 
 
 def with_progress(
-    records: Iterable[dict | Failure], run: Run, samples: Sequence[Sample], store: Store, failures: list[Failure]
+    records: Iterable[dict | Failure],
+    run: Run,
+    samples: Sequence[Sample],
+    store: Store,
+    failures: list[Failure],
+    group: Group | None = None,
 ) -> Iterator[dict]:
     """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make.
 
-    Failures are reported as they come, collected in `failures`, and not yielded.
+    Failures are reported as they come, collected in `failures`, and not yielded. In a `group` the records of all
+    processes count, and the first process waits for the others.
     """
     requested = requested_keys(run, samples)
     done = len(requested & store.done)
@@ -43,11 +50,21 @@ def with_progress(
         warn(f"{done} of {len(requested)} records are there already and are not made again")
     with Progress(*COLUMNS, console=err) as progress:
         task = progress.add_task(escape(run.benchmark.name), total=len(requested), completed=done)
+
+        def advance(records: int = 0) -> None:
+            if group is None:
+                progress.update(task, advance=records)
+            else:
+                progress.update(task, completed=min(done + group.made(records), len(requested)))
+
         for record in records:
             if isinstance(record, Failure):
                 failures.append(record)
                 warn(str(record))
                 continue
-            progress.update(task, advance=1, description=escape(f"{record['sample']} · {record['setting']}"))
+            advance(1)
+            progress.update(task, description=escape(f"{record['sample']} · {record['setting']}"))
             yield record
+        if group is not None and group.first:
+            group.wait(advance)
         progress.update(task, description=f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}")

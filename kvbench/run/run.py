@@ -20,6 +20,7 @@ from kvbench.run.memory import out_of_memory
 from kvbench.run.progress import with_progress
 from kvbench.run.request import Request, build_request
 from kvbench.run.shards import first_of_each_task, requested_keys, samples_of_shard
+from kvbench.run.torchrun import Group, Outcome
 from kvbench.run.tracking import Tracker
 from kvbench.utils.console import err, warn
 from kvbench.utils.environment import now
@@ -33,7 +34,7 @@ SMALLER_STEPS = (
 )
 
 
-def run(cfg: dict) -> Path:
+def run(cfg: dict, group: Group | None = None) -> Path:
     """Compute the records that a resolved configuration requests and are missing; the folder of the results.
 
     Raises UserError before any model is loaded where the configuration is wrong, and Incomplete at the end where
@@ -42,11 +43,14 @@ def run(cfg: dict) -> Path:
     started = time.perf_counter()
     request = build_request(cfg)
     with use_kernels(cfg["kernels"]):
-        return make_records(cfg, request, started)
+        return make_records(cfg, request, started, group)
 
 
-def make_records(cfg: dict, request: Request, started: float) -> Path:
-    """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began."""
+def make_records(cfg: dict, request: Request, started: float, group: Group | None) -> Path:
+    """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began.
+
+    In a `group` of processes each makes its shard, and the first one reports.
+    """
     loaded, samples = load_inputs(request)
     identity = folder_identity(cfg, loaded, samples)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
@@ -69,12 +73,34 @@ def make_records(cfg: dict, request: Request, started: float) -> Path:
             tracker.start(manifest)
             with out_of_memory("making a record", SMALLER_STEPS):
                 records = request.kind.evaluate(run, shard, store)
-                for record in with_progress(records, run, shard, store, failures := []):
+                shown = samples if group else shard
+                for record in with_progress(records, run, shown, store, failures := [], group):
                     tracker.record(record)
-            report_if_complete(request, run, samples, folder, tracker, {failure.key for failure in failures})
-            if failures:
-                raise Incomplete(f"{count(len(failures), 'record')} could not be made; the first: {failures[0]}")
+            failed, stopped = {failure.key: str(failure) for failure in failures}, []
+            if group and not group.first:
+                group.hand_over(Outcome(failures=failed))
+                return folder
+            if group:
+                stopped = join(group, failed)
+            report_if_complete(request, run, samples, folder, tracker, {*failed})
+            if failed:
+                first = next(iter(failed.values()))
+                raise Incomplete(f"{count(len(failed), 'record')} could not be made; the first: {first}")
+            if stopped:
+                raise Incomplete(stopped[0])
     return folder
+
+
+def join(group: Group, failed: dict[str, str]) -> list[str]:
+    """Add what other processes could not make to `failed`; a line for each process that an error ended."""
+    stopped = []
+    for rank, outcome in group.outcomes.items():
+        failed |= outcome.failures
+        for line in outcome.failures.values():
+            warn(line)
+        if outcome.error is not None:
+            stopped.append(f"process {rank} of {group.world}: {outcome.error}")
+    return stopped
 
 
 def load_inputs(request: Request) -> tuple[LoadedModel, list[Sample]]:

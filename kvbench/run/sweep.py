@@ -20,7 +20,18 @@ from kvbench.utils.console import err
 from kvbench.utils.text import in_one_line
 
 # What jobs may differ in that write to the same records.
-NOT_IN_FOLDER = ("method", "press", "press_args", "ratio", "budget", "limit", "decode", "wandb", "experiment")
+NOT_IN_FOLDER = (
+    "method",
+    "press",
+    "press_args",
+    "ratio",
+    "budget",
+    "limit",
+    "decode",
+    "kernels",
+    "wandb",
+    "experiment",
+)
 
 
 class Jobs(Callback):

@@ -1,0 +1,131 @@
+"""Processes that torchrun started on one command: each makes a shard of the samples on a GPU of its own.
+
+RANK, WORLD_SIZE and LOCAL_RANK, which torchrun sets, name the process. Process 0 speaks for all: it shows the progress
+of the whole folder, waits for the others, reports what they could not do, and makes the table. They meet in torchrun's
+own key-value store; nothing else of torch.distributed is used.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+
+from kvbench.errors import UserError
+from kvbench.utils.console import err, out
+from kvbench.utils.text import in_one_line
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+PAUSE = 0.3  # seconds between two looks at the others
+
+
+@dataclass
+class Outcome:
+    """What a process has to say once its shard has ended."""
+
+    error: str | None = None  # in one line, where it ended early
+    failures: dict[str, str] = field(default_factory=dict)  # key of each record that it could not make -> why
+
+
+class Group:
+    """The processes of one torchrun, seen from one of them. Jobs of a sweep are counted, in the same order in each."""
+
+    def __init__(self, rank: int, world: int, local: int):
+        self.rank, self.world, self.local = rank, world, local
+        self.jobs = 0
+        self.outcomes: dict[int, Outcome] = {}
+        self.store = None
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def shard_of(self, cfg: Mapping) -> dict:
+        """The configuration of this process's shard, on its own GPU where there is one and no device is chosen."""
+        import torch
+
+        if cfg["shards"] != 1 or cfg["shard"] != 0:
+            raise UserError(
+                f"shards={cfg['shards']} shard={cfg['shard']} under torchrun, which makes each of its {self.world} "
+                "processes a shard: leave them out"
+            )
+        model = cfg["model"] or {}
+        if model.get("device_map") is not None:
+            raise UserError(
+                f"model.device_map={model['device_map']} under torchrun, which gives each process one GPU: "
+                "leave it out, or run without torchrun"
+            )
+        device = model.get("device")
+        if device == "auto" and torch.cuda.is_available():
+            if self.local >= torch.cuda.device_count():
+                raise UserError(f"process {self.rank} has no GPU: this machine has {torch.cuda.device_count()}")
+            model = {**model, "device": f"cuda:{self.local}"}
+        elif str(device).startswith("cuda"):
+            raise UserError(f"model.device={device} under torchrun, which gives each process one GPU: leave it out")
+        return {**cfg, "model": model, "shards": self.world, "shard": self.rank}
+
+    @contextmanager
+    def job(self) -> Iterator[None]:
+        """A run of this process; of an error in another than the first, the first is informed."""
+        self.jobs += 1
+        self.connect()
+        try:
+            yield
+        except Exception as error:
+            if not self.first:
+                self.hand_over(Outcome(error=in_one_line(error)))
+            raise
+
+    def connect(self) -> None:
+        from torch import distributed
+
+        if self.store is None:
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(minutes=5)))
+            self.store = distributed.PrefixStore(f"kvbench/{attempt}", store)
+
+    def hand_over(self, outcome: Outcome) -> None:
+        """Leave what this process has to say for the first one."""
+        self.store.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
+
+    def made(self, records: int) -> int:
+        """Count records that this process has made; the number that all have."""
+        return self.store.add(self._key("made"), records)
+
+    def wait(self, meanwhile: Callable[[], None]) -> None:
+        """Wait until all other processes have ended; `outcomes` then has what they had to say, by their rank."""
+        keys = {rank: self._key("outcome", rank) for rank in range(1, self.world)}
+        while not self.store.check(list(keys.values())):
+            time.sleep(PAUSE)  # a signal interrupts it
+            meanwhile()
+        self.outcomes = {rank: Outcome(**json.loads(self.store.get(key))) for rank, key in keys.items()}
+
+    def _key(self, *names: object) -> str:
+        return "/".join(map(str, (self.jobs, *names)))
+
+
+def group_of_environment() -> Group | None:
+    """The group that this process belongs to; None where torchrun started no other beside it."""
+    values = [os.environ.get(name, "") for name in VARIABLES]
+    if not all(value.isdecimal() for value in values) or values[1] in ("0", "1"):
+        return None
+    return Group(*map(int, values))
+
+
+@contextmanager
+def one_speaks(group: Group | None) -> Iterator[None]:
+    """Silence every process but the first, which gets their errors, and let them end with exit code 0.
+
+    torchrun stops all processes as soon as one of them fails, so only the first one may. A signal keeps its exit code.
+    """
+    if group is None or group.first:
+        yield
+        return
+    err.quiet = out.quiet = True
+    try:
+        yield
+    except SystemExit as stop:
+        sys.exit(stop.code if isinstance(stop.code, int) and stop.code > 128 else 0)
