@@ -1,8 +1,8 @@
 """The greedy codebook against slower readings of Algorithm 1, on real vectors: how much faster, same result?
 
 The plain reading holds the whole matrix and takes one round at a time; the NumPy one has the adjacency of float64
-similarities in bits. Runs all on pre-RoPE keys (theta 0.98) and values (theta 0.95) of one prompt through the embedded model,
-one KV head of each layer, in this process and one after the other. Exit code 1 if any result differs.
+similarities in bits. All run on pre-RoPE keys (theta 0.98) and values (theta 0.95) of one prompt through the embedded
+model, one KV head of each layer, in this process and one after the other. Exit code 1 if any result differs.
 """
 
 import argparse

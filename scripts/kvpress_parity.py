@@ -179,12 +179,12 @@ def build_method(kind: str, options: dict):
 
 def build_state(tensors: dict, layer: int):
     """kvbench's layer state from kvpress's tensors, with positions as values."""
-    from kvbench.ops import attention
+    from kvbench.ops.column_sums import column_sums
     from kvbench.prefill import LayerState
 
     queries, keys = tensors[f"{layer}/queries"], tensors[f"{layer}/keys"]
     scaling = keys.shape[2] ** -0.5
-    sums, lse = attention.column_sums(queries, keys, scaling)
+    sums, lse = column_sums(queries, keys, scaling)
     positions = torch.arange(keys.shape[1]).float()[None, :, None].expand(keys.shape)
     return LayerState(keys, positions, scaling, len(queries), None, queries, sums, lse)
 

@@ -3,6 +3,7 @@
 import re
 import string
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 
 import torch
@@ -13,23 +14,56 @@ LEVELS = string.ascii_lowercase + string.ascii_uppercase  # the share of a stret
 _RUN = re.compile(r"([a-zA-Z])(\d*)")
 
 
-def kept_positions(indices: Tensor | None, n: int) -> str:
+class KeptPositions:
+    """A histogram of kept positions, on the device that counted it until `text` reads it.
+
+    `text` has one letter for each of min(n, BINS) stretches, and a count behind a letter that is repeated: `Z2a60Z2`
+    kept the first and the last two stretches whole and nothing between. Only a stretch that no head keeps a token of is
+    `a`, and only one that all heads keep whole is `Z`.
+    """
+
+    def __init__(self, counts: Tensor | None, heads: int, n: int):
+        """counts [min(n, BINS)]: kept positions of each stretch, of all heads together; None: all positions."""
+        self.counts, self.heads, self.n = counts, heads, n
+
+    @cached_property
+    def text(self) -> str:
+        starts = edges(self.n)
+        if self.counts is None:
+            return encode([1.0] * (len(starts) - 1))
+        counts, self.counts = self.counts.tolist(), None
+        sizes = [self.heads * (end - start) for start, end in pairwise(starts)]
+        return encode([count / size for count, size in zip(counts, sizes, strict=True)])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptPositions) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def kept_positions(indices: Tensor | None, n: int) -> KeptPositions:
     """The histogram of kept positions [heads, k], ascending, of a prompt of n tokens, averaged over heads.
 
     `indices=None` stands for every token.
-
-    One letter for each of min(n, BINS) stretches, and a count behind a letter that is repeated: `Z2a60Z2` kept the
-    first and the last two stretches whole and nothing between. Only a stretch that no head keeps a token of is `a`,
-    and only one that all heads keep whole is `Z`.
     """
-    bins = min(n, BINS)
     if indices is None:
-        return encode([1.0] * bins)
-    starts = [-(-stretch * n // bins) for stretch in range(bins + 1)]
-    edges = torch.tensor(starts, device=indices.device).repeat(len(indices), 1)
-    counts = torch.searchsorted(indices.contiguous(), edges).sum(dim=0).diff().tolist()
-    sizes = [len(indices) * (end - start) for start, end in pairwise(starts)]
-    return encode([count / size for count, size in zip(counts, sizes, strict=True)])
+        return KeptPositions(None, 1, n)
+    ends = _edges_on(n, indices.device).expand(len(indices), -1).contiguous()
+    counts = torch.searchsorted(indices.contiguous(), ends).sum(dim=0).diff()
+    return KeptPositions(counts, len(indices), n)
+
+
+def edges(n: int) -> list[int]:
+    """Where the stretches of a prompt of n tokens begin, and where the last one ends."""
+    bins = min(n, BINS)
+    return [-(-stretch * n // bins) for stretch in range(bins + 1)]
+
+
+@lru_cache(maxsize=64)
+def _edges_on(n: int, device: torch.device) -> Tensor:
+    """One copy to the device for all layers of a prompt."""
+    return torch.tensor(edges(n), device=device)
 
 
 def encode(shares: Sequence[float]) -> str:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from kvbench.cache.kept_positions import KeptPositions
+
 RatioOver = Literal["kv_heads", "query_heads"]
 
 
@@ -31,7 +33,7 @@ class Kept:
     r2: float = 1.0  # codebook entries / retained vectors
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
     overhead: float | None = None  # what they really add per retained vector, relative to a vector
-    positions: str | None = None  # histogram of kept positions; None where an entry is pooled from several tokens
+    positions: KeptPositions | None = None  # None where an entry is pooled from several tokens
     ratio_over: RatioOver = "kv_heads"
 
     @classmethod
@@ -43,7 +45,7 @@ class Kept:
         heads: int,
         r2: float = 1.0,
         r3: float = 1.0,
-        positions: str | None = None,
+        positions: KeptPositions | None = None,
         ratio_over: RatioOver = "kv_heads",
     ) -> "Kept":
         """`kept` of n tokens in each of `heads` heads; stored as they are unless r2 or r3 say otherwise."""

@@ -115,7 +115,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
         "full_bytes": compressed.full_bytes,
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
-        "kept_positions": [layer.positions for layer in layers],
+        "kept_positions": [layer.positions and layer.positions.text for layer in layers],
         "memory": run.memory,
         "peak_cache_bytes": compressed.count(caches),
         "peak_device_bytes": max(filter(None, device_peaks), default=None),

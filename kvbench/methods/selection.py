@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvbench.cache.kept_positions import kept_positions
+from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.prefill import LayerState
 
@@ -33,7 +33,7 @@ class Selection:
         """How many heads store tokens: the KV heads, or all query heads where each selects for itself."""
         return layer.num_key_value_heads if self.indices is None else max(layer.num_key_value_heads, len(self.indices))
 
-    def positions(self, layer: LayerState) -> str:
+    def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
         return kept_positions(self.indices, layer.n)
 
@@ -65,8 +65,9 @@ def with_window(chosen: Tensor, n: int, window: int) -> Tensor:
 
 def sinks_and_recent(n: int, sinks: int, recent: int, device: torch.device) -> Tensor:
     """The first `sinks` and last `recent` of n positions as a set: [1, at most sinks + recent], ascending."""
-    positions = torch.arange(n, device=device)
-    return positions[(positions < sinks) | (positions >= n - recent)][None]
+    first = min(sinks, n)
+    rest = torch.arange(max(n - recent, first), n, device=device)
+    return torch.cat([torch.arange(first, device=device), rest])[None]
 
 
 def reduce_group(scores: Tensor, heads: int, how: str) -> Tensor:

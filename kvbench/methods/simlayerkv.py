@@ -17,7 +17,7 @@ from kvbench.methods.full import FullKV
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
-from kvbench.ops.attention import attention_mass
+from kvbench.ops.attention_mass import attention_mass
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import AttendingLayer
-from kvbench.ops import attention
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
@@ -36,15 +37,15 @@ class CaptureLayer(AttendingLayer):
         if self.needs.window:
             state.queries = query[0, :, -self.needs.window :].clone()
         if self.needs.column_sums:
-            state.column_sums, state.lse = attention.column_sums(query[0], state.keys, scaling)
+            state.column_sums, state.lse = column_sums(query[0], state.keys, scaling)
         for w in self.needs.lookahead_sums:
             first_causal = max(state.n - w, 0)
-            state.lookahead_sums[w], _ = attention.column_sums(query[0], state.keys, scaling, first_causal=first_causal)
+            state.lookahead_sums[w], _ = column_sums(query[0], state.keys, scaling, first_causal=first_causal)
         return state
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         self.state = self.observe(query, scaling)
-        out = attention.dense_attention(query, self.keys, self.values, scaling)
+        out = dense_attention(query, self.keys, self.values, scaling)
         if self.release is not None:
             self.release(self.state)
             self.keys = self.values = self.state = None

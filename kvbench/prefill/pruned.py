@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.ops import attention
+from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
 from kvbench.prefill.full import CaptureLayer
 from kvbench.prefill.plan import PrefillPlan
@@ -73,7 +73,7 @@ class PrunedLayer(CaptureLayer):
         survivors = self.plan.survivors(self.index, context)
         if survivors < context:
             weights = torch.linspace(1.0, self.plan.distance_weight, tail, device=query.device)
-            scores = attention.weighted_rows(query[0, :, -tail:], state.keys, scaling, weights)[:context]
+            scores = weighted_rows(query[0, :, -tail:], state.keys, scaling, weights)[:context]
             scores[: self.plan.sinks] = float("inf")
             best = scores.sort(descending=True, stable=True).indices[:survivors].sort().values
             self.kept = torch.cat([best, torch.arange(context, state.n, device=best.device)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from kvbench.ops import attention
+from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 
 
@@ -70,8 +70,8 @@ class LayerState:
         Computed from exactly these queries, also where the run observed more, and cached for the run's other settings.
         """
         if window not in self._votes:
-            queries = self.queries[:, -window:].contiguous()
-            self._votes[window] = attention.window_attention(queries, self.keys, self.scaling).sum(dim=1)
+            queries = self.queries[:, -window:]
+            self._votes[window], _ = column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])
         return self._votes[window]
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from kvbench.methods.selection import sinks_and_recent
-from kvbench.ops.attention import attention_mass, causal_probabilities
+from kvbench.ops.attention import causal_probabilities
+from kvbench.ops.attention_mass import attention_mass
 from kvbench.prefill import LayerState, Needs
 from kvbench.probes.base import ALL, TILE, Layers, Probe
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked

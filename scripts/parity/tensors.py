@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kvbench.ops import attention
+from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, Needs, prefill
 
 LAYOUTS = {"MHA": (4, 4), "GQA 4": (8, 2), "GQA 3": (9, 3), "MQA": (4, 1)}  # query heads, KV heads
@@ -42,7 +42,7 @@ class Layer:
 
     @cached_property
     def sums(self) -> tuple[Tensor, Tensor]:
-        return attention.column_sums(self.queries, self.keys, self.keys.shape[2] ** -0.5)
+        return column_sums(self.queries, self.keys, self.keys.shape[2] ** -0.5)
 
     def state(self, column_sums: bool = False) -> LayerState:
         sums, lse = self.sums if column_sums else (None, None)

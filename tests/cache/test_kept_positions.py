@@ -35,7 +35,7 @@ def test_the_text_is_the_histogram_to_a_step(data):
     heads = data.draw(st.integers(1, 3))
     generator = torch.Generator().manual_seed(seed)
     kept = torch.stack([torch.randperm(n, generator=generator)[:count].sort().values for _ in range(heads)])
-    told = decode(kept_positions(kept, n))
+    told = decode(kept_positions(kept, n).text)
     exact = slowly(kept.tolist(), n)
     assert len(told) == len(exact) == min(n, BINS)
     for share, true in zip(told, exact, strict=True):
@@ -46,10 +46,10 @@ def test_the_text_is_the_histogram_to_a_step(data):
 def test_sinks_and_recent_tokens_are_a_few_letters():
     n = 6400
     kept = torch.cat([torch.arange(200), torch.arange(n - 100, n)])[None]
-    assert kept_positions(kept, n) == "Z2a61Z"
-    assert kept_positions(kept[:, 1:], n) == "YZa61Z"  # one token is missing, and it shows
-    assert kept_positions(None, n) == "Z64"
-    assert kept_positions(torch.tensor([[5000]]), n) == "a50ba13"  # one of a hundred is not nothing
+    assert kept_positions(kept, n).text == "Z2a61Z"
+    assert kept_positions(kept[:, 1:], n).text == "YZa61Z"  # one token is missing, and it shows
+    assert kept_positions(None, n).text == "Z64"
+    assert kept_positions(torch.tensor([[5000]]), n).text == "a50ba13"  # one of a hundred is not nothing
     assert encode([]) == "" and decode("") == []
 
 
@@ -65,7 +65,7 @@ def test_every_method_records_its_kept_positions(name):
     generate(model(), compressed.caches, compressed.logits, 4, frozenset())  # some compress at the first token
     starts = [-(-stretch * N // BINS) for stretch in range(BINS + 1)]
     sizes = [end - start for start, end in pairwise(starts)]
-    told = [cache.kept.positions for cache in compressed.caches]
+    told = [cache.kept.positions and cache.kept.positions.text for cache in compressed.caches]
     assert len(told) == LAYERS
     if name in UNTOLD:
         assert told == [None] * LAYERS
@@ -90,7 +90,7 @@ def test_positions_are_those_of_the_keys_in_the_cache(name):
         prompt = layer.keys.repeat_interleave(len(stored) // len(layer.keys), dim=0)
         there = (prompt[:, :, None] == stored[:, None]).all(dim=-1).any(dim=-1)  # [heads, n]
         exact = slowly([head.nonzero().squeeze(1).tolist() for head in there], N)
-        assert all(abs(a - b) <= STEP for a, b in zip(decode(cache.kept.positions), exact, strict=True))
+        assert all(abs(a - b) <= STEP for a, b in zip(decode(cache.kept.positions.text), exact, strict=True))
 
 
 def test_a_pruned_prefill_tells_positions_of_the_whole_prompt():
@@ -99,5 +99,5 @@ def test_a_pruned_prefill_tells_positions_of_the_whole_prompt():
     caches = source.compress(one.method, budget).caches
     for layer, cache in zip(source.state.layers, caches, strict=True):
         exact = slowly([layer.positions.tolist()], N)
-        assert [share > 0 for share in decode(cache.kept.positions)] == [share > 0 for share in exact]
-    assert caches[0].kept.positions == f"Z{BINS}" and "a" in caches[-1].kept.positions
+        assert [share > 0 for share in decode(cache.kept.positions.text)] == [share > 0 for share in exact]
+    assert caches[0].kept.positions.text == f"Z{BINS}" and "a" in caches[-1].kept.positions.text

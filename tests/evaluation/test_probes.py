@@ -13,7 +13,7 @@ from kvbench.evaluation import probes as evaluation
 from kvbench.evaluation.probes import greedy_answer, observe, rounded
 from kvbench.evaluation.prompts import Prompt
 from kvbench.models import LoadedModel, ModelSpec
-from kvbench.ops.attention import TILE
+from kvbench.ops.column_sums import TILE
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, load
 from kvbench.prefill import full as prefill

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods import Codebook, SpindleKV
@@ -129,9 +130,9 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
 
 
 def tensors_inside(thing, seen=None):
-    """Every tensor reachable from an object's attributes, the model's rotation aside."""
+    """Every tensor reachable from an object's attributes, the model's rotation and what the record notes aside."""
     seen = set() if seen is None else seen
-    if id(thing) in seen or isinstance(thing, Rope):
+    if id(thing) in seen or isinstance(thing, Rope | KeptPositions):
         return []
     seen.add(id(thing))
     if isinstance(thing, torch.Tensor):
@@ -246,5 +247,5 @@ def test_the_ratio_is_formula_15_as_printed_and_corrected():
 def test_raw_vectors_count_as_entries_and_pay_no_overhead():
     layer = similar_layer()
     coded, raw = (Codebook(0.9, 0.8, window=w).store(layer, Selection.everything(layer)).kept for w in (0, 60))
-    assert raw == Kept(60, 240, 240, 1.0, 1.0, 0.0, positions="Z60")
+    assert raw == Kept(60, 240, 240, 1.0, 1.0, 0.0, positions=kept_positions(None, 60))
     assert coded.r2 < 1 and coded.overhead > 0

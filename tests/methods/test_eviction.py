@@ -229,7 +229,7 @@ def test_h2o_scores_do_not_saturate_in_half_precision():
     layer.keys = torch.zeros_like(layer.keys)
     layer.keys[:, 0] = 60.0
     queries = torch.full((1, n, 8), 60.0, dtype=torch.float16)
-    from kvbench.ops.attention import column_sums
+    from kvbench.ops.column_sums import column_sums
 
     sums, _ = column_sums(queries, layer.keys, layer.scaling)
     assert sums[0, 0] == pytest.approx(n, rel=1e-6)

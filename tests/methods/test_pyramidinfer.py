@@ -18,7 +18,8 @@ from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import FullKV, PyramidInfer
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.ops import attention
+from kvbench.ops.attention import window_attention
+from kvbench.ops.attention_mass import weighted_rows
 from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.prefill.pruned import PrunedPrefill, pruned_prefill
 from tests.reference.eager_pyramidinfer import Oracle
@@ -175,13 +176,12 @@ def test_a_model_that_is_more_than_its_layers_is_refused(config, message):
         pruned_prefill(model, prompt(40), PrunedPrefill((0.5, 0.5), 5, 4, 6, 1.2))
 
 
-@pytest.mark.parametrize("tile", [1, 3, 16, 100])
-def test_rows_are_weighed_in_tiles_as_they_are_at_once(tile):
+def test_rows_are_weighed_and_averaged_over_heads():
     queries, keys = torch.randn(6, 16, 8), torch.randn(2, 40, 8)
     weights = torch.rand(16)
-    every = attention.window_attention(queries, keys, 0.3).mean(dim=0)
+    every = window_attention(queries, keys, 0.3).mean(dim=0)
     expected = (every * weights[:, None]).sum(dim=0)
-    torch.testing.assert_close(attention.weighted_rows(queries, keys, 0.3, weights, tile), expected)
+    torch.testing.assert_close(weighted_rows(queries, keys, 0.3, weights), expected)
 
 
 @given(

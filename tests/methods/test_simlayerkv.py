@@ -13,7 +13,7 @@ from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Dense, Eviction, FullKV, SimLayerKV, StreamingLLM, WindowAttention
 from kvbench.methods.selection import sinks_and_recent
-from kvbench.ops.attention import attention_mass
+from kvbench.ops.attention_mass import attention_mass
 from kvbench.prefill import Needs, PrefillState, prefill
 from tests.support.paths import ROOT
 from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model

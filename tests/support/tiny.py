@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.ops import attention
+from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState
 
 FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -78,11 +78,9 @@ def random_layer(
     queries, keys, values = (
         torch.randn(count, n, head_dim, generator=generator).to(dtype) for count in (heads, kv_heads, kv_heads)
     )
-    sums, lse = attention.column_sums(queries, keys, head_dim**-0.5)
+    sums, lse = column_sums(queries, keys, head_dim**-0.5)
     similarity = torch.rand((), generator=generator).item()
-    lookahead = {
-        w: attention.column_sums(queries, keys, head_dim**-0.5, first_causal=max(n - w, 0))[0] for w in (8, 32)
-    }
+    lookahead = {w: column_sums(queries, keys, head_dim**-0.5, first_causal=max(n - w, 0))[0] for w in (8, 32)}
     state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
     state.lookahead_sums = lookahead
     return state
