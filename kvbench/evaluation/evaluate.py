@@ -7,7 +7,7 @@ from kvbench.evaluation.answer import answer
 from kvbench.evaluation.passes import prefill_pass
 from kvbench.evaluation.record import Failure, Run, record
 from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work
-from kvbench.prefill import PrefillPlan
+from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
@@ -30,7 +30,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict | Failure]:
     """The records of one context, with one prefill for all settings that can share it."""
     for plan, sharing in by_pass(tasks).items():
-        yield from records_of_pass(run, plan, sharing)
+        yield from records_of_pass(run, in_chunks(plan, run.chunk), sharing)
 
 
 def records_of_pass(run: Run, plan: PrefillPlan, tasks: Sequence[Task]) -> Iterator[dict | Failure]:

@@ -28,6 +28,7 @@ class Run:
     settings: Sequence[Setting]
     memory: str = "shared"  # or stream, see kvbench.evaluation.passes
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
+    chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
     batch: str = "auto"  # settings decode as one batch where that cannot change their caches; 1: one by one
 
     def key(self, sample: Sample, setting: Setting) -> str:

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
 from kvbench.ops.sdpa import ungrouped
 
@@ -17,7 +18,7 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
     q, length = query.shape[2], keys.shape[2]
     mask = None
     if 1 < q < length:  # a block of tokens after those in the cache
-        mask = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
+        mask = lower_right(q, length, query.device)
     shape = query.shape
     if q > 1:
         query, keys, values = ungrouped(query, keys, values)
@@ -31,6 +32,13 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
         enable_gqa=keys.shape[1] != query.shape[1],
     )
     return out.reshape(shape)
+
+
+def lower_right(q: int, length: int, device: torch.device) -> Tensor:
+    """The causal mask of the last q of `length` tokens; on a GPU without its q × length elements, for flash kernels."""
+    if device.type == "cuda":
+        return causal_lower_right(q, length)
+    return torch.ones(q, length, dtype=torch.bool, device=device).tril(length - q)
 
 
 def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: float) -> tuple[Tensor, Tensor]:

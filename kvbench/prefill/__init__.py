@@ -1,7 +1,8 @@
 """Prefill: one forward pass over a prompt, and the state from which every method and ratio of a run compresses."""
 
+from kvbench.prefill.chunked import in_chunks
 from kvbench.prefill.full import FullPrefill, prefill
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState
 
-__all__ = ["FullPrefill", "LayerState", "Needs", "PrefillPlan", "PrefillState", "prefill"]
+__all__ = ["FullPrefill", "LayerState", "Needs", "PrefillPlan", "PrefillState", "in_chunks", "prefill"]

@@ -76,6 +76,7 @@ def settings() -> list[tuple[str, str]]:
             commented.append((f"{key}={value.strip()}", comment.strip()))
     return [
         *commented,
+        ("prefill.chunk=null", "tokens of a prompt to prefill at a time, so that activations fit"),
         ("decode.batch=auto", "the settings of a sample decode together; 1: one by one"),
         ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases, which can never stop it"),
         ("model.path=FOLDER", "a local copy of the model"),

@@ -70,6 +70,7 @@ def build_request(cfg: Mapping) -> Request:
     choice("question", cfg["question"], QUESTION)
     choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
     choice("wandb.mode", cfg["wandb"]["mode"], MODES)
+    check_chunk(cfg["prefill"]["chunk"], cfg["memory"], settings, benchmark, bool(observations))
     check_kernels(cfg["kernels"], spec.resolve_device())
     check_shard(cfg["shard"], cfg["shards"])
     kind = PROBES if observations else METHODS
@@ -124,6 +125,23 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
         )
     if not settings[0].method.layerwise:
         raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
+
+
+def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool) -> None:
+    """Refuse chunks where something needs the whole prompt in a layer before the next layer."""
+    if chunk is None:
+        return
+    at_least("prefill.chunk", chunk, 1)
+    whole = None
+    if probes:
+        whole = "probes observe a layer's whole prompt at once"
+    elif memory == "stream" or isinstance(benchmark, Speed):
+        which = "memory=stream" if memory == "stream" else "benchmark=speed"
+        whole = f"{which} frees a layer before the next one, and chunks need all layers until the prompt's end"
+    elif pruning := [setting.name for setting in settings if setting.method.compress_at == "in_prefill"]:
+        whole = f"{pruning[0]!r} compresses a layer's whole prompt before the next layer"
+    if whole:
+        raise UserError(f"prefill.chunk={chunk}: {whole}: leave one of the two out")
 
 
 def check_shard(shard: object, shards: object) -> None:

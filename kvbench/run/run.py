@@ -62,6 +62,7 @@ def make_records(cfg: dict, request: Request, started: float, group: Group | Non
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
+        how["chunk"] = cfg["prefill"]["chunk"]
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
         run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
         with on_disk(f"write to {folder}"):

@@ -29,6 +29,7 @@ NOT_IN_FOLDER = (
     "limit",
     "decode",
     "kernels",
+    "prefill",
     "wandb",
     "experiment",
 )

@@ -1,0 +1,121 @@
+"""The full forward pass in chunks of the prompt: activations take the memory of a chunk, not of the prompt."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench.errors import UserError
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.column_sums import column_sums
+from kvbench.ops.rope import Rope
+from kvbench.prefill.full import CaptureLayer, FullPrefill, prefill
+from kvbench.prefill.hidden_states import hidden_similarities
+from kvbench.prefill.plan import PrefillPlan
+from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
+
+
+@dataclass(frozen=True)
+class ChunkedPrefill(PrefillPlan):
+    """The model's own forward pass, `chunk` tokens at a time: FullPrefill's state, up to rounding."""
+
+    chunk: int
+
+    def run(
+        self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
+    ) -> PrefillState:
+        if len(input_ids) <= self.chunk:
+            return prefill(model, input_ids, needs, release)
+        return chunked_prefill(model, input_ids, needs, self.chunk, release)
+
+
+def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
+    """`plan` in chunks of `chunk` tokens; as it is for None. Raises UserError for a pass that cannot be divided."""
+    if chunk is None:
+        return plan
+    if plan != FullPrefill():
+        raise UserError(
+            f"prefill.chunk={chunk}: a method whose prompt is compressed while it is read needs the whole prompt in "
+            "each layer: leave prefill.chunk out, or the method"
+        )
+    return ChunkedPrefill(chunk)
+
+
+class ChunkedLayer(CaptureLayer):
+    """Captures a prompt of `n` tokens that comes in chunks, with its observations."""
+
+    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None, n: int):
+        super().__init__(needs, rope, release)
+        self.n = n
+        self.whole: tuple[Tensor, Tensor] | None = None  # K and V [1, num_key_value_heads, n, head_dim]
+        self.queries: list[Tensor] = []  # the last ones, see `keeps`
+        self.sums: Tensor | None = None  # [num_attention_heads, n]
+        self.lse: list[Tensor] = []
+
+    @property
+    def keeps(self) -> int:
+        """How many of the prompt's last queries are kept: all where some of them attend to tokens not yet read."""
+        return self.n if self.needs.lookahead_sums else self.needs.window
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        start, end = self.seen, self.seen + keys.shape[2]
+        if self.whole is None:
+            self.whole = tuple(x.new_empty(*x.shape[:2], self.n, x.shape[3]) for x in (keys, values))
+        for store, new in zip(self.whole, (keys, values), strict=True):
+            store[:, :, start:end] = new
+        self.keys, self.values = (store[:, :, :end] for store in self.whole)
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        start = self.seen - query.shape[2]
+        if kept := max(self.seen - max(start, self.n - self.keeps), 0):
+            self.queries.append(query[0, :, -kept:].clone())
+        if self.needs.column_sums:
+            if self.sums is None:
+                self.sums = torch.zeros(query.shape[1], self.n, device=query.device)
+            self.lse.append(column_sums(query[0], self.keys[0], scaling, start=start, sums=self.sums)[1])
+        if self.seen == self.n:
+            return super().attend(query, scaling)
+        return dense_attention(query, self.keys, self.values, scaling)
+
+    def observe(self, query: Tensor, scaling: float) -> LayerState:
+        """The state after the last chunk."""
+        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope)
+        if self.queries:
+            queries = torch.cat(self.queries, dim=1)
+            for w in self.needs.lookahead_sums:
+                sums, _ = column_sums(queries, state.keys, scaling, first_causal=max(self.n - w, 0))
+                state.lookahead_sums[w] = sums
+            if self.needs.window:
+                state.queries = queries[:, -self.needs.window :].clone()
+        if self.needs.column_sums:
+            state.column_sums, state.lse = self.sums, torch.cat(self.lse, dim=1)
+        self.whole, self.sums, self.queries, self.lse = None, None, [], []
+        return state
+
+
+@torch.inference_mode()
+def chunked_prefill(
+    model: PreTrainedModel, input_ids: Tensor, needs: Needs, chunk: int, release: Release | None = None
+) -> PrefillState:
+    """`prefill` over input_ids [n] in chunks. With `release` each layer's state is passed to it in the last chunk.
+
+    Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
+    """
+    rope, n = Rope.of(model), len(input_ids)
+    if rope is not None and rope.varies.startswith("the length"):
+        raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
+    count = model.config.get_text_config().num_hidden_layers
+    layers = [ChunkedLayer(needs, rope, release, n) for _ in range(count)]
+    totals = [0.0] * count  # of the hidden states' similarity, over tokens
+    for ids in input_ids[None].to(model.device).split(chunk, dim=1):
+        with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+            out = model(input_ids=ids, past_key_values=Cache(layers=layers), use_cache=True, logits_to_keep=1)
+        for layer, similarity in enumerate(similarities):
+            totals[layer] += similarity * ids.shape[1]
+    states = [layer.state for layer in layers if layer.state is not None]
+    if needs.hidden_similarity:
+        for state, total in zip(states, totals, strict=False):  # no states where each was released
+            state.hidden_similarity = total / n
+    return PrefillState(states, out.logits[0, -1])
