@@ -15,6 +15,7 @@ from unittest.mock import patch
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from torch import Tensor, nn
+from torch.nn.attention.bias import CausalBias
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
@@ -81,7 +82,7 @@ def moved(tensor: Tensor, *args, device=None, **kwargs) -> Tensor:
 
 def common(func, args, kwargs) -> torch.device:
     """The one device of a function's tensors. As in torch, numbers on the CPU go with any device."""
-    tensors = list(tensors_in([args, kwargs]))
+    tensors = [t for t in tensors_in([args, kwargs]) if not isinstance(t, CausalBias)]  # a mask without elements
     if func in INDEXING:
         self, *others = tensors
         tensors = [self, *(other for other in others if device_of(other) != CPU)]
