@@ -1,4 +1,4 @@
-"""Benchmarks: where samples and scores come from. YAML files in conf/benchmark name what is here."""
+"""Benchmarks: sources of samples and scores. The YAML files in conf/benchmark name these classes."""
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import LongBench, LongBenchE

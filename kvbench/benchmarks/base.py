@@ -1,4 +1,4 @@
-"""The contract of a benchmark."""
+"""The interface of benchmarks."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ class Sample:
     prompt: str
     answers: tuple[str, ...]
     max_new_tokens: int
-    question: str = ""  # the end of `prompt` that asks; question=hidden compresses only what stands before it
-    prefix: str = ""  # how the answer is begun for the model, after the chat template's assistant header
+    question: str = ""  # the question at the end of `prompt`; question=hidden compresses only what stands before it
+    prefix: str = ""  # text that begins the answer, after the chat template's assistant header
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
@@ -33,14 +33,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A figure that a benchmark asks for: the mean of `metric` in each cell of depth × length, a panel per setting."""
+    """A figure of a benchmark: the mean of `metric` in each cell of depth × length, a panel per setting."""
 
     cells: pd.DataFrame  # columns setting, depth, length, scores, r, r_bytes; one row per value
     metric: str
 
 
 class Benchmark(ABC):
-    """A source of samples and their scores; it never sees a method."""
+    """A source of samples and their scores, independent of methods."""
 
     name: str
     metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
@@ -67,7 +67,7 @@ class Benchmark(ABC):
         return None
 
 
-# Keys of benchmarks that say where this machine has their data. What the data are, their hash says.
+# Keys of benchmarks that say where this machine has their data, which are identified by their hash.
 PLACES = frozenset("data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file".split())
 
 

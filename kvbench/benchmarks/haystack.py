@@ -64,7 +64,7 @@ def generated(seed: int) -> Iterator[str]:
 
 
 def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
-    """The texts of a folder in order of their names, over and over, from the seed-th text on."""
+    """The texts of a folder in order of their names, repeated, beginning with text number `seed`."""
     files = sorted(path for path in Path(folder).glob("*.txt") if path.is_file())
     if not files:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")

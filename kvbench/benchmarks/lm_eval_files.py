@@ -1,4 +1,4 @@
-"""lm-evaluation-harness carries the official prompts; they are read from its installed files, never copied here."""
+"""Official prompts from the installed files of lm-evaluation-harness."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scores of samples brought to scores of tasks, groups of tasks, and averages."""
+"""Scores of tasks, groups of tasks and averages, from the scores of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -60,6 +60,8 @@ def breakdown(
 
 def tokens_per_s(records: pd.DataFrame) -> float:
     """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches."""
-    alone = records[records["decode_batch"] == 1] if "decode_batch" in records else records  # older ones were all alone
+    alone = (
+        records[records["decode_batch"] == 1] if "decode_batch" in records else records
+    )  # records without the field were decoded alone
     seconds = alone["decode_seconds"].sum()
     return alone["decode_steps"].sum() / seconds if seconds else float("nan")

@@ -1,7 +1,7 @@
-"""The packages behind the official metrics, loaded when first used and kept quiet.
+"""The packages behind the official metrics, imported when first used, with their messages suppressed.
 
-jieba tells on stderr that it loads its dictionary, fuzzywuzzy warns of the matcher that we want, both compile with
-warnings on new Pythons: nothing of that is a user's business.
+jieba reports on stderr that it loads its dictionary, fuzzywuzzy warns about the matcher that is wanted here, and both
+compile with warnings on new versions of Python.
 """
 
 import logging
@@ -65,7 +65,7 @@ def rouge_l(prediction: str, answer: str, frames: int) -> float:
 
 
 def _room() -> int:
-    """How many calls deep the caller can still go, tried out: what counts as a call differs between Pythons."""
+    """How many nested calls the caller can still make, measured: versions of Python count calls differently."""
     try:
         return 1 + _room()
     except RecursionError:

@@ -15,7 +15,7 @@ def interval(values: Sequence[float], confidence: float = 0.95, seed: int = 0) -
 def stratified(strata: Sequence[Sequence[float]], confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean of the strata's means, each resampled within itself.
 
-    (nan, nan) where a stratum has fewer than two values, for nothing tells how far its mean can be trusted.
+    (nan, nan) where a stratum has fewer than two values, whose variance is unknown.
     """
     if not len(strata) or min(map(len, strata)) < 2:
         return float("nan"), float("nan")

@@ -1,7 +1,7 @@
 """LongBench's official metrics (github.com/THUDM/LongBench at 2e00731, LongBench/metrics.py and eval.py).
 
-Each metric is a function of a prediction, one answer and the task's class names, in [0, 1]. What looks odd is the
-official behaviour, which published numbers depend on.
+Each metric is a function of a prediction, one answer and the task's class names, in [0, 1]. Oddities are
+those of the official code, on which published numbers depend.
 """
 
 import re
@@ -19,7 +19,7 @@ __all__ = ["FIRST_LINE", "METRICS", "check_backend", "companions", "first_line",
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 
-# eval.py reads only the first line of what was predicted for these
+# eval.py scores only the first line of the prediction for these tasks
 FIRST_LINE = frozenset(["trec", "triviaqa", "samsum", "lsht"])
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -51,7 +51,7 @@ def score(task: str, prediction: str, answers: Sequence[str], all_classes: Seque
 
 
 def companions(task: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
-    """Scores to tell beside the official one, never instead of it: for summaries, ROUGE-L by Google's `rouge-score`.
+    """Scores in addition to the official one: for summaries, ROUGE-L by Google's `rouge-score`.
 
     Its F-measure over whole texts, without stemming, best over the answers. That package's own tokens are ASCII letters
     and digits, so that Chinese texts would have none: they are given to it as jieba's words without punctuation.
@@ -65,7 +65,7 @@ def companions(task: str, prediction: str, answers: Sequence[str]) -> dict[str, 
 
 
 def first_line(task: str, prediction: str) -> str:
-    """What of a prediction is scored: for the tasks in FIRST_LINE, the first line after leading line ends."""
+    """The part of a prediction that is scored: for the tasks in FIRST_LINE, the first line after leading line ends."""
     return prediction.lstrip("\n").split("\n")[0] if task in FIRST_LINE else prediction
 
 
@@ -93,7 +93,7 @@ def classification(prediction: str, answer: str, all_classes: Sequence[str] | No
     """One over the number of classes named in the prediction if the answer is among them.
 
     A named class that is part of the answer's name does not count. The official loop deletes from the list
-    that it walks along, and so never looks at the entry behind a deleted one; this does the same.
+    that it iterates over and so skips the entry after a deleted one; this does the same.
     """
     if all_classes is None:
         raise UserError(f"classification of {answer!r} needs all_classes, the names of the task's classes")

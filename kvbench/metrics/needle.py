@@ -1,4 +1,4 @@
-"""Was the needle found?"""
+"""Needle metrics: whether the prediction contains the needle."""
 
 import re
 from functools import cache
@@ -17,7 +17,7 @@ def rouge1_f(reference: str, prediction: str) -> float:
 
 
 def rouge1_recall(reference: str, prediction: str) -> float:
-    """Share of the reference's words, stemmed, that the prediction has; its other words cost nothing."""
+    """Share of the reference's words, stemmed, that the prediction has; its other words do not lower it."""
     return _scorer().score(reference, prediction)["rouge1"].recall
 
 

@@ -9,17 +9,17 @@ CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 def clean(prediction: str) -> str:
-    """A prediction as the official code scores it: blanks cut at both ends, control characters made line ends."""
+    """A prediction as the official code scores it: stripped, with line ends for control characters."""
     return CONTROL.sub("\n", prediction.strip()).strip()
 
 
 def string_match_all(prediction: str, answers: Sequence[str]) -> float:
-    """Share of the answers that stand in the cleaned prediction, whatever their case."""
+    """Share of the answers that occur in the cleaned prediction, ignoring case."""
     return sum(_found(prediction, answers)) / len(answers)
 
 
 def string_match_part(prediction: str, answers: Sequence[str]) -> float:
-    """1 if any of the answers stands in the cleaned prediction, whatever its case, else 0."""
+    """1 if any of the answers occurs in the cleaned prediction, ignoring case, else 0."""
     return float(any(_found(prediction, answers)))
 
 

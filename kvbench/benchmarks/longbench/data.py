@@ -81,7 +81,7 @@ def _download(repository: str, revision: str) -> Path:
         cached = try_to_load_from_cache(**where)
         if isinstance(cached, str):
             return Path(cached)
-        get_hf_file_metadata(hf_hub_url(**where), timeout=10)  # one attempt: the download would go on trying
+        get_hf_file_metadata(hf_hub_url(**where), timeout=10)  # one attempt: the download retries by itself
         return Path(hf_hub_download(**where))
     except (OSError, HTTPError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -93,7 +93,7 @@ def _download(repository: str, revision: str) -> Path:
 
 
 def _unzip(archive: Path, folder: Path) -> None:
-    """The archive's JSON-lines files, whatever folder they lie in there."""
+    """Unzip the archive's JSON-lines files into one folder, without the archive's folders."""
     try:
         with zipfile.ZipFile(archive) as file:
             for member in file.infolist():

@@ -1,10 +1,10 @@
-"""From rows to prompts as LongBench's pred.py makes them, and which end of a prompt is the question."""
+"""Prompts from rows, as in LongBench's pred.py, and the part at a prompt's end that is the question."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-# Prompts that are tokenised together, which a fast tokenizer does on all cores.
+# Prompts per tokenizer call; a fast tokenizer uses all cores for one call.
 TOGETHER = 64
 
 
@@ -28,13 +28,13 @@ def build(
 def _cut(
     prompt: str, tail: str, ids: list[int], max_length: int, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[str, str]:
-    """A prompt of these ids without its middle where it is too long, and the question that `tail` has become."""
+    """The prompt of these ids, with its middle removed where it is too long, and the question in it that `tail` is."""
     if len(ids) <= max_length:
         return prompt, tail
     half = max_length // 2
     start, end = (tokenizer.decode(part, skip_special_tokens=True) for part in (ids[:half], ids[-half:]))
     before = prompt[: -len(tail)]
-    if start.startswith(before):  # all of the context is in the first half: the cut went through the question
+    if start.startswith(before):  # the cut is inside the question: all of the context is in the first half
         return start + end, (start + end)[len(before) :]
     return start + end, _question(end, tail, tokenizer)
 
@@ -42,9 +42,9 @@ def _cut(
 def _question(end: str, tail: str, tokenizer: PreTrainedTokenizerBase) -> str:
     """The part of a cut prompt's second half that stands for `tail`.
 
-    It is the tail itself, unless decoding changed it (special tokens written in it are dropped, some tokenizers
-    mend blanks): then the tail as the tokenizer gives it back, or else as many characters of the end. A tail
-    longer than the half fills it: all of the second half is question.
+    This is `tail` itself, unless decoding changed it (special tokens in it are dropped, some tokenizers change
+    blanks): then `tail` encoded and decoded, or else as many characters of the end as `tail` has. If `tail` is
+    longer than the second half, all of that half is question.
     """
     decoded = tokenizer.decode(tokenizer(tail, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
     for candidate in (tail, decoded):

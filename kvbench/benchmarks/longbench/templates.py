@@ -1,4 +1,4 @@
-"""LongBench's prompt templates: read at run time from a package or a file, each proven official by its hash."""
+"""LongBench's prompt templates: read at run time from a package or a file, each checked against the official hash."""
 
 import hashlib
 import json

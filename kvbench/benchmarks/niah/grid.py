@@ -50,7 +50,7 @@ class NeedleGrid(Benchmark):
         return Heatmap(records, self.metrics[0])
 
     def haystack(self, seed: int, separator: str = "\n") -> Iterator[str]:
-        """An endless text in pieces; a folder's texts begin with the seed-th file."""
+        """An endless text in pieces; the texts of a folder begin with file number `seed`."""
         if self.haystack_dir is None:
             return haystack.generated(seed)
         folder = published_essays() if self.haystack_dir == PUBLISHED else self.haystack_dir

@@ -1,4 +1,4 @@
-"""Several needles in one context: one number at every depth, asked for one by one or all at once."""
+"""Several needles in one context: one number at every depth, one question for each or one for all."""
 
 from abc import abstractmethod
 from collections.abc import Iterator

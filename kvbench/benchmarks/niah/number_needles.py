@@ -1,10 +1,10 @@
-"""What is hidden: sentences that each tell a number, so that an answer is right or wrong digit by digit."""
+"""Needles: sentences that each contain a number, so that an answer can be scored digit by digit."""
 
 import random
 from dataclasses import dataclass
 
 _CITIES = "Lisbon Oslo Nairobi Kyoto Quito Riga Hanoi Tunis Porto Bergen Lima Dakar Zagreb Cork Turin Perth".split()
-MOST_NEEDLES = 9  # in one context, told apart by their first digit
+MOST_NEEDLES = 9  # in one context, with different first digits
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def number_needle(seed: int) -> NumberNeedle:
 def number_needles(seed: int, count: int) -> list[NumberNeedle]:
     """Up to nine needles of different cities and first digits.
 
-    So another needle's number shares no leading digit with the one asked for, and earns nothing.
+    So the number of another needle shares no leading digit with the right one and scores 0.
     """
     rng = random.Random(seed)
     cities, firsts = rng.sample(_CITIES, count), rng.sample("123456789", count)

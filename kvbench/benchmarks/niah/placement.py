@@ -1,4 +1,4 @@
-"""Where a needle goes: rules that put sentences into a text of tokens."""
+"""Placement of needles: rules that insert sentences into a text of tokens."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ def take(source: Iterator[str], tokenizer: PreTrainedTokenizerBase, tokens: int)
     """The first `tokens` token ids of a text that comes in pieces."""
     text = ""
     while len(ids := encode(text, tokenizer)) < tokens:
-        # a token is seldom longer than 8 characters: few rounds, little waste
+        # few tokens are longer than 8 characters
         missing = 8 * (tokens - len(ids))
         while missing > 0:
             piece = next(source)

@@ -1,6 +1,6 @@
 """Needles, questions and prompts from where they are published: a user's file, or an installed package read as files.
 
-Nothing that is read here is run.
+Python files are parsed, not executed.
 """
 
 import ast

@@ -19,7 +19,7 @@ class NeedleInAHaystack(NeedleGrid):
     """One needle in every cell of the grid, with `seeds` needles and haystacks.
 
     needle="number"    a seven-digit number to recite; scores: share of leading digits, exact match.
-    needle="sentence"  `sentence`, asked for by `question`; score: ROUGE-1 F of the answer to the sentence.
+    needle="sentence"  `sentence`, with the question `question`; score: ROUGE-1 F of the answer to the sentence.
 
     The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
     """

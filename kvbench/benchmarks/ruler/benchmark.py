@@ -117,7 +117,7 @@ class Ruler(Benchmark):
         )
 
     def _origin(self, name: str) -> dict:
-        """What a sample was made from, for the record."""
+        """Fields of the record that say what a sample was generated from."""
         task = TASKS[name]
         if self.data_dir is not None:
             return {"origin": "imported"}
@@ -130,7 +130,7 @@ class Ruler(Benchmark):
 
 
 def _chat_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens around a user's text: the chat template's, or the special tokens of a model without one."""
+    """Number of tokens around a user's text: those of the chat template, or the special tokens where there is none."""
     if not tokenizer.chat_template:
         return tokenizer.num_special_tokens_to_add()
     turn = [{"role": "user", "content": ""}]
@@ -139,6 +139,6 @@ def _chat_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def _identity(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What tells apart tokenizers that may count differently."""
+    """Hashed properties by which tokenizers that may count differently are distinguished."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return digest(type(tokenizer).__name__, tokenizer.get_vocab()) if backend is None else digest(backend.to_str())

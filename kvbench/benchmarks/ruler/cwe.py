@@ -1,4 +1,4 @@
-"""RULER's common words: a numbered list in which ten words stand more often than the others."""
+"""RULER's common word extraction: a numbered list in which ten words occur more often than the others."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -11,7 +11,7 @@ _COMMON = 10
 
 
 class CommonWordsMaker(Maker):
-    """The haystack's units are different words."""
+    """Generates samples of cwe; the size of a haystack is its number of distinct words."""
 
     increment = 10
     probe = 4096
@@ -38,7 +38,7 @@ class CommonWordsMaker(Maker):
 
     def _list(self, size: int, common_repeats: int, other_repeats: int) -> tuple[str, list[str]]:
         """A numbered list of `size` words, and which of them are common."""
-        # RULER's longer list takes the place of wonderwords' only past its end
+        # RULER's longer list is used only where wonderwords' is too short
         words = self.words if size <= len(self.words) else self.more_words()
         if size > len(words):
             raise UserError(f"cwe at this length draws from {size} words, more than the {len(words)} there are")

@@ -15,7 +15,7 @@ _OFFICIAL = "PaulGrahamEssays.json"
 
 
 class Essays:
-    """Words of a haystack without end, and their first `size` as sentences.
+    """The words of an endless haystack, and the first `size` of them split into sentences.
 
     `source` is a folder of .txt files in the order of their names, or RULER's PaulGrahamEssays.json or a folder
     with it; without one the text is generated. `splitter` is NLTK's punkt, as in the official generator, or
@@ -32,7 +32,7 @@ class Essays:
 
     @cached_property
     def sha256(self) -> str:
-        """What tells this haystack apart."""
+        """SHA-256 of the haystack's text and splitter."""
         text = f"{haystack.generated.__name__} {self._seed}" if self._text is None else self._text
         return hashlib.sha256(f"{self.splitter}\n{text}".encode()).hexdigest()
 
@@ -68,7 +68,7 @@ def _read(source: str) -> str:
 
 
 def _splitter(name: str) -> Callable[[str], list[str]]:
-    import nltk  # here: it takes a while, and only essays need it
+    import nltk  # imported here because it is slow and only essays need it
 
     if name == "simple":
         return nltk.tokenize.PunktSentenceTokenizer().tokenize

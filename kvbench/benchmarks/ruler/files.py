@@ -14,7 +14,7 @@ _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
 
 
 def cached(path: Path, count: int, make: Callable[[], Iterable[dict]]) -> list[dict]:
-    """The first `count` rows of the cache's file, whose first line is a hash of the rest; made where need be."""
+    """The first `count` rows of the cache's file, generated if it is missing. Its first line is a hash of the rest."""
     text = _intact(path)
     rows = [] if text is None else [json.loads(line) for line in text.splitlines()[:count]]
     if len(rows) < count:
@@ -25,7 +25,7 @@ def cached(path: Path, count: int, make: Callable[[], Iterable[dict]]) -> list[d
 
 
 def _intact(path: Path) -> str | None:
-    """What follows the first line, if that line is its hash."""
+    """The text after the first line; None if the first line is not its hash."""
     try:
         sha256, _, text = path.read_text(encoding="utf-8").partition("\n")
     except (OSError, UnicodeDecodeError):
@@ -96,6 +96,6 @@ def read(path: Path, name: str, length: int, count: int) -> list[dict]:
 
 
 def question(name: str, text: str) -> str:
-    """The end of an input that asks: its last lines, by the task."""
+    """The question at the end of an input: its last lines, whose number depends on the task."""
     separator, pieces = TASKS[name].tail
     return separator.join(text.rsplit(separator, pieces)[-pieces:])

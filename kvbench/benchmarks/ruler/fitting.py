@@ -1,4 +1,4 @@
-"""The largest haystack that fits a length, by RULER's rule: one binary search, then every sample shrinks."""
+"""RULER's rule for the size of a haystack: one binary search for all samples, then each is shrunk until it fits."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
@@ -7,13 +7,13 @@ from kvbench.benchmarks.ruler.maker import Draft, Maker
 
 Count = Callable[[str], int]  # tokens of a text, without special tokens
 
-# Where the smallest haystack of its search does not fit, the official generator draws the sample again and again,
-# for ever if need be. Here luck has so many draws; then come haystacks smaller than the official ones.
+# Where the smallest haystack of its search does not fit, the official generator draws the sample again without limit.
+# Here it is drawn this many times; after that, haystacks smaller than the official ones are tried.
 REDRAWS = 1000
 
 
 class DoesNotFit(Exception):
-    """Not even the smallest haystack fits the length."""
+    """The smallest haystack is longer than the length."""
 
 
 def fitted(maker: Maker, count: int, length: int, tokens: Count, new_tokens: int = 0) -> Iterator[tuple[Draft, int]]:
@@ -34,7 +34,7 @@ def fitted(maker: Maker, count: int, length: int, tokens: Count, new_tokens: int
     for index in range(count):
         sample = first_that_fits(index, official_sizes(maker, size, index, redraws))
         if sample is None:
-            redraws = 0  # luck need not be tried again: the official generator does not get here
+            redraws = 0  # no repeated draws: the official generator does not get here
             sample = first_that_fits(index, smaller_sizes(maker, index))
         if sample is None:
             raise DoesNotFit
@@ -70,7 +70,7 @@ def official_sizes(maker: Maker, size: int, index: int, redraws: int) -> Iterato
 
 
 def smaller_sizes(maker: Maker, index: int) -> Iterator[int]:
-    """Down from one increment in tenths of it, to the smallest haystack that makes sense."""
+    """Sizes from one increment downwards, in tenths of it, to the smallest haystack that the task allows."""
     smallest = maker.smallest(index)
     yield from range(maker.increment, smallest, -max(1, maker.increment // 10))
     yield smallest

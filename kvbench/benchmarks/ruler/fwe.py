@@ -1,4 +1,4 @@
-"""RULER's frequent words: coded words whose counts follow a zeta distribution; the three commonest are asked."""
+"""RULER's frequent words: coded words with counts of a zeta distribution; the answer is the three most frequent."""
 
 import math
 import string
@@ -26,7 +26,7 @@ def coded(
     room = length - new_tokens
     step = room // 32
     stream = Random(seed)
-    if step < 1 or room // 50 < 4:  # the dots and the three words that are asked
+    if step < 1 or room // 50 < 4:  # the dots and the three words of the answer
         raise DoesNotFit
 
     vocabulary = _vocabulary(stream, room // 50, seed)

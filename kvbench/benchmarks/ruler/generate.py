@@ -13,7 +13,7 @@ from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.benchmarks.ruler.vt import TrackingMaker
 from kvbench.errors import UserError
 
-VERSION = 1  # one more whenever the same inputs give other samples
+VERSION = 1  # increased whenever the same inputs give other samples
 
 
 def generate(name: str, length: int, count: int, inputs: Inputs, tokens: Count, chat_tokens: int = 0) -> Iterator[dict]:
@@ -35,7 +35,7 @@ def generate(name: str, length: int, count: int, inputs: Inputs, tokens: Count, 
                 "answer_prefix": draft.prefix,
             }
             if task.kind == "niah":
-                # the official index of a needle's sample is where its answer stands
+                # the official index of a needle's sample is the position of its answer
                 row["index"] = draft.input.find(draft.outputs[0])
                 row["token_position_answer"] = tokens(draft.input[: row["index"]])
             yield row

@@ -1,4 +1,4 @@
-"""What RULER's samples are made from, read when a task asks for it, and told apart by hashes."""
+"""The inputs of RULER's samples: read when a task needs them, identified by hashes."""
 
 import hashlib
 import json
@@ -31,19 +31,19 @@ class Inputs:
     _paths: dict[str, Path] = field(default_factory=dict, repr=False)
 
     def check(self, tasks: Iterable[str], count: int) -> None:
-        """Find all that `count` samples of the tasks need; UserError names what is missing and how to get it."""
+        """Raise UserError if an input of `count` samples of the tasks is missing, with how to get it."""
         for name in tasks:
             source = TASKS[name].source
             try:
                 self.identity(name)
                 if source in SOURCES and getattr(self, source) is not None:
-                    self.questions(source, count)  # a fetched file is proven by its hash
+                    self.questions(source, count)  # a fetched file was checked against its hash
             except UserError as error:
                 users = [other for other in TASKS if TASKS[other].source == source]
                 raise UserError(f"{error} (needed by {', '.join(users)}; benchmark.tasks= chooses others)") from error
 
     def identity(self, name: str) -> list[str]:
-        """Hashes of all that the samples of a task are made from."""
+        """Hashes of the inputs of a task's samples."""
         task = TASKS[name]
         hashes = [self.texts_sha256]
         if task.kind in ("niah", "cwe"):

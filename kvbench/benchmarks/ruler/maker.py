@@ -1,4 +1,4 @@
-"""What RULER's generators have in common: drafts of a sample whose haystack has a size."""
+"""The interface of RULER's generators: they draft samples with a haystack of a given size."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Draft:
-    """A sample before it is known to fit."""
+    """A sample whose length has not been checked yet."""
 
     input: str
-    prefix: str  # how the answer is begun for the model
+    prefix: str  # text that begins the model's answer
     outputs: list[str]
 
     @property
@@ -20,7 +20,7 @@ class Draft:
 class Maker(ABC):
     """Draws samples of one task from one random stream, in the order of the official generator."""
 
-    increment: int  # by how much a haystack that does not fit shrinks; the search starts at it
+    increment: int  # units by which a haystack that does not fit shrinks; the search starts at it
     probe: int  # size of the haystack by which the tokens of a unit are estimated
     example_tokens: int = 0  # what `draft` adds to `trial`
 
@@ -41,5 +41,5 @@ class Maker(ABC):
         return 1
 
     def smallest(self, index: int) -> int:
-        """Units of the smallest haystack that makes sense, for lengths too short for the official generator."""
+        """Units of the smallest usable haystack, for lengths too short for the official generator."""
         return self.least(index)

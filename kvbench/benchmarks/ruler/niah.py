@@ -13,7 +13,7 @@ _DEPTHS = [round(100 * i / 39) for i in range(40)]  # per cent
 
 
 class NeedleMaker(Maker):
-    """The haystack's units are lines, or words of the essays."""
+    """Generates samples of the niah tasks; the size of a haystack is its lines, or its words where it is essays."""
 
     def __init__(self, task: Task, texts: dict[str, str], essays: Essays | None, length: int, seed: int):
         self.task, self.essays, self.seed = task, essays, seed

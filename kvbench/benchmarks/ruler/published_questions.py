@@ -83,7 +83,7 @@ def hotpotqa(data: list) -> Questions:
 
 
 # The hashes are those of Hugging Face's data set scripts (squad_v2, hotpot_qa) and of the files that RULER downloads.
-# HotpotQA's first host has closed; the bytes of the mirror that took its place differ.
+# HotpotQA's first host is gone; its successor's file has other bytes.
 _MIRROR = "https://huggingface.co/datasets/namlh2004/hotpotqa/resolve/7e54db4656209750ff487f6fdf8e39a66dba136b"
 SOURCES = {
     "squad": Source(

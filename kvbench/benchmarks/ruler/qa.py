@@ -24,7 +24,7 @@ class Questions:
 
 
 class AnswerMaker(Maker):
-    """The haystack's units are documents."""
+    """Generates samples of the qa tasks; the size of a haystack is its number of documents."""
 
     increment = probe = 10
 
@@ -53,7 +53,7 @@ class AnswerMaker(Maker):
             repeats = -(-size // len(self.documents))
             return (self.documents * repeats)[:size]
         own, near, more = question.own, question.near, size - len(question.own)
-        if more < 0:  # smaller than any official sample: what holds the answer comes first
+        if more < 0:  # smaller than any official sample: documents with the answer come first
             chosen = [*question.gold, *(i for i in own if i not in question.gold)][:size]
         elif more > len(near):
             known = {*own, *near}

@@ -1,4 +1,4 @@
-"""RULER's prompts: read at run time from the installed lm-eval, mended, and proven official by their hashes."""
+"""RULER's prompts: read at run time from the installed lm-eval, corrected, and checked against the official hashes."""
 
 import ast
 import hashlib
@@ -66,7 +66,7 @@ def _texts(folder: Path) -> Iterator[str]:
 
 
 def _mended(text: str) -> Iterator[str]:
-    """The text, and what may make it the official one: a blank before an answer's prefix, a slip of the pen."""
+    """The text, and variants that may be the official one: a blank before an answer's prefix, a typo undone."""
     yield text
     yield " " + text
     yield text.replace("assgined", "assigned")

@@ -11,7 +11,7 @@ from kvbench.benchmarks.ruler.maker import Draft, Maker
 
 _HOPS = 4
 _EXAMPLE_TOKENS = 500
-_EXAMPLE_VALUE = "12345"  # stands in the example until every sample draws its own
+_EXAMPLE_VALUE = "12345"  # placeholder in the example; each sample replaces it
 
 
 class ChainMaker(Maker):

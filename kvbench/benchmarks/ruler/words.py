@@ -47,10 +47,10 @@ def _lines(file: Path) -> tuple[str, ...]:
 
 
 class Pairs(Sequence[str]):
-    """Every `adjective-noun` once, sorted, as a sequence that is never held: there are six million.
+    """Every `adjective-noun` once, sorted, as a lazy sequence: there are six million.
 
     Adjectives stand in sorted order with a block of pairs each. Only where one adjective with its hyphen begins
-    another one (`well-` and `well-off-`) do blocks interleave; those are merged and held.
+    another one (`well-` and `well-off-`) do blocks interleave; those are merged in memory.
     """
 
     def __init__(self, adjectives: Iterable[str], nouns: Iterable[str]):
