@@ -42,7 +42,7 @@ def dispatch(arguments: Sequence[str]) -> None:
         if arguments and is_word(arguments[0]):
             raise SystemExit(run_command(*arguments))
     if {"--help", "-h"} & set(arguments):
-        out.print(help_text(), highlight=False, soft_wrap=True)
+        out.print(help_text(), markup=True, highlight=False, soft_wrap=True)
     elif "--version" in arguments:
         print_line(f"kvbench {__version__}")
     else:

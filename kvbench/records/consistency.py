@@ -1,4 +1,4 @@
-"""Findings about records that a reader must know before averaging them; records are never merged silently."""
+"""Findings about records that affect averages over them; records are never merged without a finding."""
 
 import json
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ WITH = ["processor", "kvbench", "git", "torch", "transformers", "kernels", "sdpa
 
 @dataclass(frozen=True)
 class Finding:
-    """One line about records; `wrong` if a table over them would not be what it says."""
+    """One line about records; `wrong` if a table over them would be misleading."""
 
     kind: str  # torn, edited, manifest, duplicate, outcome, conflict or mixed
     message: str

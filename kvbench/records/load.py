@@ -74,7 +74,7 @@ def _whole_text(value: object) -> object:
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """Raise UserError where a record has two outcomes: no choice between them would be honest."""
+    """Raise UserError where a record has two outcomes, since neither can be preferred."""
     if contradictions := [finding.message for finding in findings if finding.kind == "outcome"]:
         raise UserError("; ".join(contradictions))
 
@@ -115,7 +115,7 @@ def manifests_beside(records: Iterable[tuple[dict, Path]]) -> tuple[pd.DataFrame
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Records have no cycles; looking for some among them, again and again, takes as long as reading them."""
+    """Without the garbage collector, which records do not need: they have no cycles, and its passes double the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

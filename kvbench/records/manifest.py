@@ -1,4 +1,4 @@
-"""The manifest of a run: exactly what produced its records. Written as the run starts and again when it ends."""
+"""The manifest of a run: what produced its records. Written as the run starts and again when it ends."""
 
 import json
 import math
@@ -51,7 +51,7 @@ def read_note(path: Path) -> dict:
 def write_manifest(path: Path, manifest: dict) -> None:
     """Write a manifest, in the place of an earlier one. Raises UserError where the disk does not take it."""
     with on_disk(f"write {path}"):
-        path.parent.mkdir(exist_ok=True)  # a run's folder that was removed does not come back for this
+        path.parent.mkdir(exist_ok=True)  # a run's folder that was removed is not made again
         with replacing(path) as work:
             work.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

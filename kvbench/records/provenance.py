@@ -27,7 +27,7 @@ PROVENANCE = (
 
 
 def provenance(manifest: dict) -> dict[str, str | None]:
-    """A manifest's PROVENANCE and when its run started; None for what it does not say."""
+    """The PROVENANCE of a manifest and the start of its run; None for fields it lacks."""
     packages = manifest.get("packages") or {}
     known = {
         "weights": weights(manifest.get("model") or {}),

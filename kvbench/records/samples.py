@@ -27,7 +27,7 @@ def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
 
 
 def row_of(sample: Sample) -> dict:
-    """What a reader of results needs of a sample without its data: the prompt's end, and the expected answers."""
+    """The row of a sample: the end of its prompt, question, expected answers and properties."""
     return {
         "sample": sample.id,
         "prompt_end": sample.prompt[-END:],

@@ -55,7 +55,7 @@ def to_json(value: object) -> str:
 
 
 class Edited(ValueError):
-    """A record that is not what its checksum was taken of."""
+    """A record that does not fit its checksum."""
 
 
 def to_line(record: dict) -> bytes:
@@ -130,7 +130,7 @@ class Store:
     """The records of one shard in a folder, open for writing by one process at a time."""
 
     def __init__(self, folder: Path, shard: str = ""):
-        """Take the shard's lock, set its damaged lines aside, and learn what is done in any shard.
+        """Take the shard's lock, set its damaged lines aside, and read which keys any shard has.
 
         Raises UserError when another process writes there or splits the samples into another number of shards, or the
         folder cannot be read and written.
@@ -160,7 +160,7 @@ class Store:
                 raise
 
     def _recover(self) -> int:
-        """Learn the keys of all shards, and mend this one's file; how many lines were damaged."""
+        """Read the keys of all shards and set aside this shard's damaged lines; returns their number."""
         damaged = []
         for path in record_files(self.path.parent):
             for line, record in read_lines(path):
@@ -183,7 +183,7 @@ class Store:
             f"write records to {self.path}", "; all earlier ones are safe, and the same command continues from there"
         ):
             self._write(to_line(record))
-        if not self._in_place():  # what was written stays with the file wherever it is now
+        if not self._in_place():  # the line was written to the file at its new place
             raise UserError(f"{self.path} was moved or removed while kvbench was writing it")
         self.done.add(record["key"])
         self.made += 1
@@ -193,7 +193,7 @@ class Store:
         start = os.fstat(self._file.fileno()).st_size
         rest = memoryview(line)
         try:
-            while rest:  # a disk that is getting full takes a part first
+            while rest:  # a nearly full disk may write a part of it
                 rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
         except BaseException:
@@ -229,7 +229,7 @@ def set_aside(path: Path, torn: Path, damaged: Sequence[bytes]) -> None:
 
 
 def _other_split(folder: Path, shard: str) -> str:
-    """The file of a living process whose shards are not of the same number: both would make some of the records."""
+    """The locked records file of a process that splits the samples into another number of shards; "" for none."""
     for path in sorted(folder.glob(".lock*")):
         other = path.name.removeprefix(".lock")
         if (not other or SHARD.fullmatch(other)) and _shards(other) != _shards(shard) and held(path):

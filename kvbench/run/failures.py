@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-from rich.markup import escape
+from rich.text import Text
 
 from kvbench.config import choices
 from kvbench.errors import Incomplete, UserError, unknown
@@ -53,7 +53,7 @@ def raised_in(error: BaseException) -> str:
 
 
 def fail(message: str, code: int) -> None:
-    err.print(f"[bold red]kvbench:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    err.print(Text.assemble(("kvbench:", "bold red"), f" {message}"), highlight=False, soft_wrap=True)
     raise SystemExit(code)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,7 +20,7 @@ from kvbench.utils.console import err, warn
 from kvbench.utils.text import count
 
 COLUMNS = (
-    TextColumn("{task.description}"),
+    TextColumn("{task.description}", markup=False),  # ids are data
     BarColumn(),
     MofNCompleteColumn(),
     TextColumn("records"),
@@ -49,7 +48,7 @@ def with_progress(
     if done:
         warn(f"{done} of {len(requested)} records are there already and are not made again")
     with Progress(*COLUMNS, console=err) as progress:
-        task = progress.add_task(escape(run.benchmark.name), total=len(requested), completed=done)
+        task = progress.add_task(run.benchmark.name, total=len(requested), completed=done)
 
         def advance(records: int = 0) -> None:
             if group is None:
@@ -63,7 +62,7 @@ def with_progress(
                 warn(str(record))
                 continue
             advance(1)
-            progress.update(task, description=escape(f"{record['sample']} · {record['setting']}"))
+            progress.update(task, description=f"{record['sample']} · {record['setting']}")
             yield record
         if group is not None and group.first:
             group.wait(advance)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import transformers
+from rich.text import Text
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import Incomplete, on_disk
@@ -109,9 +110,9 @@ def load_inputs(request: Request) -> tuple[LoadedModel, list[Sample]]:
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     name = request.spec.name
-    with out_of_memory(f"loading {name}"), err.status(f"loading {name}") as status:
+    with out_of_memory(f"loading {name}"), err.status(Text(f"loading {name}")) as status:
         loaded = load(request.spec)
-        status.update(f"preparing the samples of {request.benchmark.name}")
+        status.update(Text(f"preparing the samples of {request.benchmark.name}"))
         return loaded, request.benchmark.samples(loaded.tokenizer)
 
 

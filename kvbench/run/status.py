@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from rich.markup import escape
+from rich.text import Text
 
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_manifests, read_note
@@ -135,13 +135,13 @@ def settings(attempt: dict) -> str:
     return ", ".join(labels) if len(labels) <= 2 else f"{labels[0]} and {len(labels) - 1} more"
 
 
-def lines(rows: list[Row]) -> list[str]:
+def lines(rows: list[Row]) -> list[Text]:
     """The rows in columns, with a style for each state."""
     texts = [COLUMNS, *map(astuple, rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     padded = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in texts]
     styles = ["bold", *(STYLE.get(row.state, "yellow") for row in rows)]
-    return [f"[{style}]{escape(line)}[/]" for style, line in zip(styles, padded, strict=True)]
+    return [Text(line, style) for style, line in zip(styles, padded, strict=True)]
 
 
 def exit_code(rows: list[Row]) -> int:

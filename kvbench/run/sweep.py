@@ -11,7 +11,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
-from rich.markup import escape
 
 from kvbench.config import sweep_jobs
 from kvbench.errors import UserError
@@ -51,7 +50,7 @@ class Jobs(Callback):
 
     def on_job_start(self, config: DictConfig, **kwargs: object) -> None:
         if self.count:
-            err.print(f"[bold]{escape(self.title(config))}[/]", highlight=False, soft_wrap=True)
+            err.print(self.title(config), style="bold", highlight=False, soft_wrap=True)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: object) -> None:
         job_return.__class__ = Outcome
@@ -60,7 +59,7 @@ class Jobs(Callback):
             if not isinstance(error, UserError):
                 traceback.print_exception(error)
             failed = JobFailed(f"{self.title(config)} failed: {in_one_line(error)}")
-            err.print(escape(str(failed)), highlight=False, soft_wrap=True)
+            err.print(str(failed), highlight=False, soft_wrap=True)
             job_return.return_value = failed
             let_go(error)
 

@@ -18,7 +18,8 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
 class SafeConsole(Console):
     """A rich console over SafeStream that prints no control characters but rich's own.
 
-    Names and texts from data are escaped here and nowhere else; callers pass them as `Text` or without markup.
+    Names and texts from data come as they are: markup is off, so that "[/x]" is text, and whatever rich takes for
+    markup of its own accord (`status`, a progress bar's columns) is given as `Text`.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -75,15 +76,15 @@ class SafeStream:
         return len(text)
 
 
-out = SafeConsole()
-err = SafeConsole(stderr=True)
+out = SafeConsole(markup=False)
+err = SafeConsole(stderr=True, markup=False)
 
 
 def print_line(line: str) -> None:
-    """A line on standard output: printed as it is, without markup, and never wrapped."""
-    out.print(line, markup=False, highlight=False, soft_wrap=True)
+    """A line on standard output: printed as it is and never wrapped."""
+    out.print(line, highlight=False, soft_wrap=True)
 
 
 def warn(line: str) -> None:
     """A line on standard error, beside what the command prints."""
-    err.print(line, markup=False, highlight=False, soft_wrap=True)
+    err.print(line, highlight=False, soft_wrap=True)
