@@ -1,24 +1,47 @@
 """Asymmetric quantisation in groups, with codes packed into bytes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from kvbench.ops.operator import operator
+
 TOKENS, CHANNELS = 1, 2  # the axis of [heads, len, head_dim] along which a group runs
 
 
-def pack(codes: Tensor, bits: int) -> Tensor:
-    """Codes below 2^bits, uint8 [..., width], as uint8 [..., width · bits / 8], the first in the lowest bits."""
-    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
-    grouped = codes.unflatten(-1, (codes.shape[-1] * bits // 8, len(shifts)))
-    return (grouped << shifts).sum(dim=-1, dtype=torch.uint8)
+def pack(codes: Tensor, bits: int, dim: int = -1) -> Tensor:
+    """Codes below 2^bits, uint8 with `group` elements along `dim`, as uint8 with group · bits / 8 bytes along it.
+
+    A byte holds codes that many elements apart, the first in the lowest bits: byte j of 16 holds codes j and j + 16 of
+    32 with 4 bits. So a plane, the same bits of consecutive bytes, is a run of codes.
+    """
+    dim = dim % codes.dim()
+    first, *planes = codes.unflatten(dim, (8 // bits, -1)).unbind(dim)
+    packed = first.clone()
+    for number, plane in enumerate(planes, start=1):
+        packed |= plane << number * bits
+    return packed
 
 
-def unpack(packed: Tensor, bits: int) -> Tensor:
-    """The inverse of `pack`: uint8 [..., width]."""
-    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
-    return (packed[..., None] >> shifts & (2**bits - 1)).flatten(-2)
+def write_planes(packed: Tensor, bits: int, planes: Sequence[Tensor]) -> None:
+    """The codes of `packed` by their place in a byte, lowest bits first, into uint8 tensors of its shape."""
+    torch.bitwise_and(packed, 2**bits - 1, out=planes[0])
+    for number, plane in enumerate(planes[1:], start=1):
+        torch.bitwise_right_shift(packed, number * bits, out=plane)
+        if number < len(planes) - 1:
+            plane.bitwise_and_(2**bits - 1)
+
+
+def unpack(packed: Tensor, bits: int, dim: int = -1) -> Tensor:
+    """The inverse of `pack`: uint8 with 8 / bits times as many elements along `dim`."""
+    if bits == 8:
+        return packed
+    dim = dim % packed.dim()
+    codes = packed.new_empty(*packed.shape[:dim], 8 // bits, *packed.shape[dim:])
+    write_planes(packed, bits, codes.unbind(dim))
+    return codes.flatten(dim, dim + 1)
 
 
 @dataclass(frozen=True)
@@ -35,29 +58,51 @@ class Quantiser:
     axis: int
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [heads, t, head_dim] → packed codes [heads, t, head_dim · bits / 8], scale and minimum.
+        """x [heads, t, head_dim] → packed codes, scale and minimum.
 
-        These two are [heads, t / group, head_dim] (axis TOKENS) or [heads, t, head_dim / group] (CHANNELS).
+        The codes of a group are packed together: [heads, t · bits / 8, head_dim] (axis TOKENS) or
+        [heads, t, head_dim · bits / 8] (CHANNELS). Scale and minimum are [heads, t / group, head_dim] or
+        [heads, t, head_dim / group].
         """
-        grouped = self._grouped(x.float())
-        low, high = grouped.aminmax(dim=self.axis + 1, keepdim=True)
-        scale = ((high - low) / (2**self.bits - 1)).to(x.dtype)
-        scale.masked_fill_(scale == 0, 1)
-        codes = ((grouped - low) / scale.float()).round_().clamp_(0, 2**self.bits - 1)
-        codes = codes.to(torch.uint8).flatten(self.axis, self.axis + 1)
-        return pack(codes, self.bits), scale.squeeze(self.axis + 1), low.to(x.dtype).squeeze(self.axis + 1)
+        return quantise(x, self.bits, self.group, self.axis)
 
     def restore(self, packed: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
         """The rows [heads, t, head_dim] that codes, scale and minimum stand for, in the dtype of `scale`."""
-        codes = self._grouped(unpack(packed, self.bits).float())
-        scales, minima = (x.float().unsqueeze(self.axis + 1) for x in (scale, minimum))
-        limit = torch.finfo(scale.dtype).max  # a scale rounded up could pass it
-        rows = torch.addcmul(minima, codes, scales).clamp_(-limit, limit)
-        return rows.to(scale.dtype).flatten(self.axis, self.axis + 1)
+        return dequantise(packed, scale, minimum, self.bits, self.group, self.axis)
 
     def bits_per_element(self, element_bits: int) -> float:
         """The codes and an element's part of scale and minimum, where an element has `element_bits` bits."""
         return self.bits + 2 * element_bits / self.group
 
-    def _grouped(self, x: Tensor) -> Tensor:
-        return x.unflatten(self.axis, (x.shape[self.axis] // self.group, self.group))
+
+@operator("quantise(Tensor x, int bits, int group, int axis) -> (Tensor, Tensor, Tensor)", launches=1)
+def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What `Quantiser.__call__` returns."""
+    grouped = _grouped(x.float(), group, axis)
+    low, high = grouped.aminmax(dim=axis + 1, keepdim=True)
+    scale = ((high - low) / (2**bits - 1)).to(x.dtype)
+    scale.masked_fill_(scale == 0, 1)
+    codes = ((grouped - low) / scale.float()).round_().clamp_(0, 2**bits - 1)
+    codes = pack(codes.to(torch.uint8), bits, axis + 1).flatten(axis, axis + 1)
+    return codes, scale.squeeze(axis + 1), low.to(x.dtype).squeeze(axis + 1)
+
+
+@operator(
+    "dequantise(Tensor packed, Tensor scale, Tensor minimum, int bits, int group, int axis) -> Tensor", launches=1
+)
+def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int, axis: int) -> Tensor:
+    """What `Quantiser.restore` returns."""
+    codes = unpack_groups(packed, bits, group, axis).float()
+    scales, minima = (x.float().unsqueeze(axis + 1) for x in (scale, minimum))
+    limit = torch.finfo(scale.dtype).max  # a scale rounded up could pass it
+    rows = torch.addcmul(minima, codes, scales).clamp_(-limit, limit)
+    return rows.to(scale.dtype).flatten(axis, axis + 1)
+
+
+def unpack_groups(packed: Tensor, bits: int, group: int, axis: int) -> Tensor:
+    """The codes of `quantise`, uint8 with axis `axis` of the rows in groups: [..., groups, group, ...]."""
+    return unpack(_grouped(packed, group * bits // 8, axis), bits, axis + 1)
+
+
+def _grouped(x: Tensor, group: int, axis: int) -> Tensor:
+    return x.unflatten(axis, (x.shape[axis] // group, group))

@@ -1,0 +1,170 @@
+"""Sequences whose older rows are quantised, and the layer cache that attends to their codes."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import BLOCK, Growing, LayerCache
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.sequence import Sequence
+from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
+from kvbench.ops.quantised_attention import quantised_attention
+
+
+class Ring:
+    """The last rows of a sequence, at most `limit`: row i of the sequence is row i mod limit of `buffer`.
+
+    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows.
+    """
+
+    def __init__(self, rows: Tensor, limit: int, first: int):
+        """rows [heads, at most limit, head_dim], copied; `first` is the index of the first one in the sequence."""
+        self.limit = limit
+        self.buffer = rows.roll(first % limit, dims=1) if 0 < limit == rows.shape[1] else rows.clone()
+
+    def at(self, index: int) -> Tensor:
+        """Row `index` of the sequence as a view [heads, 1, head_dim] to read or to write."""
+        slot = index % self.limit
+        if slot >= self.buffer.shape[1]:
+            heads, _, width = self.buffer.shape
+            room = min(slot + BLOCK, self.limit) - self.buffer.shape[1]
+            self.buffer = torch.cat([self.buffer, self.buffer.new_empty(heads, room, width)], dim=1)
+        return self.buffer.narrow(1, slot, 1)
+
+    def rows(self, start: int, end: int) -> Tensor:
+        """Rows start … end-1 of the sequence in order [heads, end - start, head_dim]; a view if not wrapped."""
+        first = start % self.limit if end > start else 0
+        wrapped = first + end - start - self.limit
+        if wrapped <= 0:
+            return self.buffer[:, first : first + end - start]
+        return torch.cat([self.buffer[:, first:], self.buffer[:, :wrapped]], dim=1)
+
+
+class QuantisedSequence(Sequence):
+    """Older rows quantised, the most recent ones (`residual`) as they are, at most `limit`."""
+
+    axis: int
+
+    def __init__(self, rows: Tensor, bits: int, group: int, residual: int):
+        """rows [heads, len, head_dim] are copied, never kept."""
+        self.quantiser = Quantiser(bits, group, self.axis)
+        self.length, self.limit = rows.shape[1], residual
+        # rows arrive in blocks, so spare room would be dead bytes
+        self.parts = [Growing(part, block=1) for part in self.quantiser(rows[:, : self.quantised])]
+        self.ring = Ring(rows[:, self.quantised :], residual, self.quantised)
+
+    @property
+    @abstractmethod
+    def quantised(self) -> int:
+        """How many of the `length` rows attention reads quantised: the oldest ones."""
+
+    @property
+    def residual(self) -> Tensor:
+        """The rows that attention reads as they are, in order."""
+        return self.ring.rows(self.quantised, self.length)
+
+    def append(self, rows: Tensor) -> None:
+        for row in rows.split(1, dim=1):
+            self.append_row(row)
+
+    @abstractmethod
+    def append_row(self, row: Tensor) -> None:
+        """Append row [heads, 1, head_dim]."""
+
+    def quantise(self, rows: Tensor) -> None:
+        """Quantise rows [heads, t, head_dim], those after the last quantised one."""
+        for store, part in zip(self.parts, self.quantiser(rows), strict=True):
+            store.append(part)
+
+    def codes(self) -> list[Tensor]:
+        """Codes, scale and minimum of the quantised rows."""
+        return [part.view for part in self.parts]
+
+    def read(self) -> Tensor:
+        return torch.cat([self.quantiser.restore(*self.codes()), self.residual], dim=1)
+
+    def tensors(self) -> list[Tensor]:
+        return [*(part.buffer for part in self.parts), self.ring.buffer]
+
+    @property
+    def share(self) -> float:
+        if not self.length:
+            return 1.0
+        element = 8 * self.ring.buffer.element_size()
+        raw = self.length - self.quantised
+        bits = self.quantised * self.quantiser.bits_per_element(element) + raw * element
+        return bits / (element * self.length)
+
+
+class QuantisedKeys(QuantisedSequence):
+    """Per channel, over groups of consecutive tokens; quantised in blocks, so 0 … residual - 1 stay as they are."""
+
+    axis = TOKENS
+
+    @property
+    def quantised(self) -> int:
+        return self.length - self.length % self.limit
+
+    def append_row(self, row: Tensor) -> None:
+        self.ring.at(self.length).copy_(row)
+        self.length += 1
+        if self.length % self.limit == 0:
+            self.quantise(self.ring.buffer)
+            self.ring = Ring(self.ring.buffer[:, :0], self.limit, self.length)
+
+
+class QuantisedValues(QuantisedSequence):
+    """Per token, over groups of channels; the last `residual` stay as they are, one leaves for each that comes.
+
+    A row's codes depend on nothing else, so while decoding the next rows to leave are quantised together, at most
+    BLOCK of them: `parts` then hold more rows than attention reads.
+    """
+
+    axis = CHANNELS
+
+    @property
+    def quantised(self) -> int:
+        return max(0, self.length - self.limit)
+
+    def append_row(self, row: Tensor) -> None:
+        leaving = self.length - self.limit
+        if leaving >= 0 and leaving == self.parts[0].length:
+            self.quantise(self.ring.rows(leaving, leaving + min(BLOCK, self.limit)))
+        self.ring.at(self.length).copy_(row)
+        self.length += 1
+
+    def codes(self) -> list[Tensor]:
+        return [part.view[:, : self.quantised] for part in self.parts]
+
+
+class QuantisedLayer(LayerCache):
+    """Quantised keys and values of the same tokens; attention reads the codes and restores nothing in memory."""
+
+    def __init__(self, keys: QuantisedKeys, values: QuantisedValues, seen: int, kept: Kept):
+        super().__init__(seen, kept)
+        self.k, self.v = keys, values
+
+    def tensors(self) -> list[Tensor]:
+        return self.k.tensors() + self.v.tensors()
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        group = self.k.ring.buffer.shape[0] // keys.shape[1]  # unfolded: every query head gets its own copy
+        for store, rows in ((self.k, keys[0]), (self.v, values[0])):
+            store.append(rows.repeat_interleave(group, dim=0) if group > 1 else rows)
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        keys, values = self.k, self.v
+        bits, group = keys.quantiser.bits, keys.quantiser.group
+        return quantised_attention(
+            query,
+            *keys.codes(),
+            keys.ring.buffer,
+            *values.codes(),
+            values.ring.buffer,
+            keys.length,
+            keys.limit,
+            bits,
+            group,
+            scaling,
+        )

@@ -1,0 +1,98 @@
+"""Attention of one decoded token over keys and values that are held as packed codes."""
+
+from functools import reduce
+from operator import add
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.operator import operator
+from kvbench.ops.quantise import unpack, write_planes
+
+# Elements of keys or values that the reference unpacks at a time: 4 MB in float32.
+BLOCK_ELEMENTS = 2**20
+
+
+@operator(
+    "quantised_attention(Tensor query, Tensor key_codes, Tensor key_scale, Tensor key_minimum, Tensor key_rows, "
+    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, int length, int ring, int bits, "
+    "int group, float scaling) -> Tensor",
+    launches=2,
+)
+def quantised_attention(
+    query: Tensor,
+    key_codes: Tensor,
+    key_scale: Tensor,
+    key_minimum: Tensor,
+    key_rows: Tensor,
+    value_codes: Tensor,
+    value_scale: Tensor,
+    value_minimum: Tensor,
+    value_rows: Tensor,
+    length: int,
+    ring: int,
+    bits: int,
+    group: int,
+    scaling: float,
+) -> Tensor:
+    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over `length` tokens.
+
+    The oldest tokens are quantised, keys in groups of tokens, values in groups of channels: codes, scale and minimum as
+    `quantise` returns them. There may be more quantised keys than values or the reverse. The other tokens, at most
+    `ring` of each, are rows [heads, rows, head_dim] in the model's dtype: token i is row i mod `ring`.
+
+    Codes are read in float32 and never written back as rows: keys a block at a time, of values the scale multiplies
+    the probabilities. Restored vectors are not rounded to the model's dtype on the way, so in 16 bits this is closer to
+    the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
+    """
+    heads, older = key_rows.shape[0], value_codes.shape[1]
+    grouped = query.float().view(heads, -1, query.shape[-1]) * scaling  # [heads, query heads of a group, head_dim]
+    logits = _logits(grouped, key_codes, key_scale.float(), key_minimum.float(), bits, group)
+    raw = length - key_scale.shape[1] * group  # these keys are the first rows of a ring that was empty
+    logits.append(grouped @ key_rows[:, :raw].float().mT)
+    weights = torch.cat(logits, dim=-1).softmax(dim=-1)  # [heads, query heads, length]
+    recent = weights[..., older:]
+    out = (recent.roll(older % ring, dims=-1) if older else recent) @ value_rows[:, : length - older].float()
+    if older:
+        coded = _weighted_sum(weights[..., :older], value_codes, value_scale.float(), bits, group)
+        out += coded.add_((weights[..., :older] @ value_minimum.float())[..., None]).flatten(2)
+    return out.view(query.shape).to(query.dtype)
+
+
+def _logits(query: Tensor, codes: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int) -> list[Tensor]:
+    """query [heads, g, head_dim] times quantised keys, for blocks of tokens: [heads, g, t] each."""
+    heads, groups, width = scale.shape
+    scale, minimum = scale[:, :, None], minimum[:, :, None]
+    packed = codes.view(heads, groups, group * bits // 8, width)
+    logits = []
+    for block in _blocks(groups, heads * group * width):
+        keys = unpack(packed[:, block], bits, 2).float()  # [heads, groups, group, head_dim]
+        torch.addcmul(minimum[:, block], keys, scale[:, block], out=keys)
+        logits.append(query @ keys.view(heads, -1, width).mT)
+    return logits
+
+
+def _weighted_sum(weights: Tensor, codes: Tensor, scale: Tensor, bits: int, group: int) -> Tensor:
+    """Σ weight·scale·code over quantised values for weights [heads, g, t]: [heads, g, groups, group] of head_dim.
+
+    Each weight is multiplied by the scale of each group of channels; every product is summed with the codes of all
+    groups, and only those of its own are used: one matrix product instead of one for each group.
+    """
+    heads, g, t = weights.shape
+    groups, planes = scale.shape[-1], 8 // bits
+    scaled = (scale.mT.contiguous()[:, :, None] * weights[:, None]).view(heads, groups * g, t)
+    sums = []
+    for block in _blocks(t, heads * groups * group):
+        packed = codes[:, block]
+        values = packed.new_empty(planes, *packed.shape)
+        write_planes(packed, bits, values.unbind())
+        sums.append([scaled[..., block] @ plane for plane in values.float().unbind()])
+    total = torch.stack([reduce(add, parts) for parts in zip(*sums, strict=True)], dim=2)
+    own = total.view(heads, groups, g, planes, groups, -1).diagonal(dim1=1, dim2=4)  # [heads, g, planes, part, groups]
+    return own.permute(0, 1, 4, 2, 3).flatten(3)
+
+
+def _blocks(length: int, elements: int) -> list[slice]:
+    """Ranges of `length` steps that unpack to about BLOCK_ELEMENTS, where one unpacks to `elements`."""
+    step = max(BLOCK_ELEMENTS // elements, 1)
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
