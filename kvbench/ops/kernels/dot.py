@@ -1,0 +1,16 @@
+"""A matrix product that Triton's interpreter computes, too."""
+
+import triton
+import triton.language as tl
+
+# The interpreter holds bfloat16 as 16-bit integers and would multiply these.
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def dot(a, b):
+    """a [m, k] times b [k, n], float32 [m, n]; float32 factors are multiplied as such, not as TF32."""
+    if INTERPRETED:
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, input_precision="ieee")

@@ -1,0 +1,134 @@
+"""Triton: attention over packed codes, split over tokens, and the parts combined. Two launches."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kvbench.ops.kernels.combine import combine_kernel
+from kvbench.ops.kernels.dot import dot
+
+MOST_PROGRAMS = 1024  # about what fills a GPU
+LEAST_TOKENS = 256  # of a split
+SPLITS_AT_ONCE = 16  # in `combine_kernel`
+OPTIONS = {"num_warps": 8, "num_stages": 1}  # stages would copy the gathered scales and rows to shared memory
+
+
+@triton.jit
+def split_kernel(
+    query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
+    partial, lse, length, older_keys, older_values, ring, split_tokens, g, scaling,
+    key_codes_head, key_scale_head, key_rows_head, value_codes_head, value_scale_head, value_rows_head,
+    BITS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """One program: a stored head with its g query heads, a stretch of `split_tokens` tokens, BLOCK_M query heads.
+
+    Codes, scales and minima are read where they lie and restored in registers, in float32, then rounded to the
+    query's dtype. NAME_head is the stride of a head; a minimum has that of its scale. Writes partial
+    [splits, num_attention_heads, D], normalised, and its log2-sum-exp2 [splits, num_attention_heads].
+    """
+    head, split, heads = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(0)
+    row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    channel = tl.arange(0, WIDTH)
+    within = channel < D
+    at = head * g + row
+    x = tl.load(query + at[:, None] * D + channel, mask=(row < g)[:, None] & within, other=0.0)
+    BYTES: tl.constexpr = GROUP * BITS // 8
+    MASK: tl.constexpr = 2**BITS - 1
+    # where a channel's code lies in a token's values
+    value_group, value_member = channel // GROUP, channel % GROUP
+    value_byte, value_shift = value_group * BYTES + value_member % BYTES, value_member // BYTES * BITS
+
+    largest = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    total_weight = tl.zeros([BLOCK_M], tl.float32)
+    out = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    first = split * split_tokens
+    for block in range(first, tl.minimum(first + split_tokens, length), BLOCK_N):
+        token = block + tl.arange(0, BLOCK_N)
+        slot = (token % ring)[:, None] * D + channel
+        group, member = token // GROUP, token % GROUP
+
+        coded = (token < older_keys)[:, None] & within
+        raw = ((token >= older_keys) & (token < length))[:, None] & within
+        byte = (group * BYTES + member % BYTES)[:, None] * D + channel
+        codes = tl.load(key_codes + head * key_codes_head + byte, mask=coded, other=0).to(tl.int32)
+        codes = (codes >> (member // BYTES * BITS)[:, None]) & MASK
+        scale = head * key_scale_head + group[:, None] * D + channel
+        k = codes.to(tl.float32) * tl.load(key_scale + scale, mask=coded, other=0.0).to(tl.float32)
+        k += tl.load(key_minimum + scale, mask=coded, other=0.0).to(tl.float32)
+        k += tl.load(key_rows + head * key_rows_head + slot, mask=raw, other=0.0).to(tl.float32)
+
+        score = dot(x, tl.trans(k.to(x.dtype))) * scaling  # scaling · log2(e)
+        score = tl.where((token < length)[None, :], score, -float("inf"))
+        new = tl.maximum(largest, tl.max(score, 1))
+        weight = tl.exp2(score - new[:, None])
+        decay = tl.exp2(largest - new)
+        total_weight = total_weight * decay + tl.sum(weight, 1)
+
+        coded = (token < older_values)[:, None] & within
+        raw = ((token >= older_values) & (token < length))[:, None] & within
+        byte = token[:, None] * (D * BITS // 8) + value_byte
+        codes = tl.load(value_codes + head * value_codes_head + byte, mask=coded, other=0).to(tl.int32)
+        codes = (codes >> value_shift) & MASK
+        scale = head * value_scale_head + token[:, None] * (D // GROUP) + value_group
+        v = codes.to(tl.float32) * tl.load(value_scale + scale, mask=coded, other=0.0).to(tl.float32)
+        v += tl.load(value_minimum + scale, mask=coded, other=0.0).to(tl.float32)
+        v += tl.load(value_rows + head * value_rows_head + slot, mask=raw, other=0.0).to(tl.float32)
+
+        v = v.to(x.dtype)
+        out = out * decay[:, None] + dot(weight.to(v.dtype), v)
+        largest = new
+    place = split.to(tl.int64) * heads * g + at
+    tl.store(lse + place, largest + tl.log2(total_weight), mask=row < g)
+    tl.store(partial + place[:, None] * D + channel, out / total_weight[:, None], mask=(row < g)[:, None] & within)
+
+
+def quantised_attention(
+    query: Tensor,
+    key_codes: Tensor,
+    key_scale: Tensor,
+    key_minimum: Tensor,
+    key_rows: Tensor,
+    value_codes: Tensor,
+    value_scale: Tensor,
+    value_minimum: Tensor,
+    value_rows: Tensor,
+    length: int,
+    ring: int,
+    bits: int,
+    group: int,
+    scaling: float,
+) -> Tensor:
+    """See `kvbench.ops.quantised_attention`."""
+    query = query.contiguous()
+    num_heads, head_dim = query.shape[1], query.shape[3]
+    heads = key_rows.shape[0]
+    g = num_heads // heads
+    sizes = block_sizes(g, head_dim, query.dtype)
+    blocks = triton.cdiv(g, sizes["BLOCK_M"])
+    splits = max(1, min(triton.cdiv(length, LEAST_TOKENS), MOST_PROGRAMS // (heads * blocks)))
+    split_tokens = triton.cdiv(triton.cdiv(length, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
+    splits = triton.cdiv(length, split_tokens)  # none is empty
+    partial = query.new_empty(splits, num_heads, head_dim, dtype=torch.float32)
+    lse = query.new_empty(splits, num_heads, dtype=torch.float32)
+    out = torch.empty_like(query)
+    split_kernel[(heads, splits, blocks)](
+        query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
+        partial, lse, length, key_scale.shape[1] * group, value_scale.shape[1], ring, split_tokens, g,
+        scaling * 1.4426950408889634,
+        key_codes.stride(0), key_scale.stride(0), key_rows.stride(0),
+        value_codes.stride(0), value_scale.stride(0), value_rows.stride(0),
+        BITS=bits, GROUP=group, D=head_dim, **sizes, **OPTIONS,
+    )  # fmt: skip
+    combine_kernel[(num_heads,)](
+        partial, lse, out, splits, num_heads, D=head_dim, WIDTH=sizes["WIDTH"], AT_ONCE=SPLITS_AT_ONCE, num_warps=2
+    )
+    return out
+
+
+def block_sizes(g: int, head_dim: int, dtype: torch.dtype) -> dict[str, int]:
+    """Constants of `split_kernel` for g query heads a stored head: blocks that fit in registers and shared memory."""
+    width = max(16, triton.next_power_of_2(head_dim))
+    tokens = 32 if dtype.itemsize == 2 or width <= 64 else 16
+    return {"WIDTH": width, "BLOCK_M": 16 if g <= 16 else 32, "BLOCK_N": tokens}

@@ -1,0 +1,39 @@
+"""Triton kernels on a machine without a GPU: compiled for one, for what they take of its registers and memory.
+
+`TRITON_INTERPRET=1`, set before Triton is imported, runs kernels on CPU tensors instead, but compiles none.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ARCHITECTURES = (80, 90)  # Ampere, Hopper
+
+
+def resources(kernel, signature: dict[str, str], constexprs: dict[str, object], sm: int, **options) -> dict[str, int]:
+    """Registers of a thread, bytes spilled by a thread, and bytes of shared memory of a block.
+
+    signature: the type of each argument that is no constant, like "*bf16" or "i32". options: num_warps, num_stages.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    types = {name: "constexpr" if name in constexprs else signature[name] for name in kernel.arg_names}
+    source = ASTSource(fn=kernel, signature=types, constexprs=constexprs)
+    compiled = triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options)
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(compiled.asm["cubin"])
+        cubin.flush()
+        command = [tool, "--dump-resource-usage", cubin.name]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    used = dict(re.findall(r"(\w+):(\d+)", printed))
+    return {
+        "registers": int(used["REG"]),
+        "spills": int(used["STACK"]) + int(used["LOCAL"]),
+        "shared": compiled.metadata.shared,
+    }
