@@ -32,7 +32,7 @@ def quantise_kernel(
     packed = tl.zeros([MEMBERS, LANES], tl.int32)
     for plane in tl.static_range(8 // BITS):
         value = tl.load(at + plane * BYTES * member_stride, mask=there, other=0.0).to(tl.float32)
-        code = tl.math.div_rn(value - low, tl.broadcast_to(scale, [MEMBERS, LANES]))
+        code = tl.math.div_rn(value - low, tl.broadcast_to(scale[None, :], [MEMBERS, LANES]))
         code = (code + 12582912.0) - 12582912.0  # 1.5 · 2^23: rounds to the nearest integer, ties to even
         code = tl.minimum(tl.maximum(code, 0.0), 2.0**BITS - 1)
         packed |= tl.where(there, code, 0.0).to(tl.int32) << plane * BITS
@@ -50,7 +50,9 @@ def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tenso
     number, lanes = (t // group, width) if axis == 1 else (t, width // group)
     scale, minimum = (x.new_empty(heads, number, lanes) for _ in range(2))
     size = group * bits // 8
-    codes = x.new_empty(heads, number * (size if axis == 1 else 1), lanes * (1 if axis == 1 else size), dtype=torch.uint8)
+    codes = x.new_empty(
+        heads, number * (size if axis == 1 else 1), lanes * (1 if axis == 1 else size), dtype=torch.uint8
+    )
     strides = member_strides(x.stride(1), group, axis)
     sizes = block_sizes(bits, group, lanes)
     if number:

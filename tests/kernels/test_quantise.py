@@ -1,0 +1,60 @@
+"""Quantising and restoring in Triton: the reference's codes bit for bit, one launch each, no spilled registers."""
+
+import pytest
+import torch
+
+from kvbench.ops.quantise import CHANNELS, TOKENS
+from kvbench.ops.quantise import dequantise as plain_dequantise
+from kvbench.ops.quantise import quantise as plain_quantise
+from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+
+pytestmark = pytest.mark.kernels
+pytest.importorskip("triton")
+kernels = pytest.importorskip("kvbench.ops.kernels.quantise")
+inverse = pytest.importorskip("kvbench.ops.kernels.dequantise")
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
+compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
+
+SHAPES = [  # heads, tokens, head_dim, bits, group
+    (2, 64, 64, 4, 32),
+    (1, 32, 80, 2, 16),
+    (3, 24, 96, 8, 12),
+    (1, 32, 256, 2, 32),
+    (2, 0, 64, 4, 32),
+]
+
+
+@interpreted
+@pytest.mark.parametrize("axis", [TOKENS, CHANNELS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("heads, tokens, head_dim, bits, group", SHAPES)
+def test_codes_scales_and_minima_are_the_references(heads, tokens, head_dim, bits, group, dtype, axis):
+    x = torch.randn(heads, tokens + 5, head_dim, generator=torch.Generator().manual_seed(tokens)).to(dtype)
+    x = x[:, 3 : tokens + 3]  # no head follows the other
+    if tokens:
+        x[0, :group] = 0.5  # a constant group
+    stored = kernels.quantise(x, bits, group, axis)
+    for mine, expected in zip(stored, plain_quantise(x, bits, group, axis), strict=True):
+        assert mine.shape == expected.shape and mine.dtype == expected.dtype
+        # the interpreter cuts numbers off to bfloat16, GPUs and the reference round them: other scales, other codes
+        assert torch.equal(mine, expected) or dtype == torch.bfloat16
+    restored, expected = (f(*stored, bits, group, axis) for f in (inverse.dequantise, plain_dequantise))
+    assert restored.shape == x.shape
+    # nor does it fuse the product and the sum
+    torch.testing.assert_close(restored, expected, rtol=2 * torch.finfo(dtype).eps, atol=2 * torch.finfo(dtype).eps)
+    step = (x.float().max() - x.float().min()).item() / 2**bits if tokens else 0
+    torch.testing.assert_close(restored.float(), x.float(), atol=step, rtol=0)
+
+
+@compiled
+@pytest.mark.parametrize("sm", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("lanes", [128, 4])  # of keys, of values
+def test_the_kernels_spill_no_registers(lanes, bits, dtype, sm):
+    constants = kernels.block_sizes(bits, 32, lanes)
+    for kernel in (kernels.quantise_kernel, inverse.dequantise_kernel):
+        pointers = {"codes": "*u8", "limit": "fp32"} | dict.fromkeys(["x", "scales", "minima", "out"], f"*{dtype}")
+        signature = dict.fromkeys(kernel.arg_names, "i32") | pointers
+        assert resources(kernel, signature, constants, sm)["spills"] == 0

@@ -1,0 +1,35 @@
+"""Sequences quantised as KIVI does, and plain attention over the rows that they stand for."""
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
+
+# of attention over codes, beside attention in float64 over the restored rows, which 16 bits round once more
+TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
+
+
+def sequences(n: int, heads: int, head_dim: int, bits: int, group: int, ring: int, dtype=torch.float32, grown: int = 0):
+    """Keys and values of n random tokens, the last `grown` of which came one by one."""
+    generator = torch.Generator().manual_seed(n + bits)
+    made = []
+    for kind in (QuantisedKeys, QuantisedValues):
+        rows = torch.randn(heads, n, head_dim, generator=generator).to(dtype)
+        sequence = kind(rows[:, : n - grown], bits, group, ring)
+        for i in range(n - grown, n):
+            sequence.append(rows[:, i : i + 1])
+        made.append(sequence)
+    return made
+
+
+def arguments(query: Tensor, keys: QuantisedKeys, values: QuantisedValues, scaling: float) -> tuple:
+    """Those of the operator `quantised_attention`."""
+    stored = (*keys.codes(), keys.ring.buffer, *values.codes(), values.ring.buffer)
+    return (query, *stored, keys.length, keys.limit, keys.quantiser.bits, keys.quantiser.group, scaling)
+
+
+def plain_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+    """softmax(QKᵀ·scaling)V in float64, query [1, num_attention_heads, 1, head_dim], keys [heads, n, head_dim]."""
+    grouped = query.double().view(keys.shape[0], -1, query.shape[-1])
+    weights = (grouped @ keys.double().mT * scaling).softmax(dim=-1)
+    return (weights @ values.double()).view(query.shape).float()
