@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kvbench.methods import Kivi
-from kvbench.ops.quantise import unpack
+from kvbench.ops.quantise import unpack_groups
 from parity.agreement import Agreement
 from parity.checkout import commit, load
 from parity.stand_ins import attention_module
@@ -100,12 +100,14 @@ def count(rows: dict[str, Agreement], held, theirs: tuple, bits: int, example: s
     same = raw.shape == held.residual.shape and torch.equal(raw, held.residual)
     tally(rows["raw rows"], torch.tensor([0.0 if same else 1.0]), 0.0, example)
     if codes is None:
-        length = float(held.parts[0].length)  # rows quantised here only
+        length = float(held.quantised)  # rows quantised here only
         tally(rows["codes"], torch.tensor([length]), 0.0, example)
         return
     epsilon = torch.finfo(scale.dtype).eps if scale.dtype != torch.float32 else 0.0
-    mine, scale, minimum = unpack(held.parts[0].view, bits), scale[0], minimum[0]
-    apart = torch.stack([(held.parts[1].view - scale) / scale, held.parts[2].view - minimum]).float().abs()
+    packed, my_scale, my_minimum = held.codes()
+    mine = unpack_groups(packed, bits, held.quantiser.group, held.axis).flatten(held.axis, held.axis + 1)
+    scale, minimum = scale[0], minimum[0]
+    apart = torch.stack([(my_scale - scale) / scale, my_minimum - minimum]).float().abs()
     tally(rows["scales and minima"], apart, 2 * epsilon, example)
     tally(rows["codes"], (mine.int() - codes.int()).abs().float(), (1 + 3 * epsilon * 2**bits) * (epsilon > 0), example)
 

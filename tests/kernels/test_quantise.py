@@ -43,7 +43,7 @@ def test_codes_scales_and_minima_are_the_references(heads, tokens, head_dim, bit
     assert restored.shape == x.shape
     # nor does it fuse the product and the sum
     torch.testing.assert_close(restored, expected, rtol=2 * torch.finfo(dtype).eps, atol=2 * torch.finfo(dtype).eps)
-    step = (x.float().max() - x.float().min()).item() / 2**bits if tokens else 0
+    step = 2 * (x.float().max() - x.float().min()).item() / 2**bits if tokens else 0
     torch.testing.assert_close(restored.float(), x.float(), atol=step, rtol=0)
 
 
