@@ -38,19 +38,30 @@ HEAVY_FILES = {
     *("tables/test_command.py", "tables/test_make.py", "utils/test_download.py", "models/test_hub.py"),
 }
 HEAVY_FIXTURES = {"driver", "slurm"}
+# The files that take longest, the longest first (`pytest --durations`): begun last, one would keep one worker busy.
+LONGEST = (
+    *("end_to_end/test_slurm.py", "run/test_run.py", "end_to_end/test_notebooks.py", "methods/test_pyramidinfer.py"),
+    *("evaluation/test_prompts.py", "figures/test_make.py", "run/test_run_signals.py", "tests/test_cli.py"),
+    *("cache/test_batch.py", "tables/test_run_table.py", "tables/test_paper.py", "run/test_tracking.py"),
+    *("end_to_end/test_experiments.py", "methods/test_full.py", "run/test_sweep.py", "end_to_end/test_ruler.py"),
+)
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+def short_name(item: pytest.Item) -> str:
+    return f"{item.path.parent.name}/{item.path.name}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Mark what is heavy, and start with the files that take longest, so that two processes end together."""
     for item in items:
-        folder = item.path.parent.name
-        named = folder in HEAVY_FOLDERS or f"{folder}/{item.path.name}" in HEAVY_FILES
+        named = item.path.parent.name in HEAVY_FOLDERS or short_name(item) in HEAVY_FILES
         if named or HEAVY_FIXTURES & set(item.fixturenames):
             item.add_marker("heavy")
     heavy = Counter(item.path for item in items if item.get_closest_marker("heavy"))
-    items.sort(key=lambda item: -heavy[item.path])
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(short_name(item), len(place)), -heavy[item.path]))
     config.stash[COLLECTED] = list(items)
 
 

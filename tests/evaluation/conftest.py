@@ -1,8 +1,8 @@
-"""What the tests of speed share."""
+"""Models that the tests of evaluation share."""
 
 import pytest
 
-from kvbench.models import ModelSpec
+from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models import load as load_model
 from kvbench.run import run as main
 from tests.support.tiny import tiny_model
@@ -11,6 +11,12 @@ from tests.support.tiny import tiny_model
 @pytest.fixture(scope="session")
 def model():
     return tiny_model(head_dim=32, num_layers=4)
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder) -> LoadedModel:
+    """A tiny random model with the embedded model's tokenizer."""
+    return load_model(ModelSpec(name="tiny", max_length=4096, path=str(tiny_folder)))
 
 
 @pytest.fixture(scope="module")
