@@ -3,6 +3,8 @@
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs.
+# make gpu: is kvbench right and fast on this machine's GPU? In under nine minutes, offline; PYTHON=python3 for another
+# environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as wheels in $(BUNDLE).
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 PYTHON  ?= python3
 VENV    := .venv
@@ -10,6 +12,9 @@ BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
 TRITON  := .triton
+BUNDLE  := build/gpu-bundle
+# Python of the machine that the bundle is for.
+FOR     ?= 3.12
 # Two processes, a file in one of them; files in the order of tests/conftest.py.
 TWO     := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
@@ -17,7 +22,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-fast test-slow test-kernels chaos test-integrations test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-fast test-slow test-kernels gpu gpu-bundle chaos test-integrations test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -35,6 +40,13 @@ test-slow: install
 test-kernels: $(VENV)/installed $(TRITON)/installed
 	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 $(BIN)/python -m pytest -m kernels tests/kernels
 	PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -m kernels tests/kernels
+
+# Beside torch and transformers this needs what `make gpu-bundle` packs.
+gpu:
+	PYTHONPATH=.:$(BUNDLE)/packages HF_HUB_OFFLINE=1 $(PYTHON) scripts/gpu_check.py
+
+gpu-bundle:
+	$(PYTHON) scripts/gpu_bundle.py $(BUNDLE) --python $(FOR)
 
 # A seeded loop of kills, full disks, closed pipes, corrupt files and hostile names over every command.
 chaos: install

@@ -1,0 +1,97 @@
+"""The result of a check as Markdown: what was equal, the speed tables, and how far the goals are."""
+
+from pathlib import Path
+
+COLUMNS = ("compress s", "compress / prefill", "decode tokens/s", "over FullKV", "cache MiB", "largest batch")
+
+
+def markdown(result: dict) -> str:
+    machine, parts = result["machine"], [f"# kvbench on {result['machine']['name']}", ""]
+    parts += [f"- {key}: {value}" for key, value in machine.items() if key != "name"]
+    if result["skipped"]:
+        parts += ["", f"Skipped, for there was no time: {', '.join(result['skipped'])}."]
+    parts += ["", "## Equal to the CPU", "", *presets(result["presets"]), "", "## Kernels and their references", ""]
+    parts += [
+        f"Computed by: {result['kernels']['kernels']}.",
+        "",
+        "| operator | calls | largest difference |",
+        "| :-- | --: | --: |",
+    ]
+    parts += [f"| {k} | {v['calls']} | {v['difference']:.1e} |" for k, v in result["kernels"]["operators"].items()]
+    parts += ["", "## Bytes: allocated over counted", ""]
+    parts += [f"- {name}: {told(one)}" for name, one in result["memory"].items()]
+    for length in result["speed"]:
+        parts += ["", f"## {length.get('n')} tokens", "", *speed(length)]
+    parts += ["", "## Goals", "", "| goal | asked | found |", "| :-- | --: | --: |"]
+    parts += [f"| {name} | {asked} | {found} |" for name, asked, found in goals(result["speed"])]
+    return "\n".join(parts) + "\n"
+
+
+def told(one: dict) -> str:
+    return ", ".join(f"{key} {value}" for key, value in one.items())
+
+
+def presets(rows: dict) -> list[str]:
+    lines = ["| preset | kept sets | stored | tokens | largest difference |", "| :-- | :-- | :-- | :-- | --: |"]
+    for name, one in rows.items():
+        if "error" in one:
+            lines.append(f"| {name} | {one['error']} | | | |")
+            continue
+        words = ["equal" if one[key] else "DIFFERENT" for key in ("kept_equal", "stored_equal", "tokens_equal")]
+        lines.append(f"| {name} | {' | '.join(words)} | {one['largest_difference']:.1e} |")
+    return lines
+
+
+def speed(length: dict) -> list[str]:
+    if "error" in length:
+        return [length["error"]]
+    lines = [f"Prefill {length['prefill_seconds']:.2f} s, chunks of {length['chunk']}.", ""]
+    lines += [f"| setting | {' | '.join(COLUMNS)} |", f"| :-- |{' --: |' * len(COLUMNS)}"]
+    full = length["settings"].get("full", {}).get("decode_tokens_per_s")
+    rows = dict(length["settings"])
+    if "h2o" in length.get("column_sums", {}):
+        rows["h2o"] = length["column_sums"]["h2o"]
+    for name, one in rows.items():
+        if "error" in one:
+            lines.append(f"| {name} | {one['error']} |{' |' * (len(COLUMNS) - 1)}")
+            continue
+        rate = one["decode_tokens_per_s"]
+        share = f"{one['compress_seconds'] / length['prefill_seconds']:.1%}"
+        over = f"{rate / full:.2f}" if full else ""
+        lines.append(
+            f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | "
+            f"{one['cache_bytes'] / 2**20:.0f} | {one['largest_batch_counted']} |"
+        )
+    lines.append("")
+    for key in ("generate", "batch", "column_sums"):
+        if key in length:
+            lines.append(f"- {key}: {told({k: v for k, v in length[key].items() if k != 'h2o'})}")
+    return lines
+
+
+def goals(lengths: list[dict]) -> list[tuple[str, str, str]]:
+    """Name, what is asked, and what was found at each length that has it."""
+    found: dict[str, list[str]] = {"spindle": [], "codebook": [], "sums": [], "batch": []}
+    for length in lengths:
+        at, settings = f"{length.get('n')}: ", length.get("settings", {})
+        spindle, full = settings.get("spindle", {}), settings.get("full", {})
+        if "decode_tokens_per_s" in spindle and "decode_tokens_per_s" in full:
+            found["spindle"].append(f"{at}{spindle['decode_tokens_per_s'] / full['decode_tokens_per_s']:.2f}")
+            found["codebook"].append(f"{at}{spindle['compress_seconds'] / length['prefill_seconds']:.1%}")
+        if "over_plain" in length.get("column_sums", {}):
+            found["sums"].append(f"{at}{length['column_sums']['over_plain']:.2f}")
+        if "times_faster" in length.get("batch", {}):
+            found["batch"].append(f"{at}{length['batch']['times_faster']:.1f}")
+    return [
+        ("SpindleKV's decoding over FullKV's", "≥ 1.0 at 32k", "; ".join(found["spindle"])),
+        ("SpindleKV's compression over prefill", "≤ 5 %", "; ".join(found["codebook"])),
+        ("prefill with H2O's sums over prefill", "≤ 1.5", "; ".join(found["sums"])),
+        ("12 settings as a batch over one by one", "≥ 8", "; ".join(found["batch"])),
+    ]
+
+
+def write(result: dict, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "README.md"
+    path.write_text(markdown(result), encoding="utf-8")
+    return path
