@@ -1,0 +1,133 @@
+"""A prediction of the table that `make gpu` would write for an H100, from counts and bytes. Nothing here is measured.
+
+    python scripts/predict_gpu.py            # writes results/gpu/prediction.md and prediction.json
+
+For Llama-3-8B's shape (P parameters, L layers, H query heads, K KV heads, d head_dim, bfloat16) and n prompt tokens:
+
+    decode, one token   t = max(launches · OVERHEAD, bytes / (BANDWIDTH · USED)) + waits · WAIT
+                        launches = L · kernels per layer (results/benchmarks/launches.json) + OUTSIDE
+                        bytes    = 2 P + r_bytes · n · 4 L K d
+    batch of 12         launches of one step of the batch; bytes = 2 P + sum of the twelve caches
+    one by one          12 t of a single setting
+    prefill             t = (2 P n + 2 L H d n²) / (FLOPS · REACHED)           causal: half of 4 L H d n²
+    column sums         a second pass over Q and K: L H d n² / (FLOPS · REACHED) more, and its launches
+    codebook            t = L · (launches · OVERHEAD + N · PICK), N = r n kept tokens: at most N picks one after the
+                        other in each program, and all heads' programs of a layer at the same time
+
+Each wait of the CPU adds WAIT. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; r_bytes of
+SpindleKV is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot
+keep the memory busy, and everything that counts cannot know, makes a GPU slower than this.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COUNTS = ROOT / "results" / "benchmarks" / "launches.json"
+OUT = ROOT / "results" / "gpu"
+# NVIDIA's data sheet of the H100 SXM: bytes and dense bfloat16 operations per second; the share of each that large
+# kernels reach is an assumption, as are the seconds of a launch and of a pick.
+BANDWIDTH, FLOPS = 3.35e12, 989e12
+USED, REACHED = 0.75, 0.55
+OVERHEAD, PICK, WAIT = 5e-6, 4e-6, 10e-6
+OUTSIDE = 25  # kernels of a step outside of the layers: embedding, norm, logits, choosing the token
+P, L, H, K, D = 8.03e9, 32, 32, 8, 128
+LENGTHS = (8192, 32768, 131072)
+RATIO = 0.2
+# preset -> bytes of its cache over FullKV's, beside the counts of its preset
+SETTINGS = {"full": 1.0, "streaming_llm": RATIO, "snapkv": RATIO, "pyramidkv": RATIO, "kivi": 0.375, "spindle": RATIO}
+MEMORY = 80e9
+
+
+def cache_bytes(n: int, share: float = 1.0) -> float:
+    return share * n * 4 * L * K * D
+
+
+def step_seconds(kernels: float, bytes_read: float) -> float:
+    return max((L * kernels + OUTSIDE) * OVERHEAD, bytes_read / (BANDWIDTH * USED))
+
+
+def prefill_seconds(n: int) -> float:
+    return (2 * P * n + 2 * L * H * D * n**2) / (FLOPS * REACHED)
+
+
+def setting(name: str, n: int, counts: dict) -> dict:
+    decode, compress = counts["presets"][name]["decode"], counts["presets"][name]["compress"]
+    share = SETTINGS[name]
+    seconds = step_seconds(decode["kernels"], 2 * P + cache_bytes(n, share)) + L * decode["waits"] * WAIT
+    compress_seconds = L * (compress["kernels"] * OVERHEAD + compress["waits"] * WAIT)
+    if name == "spindle":
+        compress_seconds += L * RATIO * n * PICK
+    return {
+        "decode_tokens_per_s": 1 / seconds,
+        "bound_by": "launches" if seconds > 1.001 * step_seconds(0, 2 * P + cache_bytes(n, share)) else "bytes",
+        "waits_per_step": L * decode["waits"],
+        "compress_seconds": compress_seconds,
+        "cache_bytes": cache_bytes(n, share),
+        "largest_batch": int((MEMORY - 2 * P) // cache_bytes(n, share)),
+    }
+
+
+def length(n: int, counts: dict) -> dict:
+    prefill = prefill_seconds(n)
+    added = counts["prefill"]["n=1024"]["column_sums_add"]["kernels"]
+    sums = L * H * D * n**2 / (FLOPS * REACHED) + L * added * OVERHEAD
+    batch = counts["twelve_settings"]
+    shares = [1.0, 0.1, 0.2, *[0.1, 0.2, 0.4] * 3]  # of scripts/bench_shared_prefill.py
+    together = step_seconds(batch["batch"]["kernels"], 2 * P + sum(cache_bytes(n, share) for share in shares))
+    alone = sum(step_seconds(batch["mean_alone"]["kernels"], 2 * P + cache_bytes(n, share)) for share in shares)
+    return {
+        "n": n,
+        "prefill_seconds": prefill,
+        "column_sums_over_plain": 1 + sums / prefill,
+        "twelve_settings_times_faster": alone / together,
+        "settings": {name: setting(name, n, counts) for name in SETTINGS},
+    }
+
+
+def markdown(label: str, tables: list[dict]) -> str:
+    lines = [
+        "# Prediction for one H100 SXM (80 GB)",
+        "",
+        "**A prediction, not a measurement**: no GPU was at hand. `python scripts/predict_gpu.py` made it from counted",
+        f"kernels (results/benchmarks/launches.json, `{label}`) and bytes; formulas and assumptions are in the script.",
+        "`make gpu` measures the same table. Llama-3-8B's shape, bfloat16, ratio 0.2.",
+    ]
+    for one in tables:
+        full = one["settings"]["full"]["decode_tokens_per_s"]
+        lines += ["", f"## {one['n']:,} tokens", "", f"- prefill: {one['prefill_seconds']:.2f} s"]
+        lines += [f"- prefill with H2O's column sums: {one['column_sums_over_plain']:.2f} × as long"]
+        lines += [f"- 12 settings as a batch: {one['twelve_settings_times_faster']:.1f} × one by one", ""]
+        lines += [
+            "| setting | decode tokens/s | over FullKV | bound by | compress / prefill | cache GB | largest batch |"
+        ]
+        lines += ["| :-- | --: | --: | :-- | --: | --: | --: |"]
+        for name, row in one["settings"].items():
+            rate = row["decode_tokens_per_s"]
+            share = row["compress_seconds"] / one["prefill_seconds"]
+            lines.append(
+                f"| {name} | {rate:.0f} | {rate / full:.2f} | {row['bound_by']} | {share:.1%} | "
+                f"{row['cache_bytes'] / 1e9:.2f} | {row['largest_batch']} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--counts", default="after", help="which counts of launches.json: before or after")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    known = json.loads(COUNTS.read_text(encoding="utf-8"))
+    tables = [length(n, known[options.counts]) for n in LENGTHS]
+    options.out.mkdir(parents=True, exist_ok=True)
+    made = {"what": "a prediction, not a measurement", "counts": options.counts, "git": known[options.counts]["git"]}
+    (options.out / "prediction.json").write_text(
+        json.dumps(made | {"lengths": tables}, indent=1) + "\n", encoding="utf-8"
+    )
+    (options.out / "prediction.md").write_text(markdown(options.counts, tables), encoding="utf-8")
+    print(markdown(options.counts, tables))
+
+
+if __name__ == "__main__":
+    main()
