@@ -31,7 +31,7 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
         is_causal=q > 1 and mask is None,
         enable_gqa=keys.shape[1] != query.shape[1],
     )
-    return out.reshape(shape)
+    return out if out.shape == shape else out.reshape(shape)
 
 
 def lower_right(q: int, length: int, device: torch.device) -> Tensor:
