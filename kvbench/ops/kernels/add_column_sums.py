@@ -1,0 +1,219 @@
+"""Column sums like a flash kernel's second pass: first every query's log-sum-exp, then every key's sum; O(n) memory.
+
+A program has one tile of queries, or of keys, of one query head and goes through the others; so nothing is added
+atomically, and the sums are the same at every run.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kvbench.ops.kernels.dot import dot
+
+WARPS = 4
+
+
+def add_column_sums(
+    queries: Tensor,
+    keys: Tensor,
+    scaling: float,
+    start: int,
+    first_causal: int,
+    weights: Tensor | None,
+    sums: Tensor,
+) -> Tensor:
+    """See `kvbench.ops.column_sums.add_column_sums`."""
+    heads, q, head_dim = queries.shape
+    length = keys.shape[1]
+    queries, keys = (x if x.stride(2) == 1 else x.contiguous() for x in (queries, keys))
+    lse = torch.empty(heads, q, dtype=torch.float32, device=queries.device)
+    seeing = min(max(first_causal - start, 0), q)  # queries that attend to all keys
+    shape = tile_sizes(head_dim, queries.dtype)
+    strides = (queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1))
+    group = heads // keys.shape[0]
+    counts = (q, length, start, seeing, float(scaling), group)
+    log_sums[(triton.cdiv(q, shape["ROWS"]), heads)](
+        queries, keys, lse, *strides, *counts, D=head_dim, **shape, num_warps=WARPS
+    )
+    weights = None if weights is None else weights.float().contiguous()
+    sum_columns[(triton.cdiv(length, shape["COLUMNS"]), heads)](
+        queries, keys, lse, weights, sums, *strides, sums.stride(0), *counts, D=head_dim, **shape, num_warps=WARPS
+    )
+    return lse
+
+
+def tile_sizes(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
+    """Queries and keys of a tile, and components that are multiplied at once."""
+    if dtype == torch.float32:  # no tensor cores: both factors of a product are in registers
+        return {"ROWS": 32, "COLUMNS": 32, "WIDTH": 16}
+    if head_dim > 128:
+        return {"ROWS": 32, "COLUMNS": 32, "WIDTH": 64}
+    return {"ROWS": 64, "COLUMNS": 64, "WIDTH": triton.next_power_of_2(max(head_dim, 16))}
+
+
+@triton.jit
+def load_rows(matrix, stride, at, count, lane, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Components lane … lane+WIDTH-1 of rows at … at+ROWS-1 of a matrix [count, D], zeros beyond: [ROWS, WIDTH]."""
+    rows = at + tl.arange(0, ROWS)[:, None]
+    lanes = lane + tl.arange(0, WIDTH)[None, :]
+    return tl.load(matrix + rows.to(tl.int64) * stride + lanes, mask=(rows < count) & (lanes < D), other=0.0)
+
+
+@triton.jit
+def tile_logits(
+    x,
+    y,
+    queries,
+    keys,
+    query_stride,
+    key_stride,
+    at,
+    first,
+    q,
+    length,
+    start,
+    seeing,
+    scaling,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Logits of queries at … with keys first …, -inf where a query does not see a key: float32 [ROWS, COLUMNS].
+
+    x [ROWS, WIDTH] and y [COLUMNS, WIDTH] are their first components.
+    """
+    products = dot(x, tl.trans(y))
+    for lane in tl.static_range(WIDTH, D, WIDTH):
+        more = load_rows(queries, query_stride, at, q, lane, D, ROWS, WIDTH)
+        products += dot(more, tl.trans(load_rows(keys, key_stride, first, length, lane, D, COLUMNS, WIDTH)))
+    rows = at + tl.arange(0, ROWS)[:, None]
+    columns = first + tl.arange(0, COLUMNS)[None, :]
+    seen = (columns < length) & (rows < q) & ((rows < seeing) | (columns <= start + rows))
+    return tl.where(seen, products * scaling, -float("inf"))
+
+
+@triton.jit
+def log_sums(
+    queries,
+    keys,
+    lse,
+    query_head_stride,
+    query_stride,
+    key_head_stride,
+    key_stride,
+    q,
+    length,
+    start,
+    seeing,
+    scaling,
+    group,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """lse [heads, q] of one tile of queries of one head."""
+    at = tl.program_id(0) * ROWS
+    head = tl.program_id(1)
+    rows = at + tl.arange(0, ROWS)
+    queries += head.to(tl.int64) * query_head_stride
+    keys += (head // group).to(tl.int64) * key_head_stride
+    x = load_rows(queries, query_stride, at, q, 0, D, ROWS, WIDTH)
+    end = length
+    if at >= seeing:
+        end = tl.minimum(length, start + at + ROWS)
+    high = tl.full([ROWS], -float("inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    for first in range(0, end, COLUMNS):
+        y = load_rows(keys, key_stride, first, length, 0, D, COLUMNS, WIDTH)
+        logits = tile_logits(
+            x,
+            y,
+            queries,
+            keys,
+            query_stride,
+            key_stride,
+            at,
+            first,
+            q,
+            length,
+            start,
+            seeing,
+            scaling,
+            D,
+            ROWS,
+            COLUMNS,
+            WIDTH,
+        )
+        higher = tl.maximum(high, tl.max(logits, 1))
+        # rows that have seen no key yet keep a total of 0
+        shift = tl.where(higher == -float("inf"), 0.0, higher)
+        total = total * tl.exp(high - shift) + tl.sum(tl.exp(logits - shift[:, None]), 1)
+        high = higher
+    tl.store(lse + head.to(tl.int64) * q + rows, high + tl.log(total), mask=rows < q)
+
+
+@triton.jit
+def sum_columns(
+    queries,
+    keys,
+    lse,
+    weights,
+    sums,
+    query_head_stride,
+    query_stride,
+    key_head_stride,
+    key_stride,
+    sum_stride,
+    q,
+    length,
+    start,
+    seeing,
+    scaling,
+    group,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Add to sums [heads, length] what the queries give to one tile of keys of one head."""
+    first = tl.program_id(0) * COLUMNS
+    head = tl.program_id(1)
+    columns = first + tl.arange(0, COLUMNS)
+    queries += head.to(tl.int64) * query_head_stride
+    keys += (head // group).to(tl.int64) * key_head_stride
+    y = load_rows(keys, key_stride, first, length, 0, D, COLUMNS, WIDTH)
+    begin = 0
+    if seeing == 0:  # the queries before these keys do not see them
+        begin = tl.maximum(first - start, 0) // ROWS * ROWS
+    total = tl.zeros([COLUMNS], tl.float32)
+    for at in range(begin, q, ROWS):
+        rows = at + tl.arange(0, ROWS)
+        x = load_rows(queries, query_stride, at, q, 0, D, ROWS, WIDTH)
+        logits = tile_logits(
+            x,
+            y,
+            queries,
+            keys,
+            query_stride,
+            key_stride,
+            at,
+            first,
+            q,
+            length,
+            start,
+            seeing,
+            scaling,
+            D,
+            ROWS,
+            COLUMNS,
+            WIDTH,
+        )
+        shares = tl.exp(logits - tl.load(lse + head.to(tl.int64) * q + rows, mask=rows < q, other=0.0)[:, None])
+        if weights is not None:
+            shares *= tl.load(weights + rows, mask=rows < q, other=0.0)[:, None]
+        total += tl.sum(shares, 0)
+    where = sums + head.to(tl.int64) * sum_stride + columns
+    tl.store(where, tl.load(where, mask=columns < length, other=0.0) + total, mask=columns < length)

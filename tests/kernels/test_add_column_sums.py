@@ -1,0 +1,89 @@
+"""Column sums' kernels: the reference's numbers under the interpreter, and no spills when compiled."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from kvbench.ops.column_sums import column_sums
+from kvbench.ops.operator import LAUNCHES, use_kernels
+from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.kernels
+
+from kvbench.ops.kernels import add_column_sums as kernels  # noqa: E402
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+compiled = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
+
+CASES = [  # group, head_dim, q, start, first_causal
+    (1, 64, 70, 0, 0),
+    (3, 80, 33, 0, 0),
+    (4, 96, 5, 64, 0),
+    (8, 128, 1, 40, 0),
+    (2, 256, 37, 0, 0),
+    (2, 64, 50, 0, 42),
+    (2, 64, 30, 40, 60),
+    (1, 64, 1, 0, 0),
+]
+
+
+def tensors(group, head_dim, q, length, dtype):
+    generator = torch.Generator().manual_seed(q)
+    queries = torch.randn(q, 2 * group, head_dim, generator=generator).to(dtype).transpose(0, 1)
+    return queries, torch.randn(2, length, head_dim, generator=generator).to(dtype)
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("group, head_dim, q, start, first_causal", CASES)
+def test_sums_and_log_sums_are_the_references(group, head_dim, q, start, first_causal, weighted, dtype):
+    queries, keys = tensors(group, head_dim, q, start + q + 3 * (first_causal > 0), dtype)
+    weights = torch.linspace(1, 2, q) if weighted else None
+    before = torch.rand(2 * group, keys.shape[1] + 2)
+    results = []
+    for choice in ("torch", "triton"):
+        with use_kernels(choice):
+            results.append(
+                column_sums(queries, keys, head_dim**-0.5, start, first_causal, weights, sums=before.clone()[:, :-2])
+            )
+    (sums, lse), (kernel_sums, kernel_lse) = results
+    assert_close(kernel_lse, lse, atol=1e-5, rtol=1e-5)
+    assert_close(kernel_sums, sums, atol=1e-5, rtol=1e-5)
+
+
+@interpreted
+def test_two_kernels_are_launched(monkeypatch):
+    launched = []
+    for name in ("log_sums", "sum_columns"):
+        kernel = getattr(kernels, name)
+        monkeypatch.setattr(kernels, name, Recorded(kernel, launched))
+    queries, keys = tensors(1, 64, 20, 20, torch.float32)
+    with use_kernels("triton"):
+        column_sums(queries, keys, 0.1)
+    assert len(launched) == LAUNCHES["add_column_sums"]
+
+
+class Recorded:
+    def __init__(self, kernel, launched):
+        self.kernel, self.launched = kernel, launched
+
+    def __getitem__(self, grid):
+        self.launched.append(grid)
+        return self.kernel[grid]
+
+
+@compiled
+@pytest.mark.parametrize("sm", ARCHITECTURES)
+@pytest.mark.parametrize("dtype, head_dim", [("bf16", 80), ("bf16", 128), ("bf16", 256), ("fp32", 128)])
+@pytest.mark.parametrize("name", ["log_sums", "sum_columns"])
+def test_nothing_spills(name, dtype, head_dim, sm):
+    kernel = getattr(kernels, name)
+    types = {"queries": f"*{dtype}", "keys": f"*{dtype}", "lse": "*fp32", "weights": "*fp32", "sums": "*fp32"}
+    signature = {arg: types.get(arg, "fp32" if arg == "scaling" else "i32") for arg in kernel.arg_names}
+    torch_dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
+    constants = {"D": head_dim, **kernels.tile_sizes(head_dim, torch_dtype)}
+    used = resources(kernel, signature, constants, sm, num_warps=kernels.WARPS)
+    assert used["spills"] == 0, used
+    assert used["shared"] <= 99 * 1024, used
