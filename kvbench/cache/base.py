@@ -1,16 +1,14 @@
 """The interface of layer caches: append tokens, compute attention, count bytes."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
+from kvbench.cache.packed import BLOCK, Packed, PackedRow
 from kvbench.cache.reserve_ratio import Kept
-
-# Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.
-BLOCK = 64
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
@@ -65,11 +63,13 @@ class LayerCache(AttendingLayer):
     takes_blocks   whether several tokens can be appended at once, each attending to those before it.
     batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
                    does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
+    packed_row     its place among the rows of a batch, once its keys and values have moved there (`pack`).
     """
 
     late_bytes: int | None = None
     takes_blocks: bool = False
     batches: bool = False
+    packed_row: PackedRow | None = None
 
     def __init__(self, seen: int, kept: Kept):
         super().__init__()
@@ -80,10 +80,21 @@ class LayerCache(AttendingLayer):
     def tensors(self) -> list[Tensor]:
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
 
+    def pack(self) -> Packed | None:
+        """Its keys and values as one packed row, which it no longer holds; None for a layer that keeps its own."""
+        return None
+
     @property
     def nbytes(self) -> int:
         """Bytes of the storages behind `tensors`, each counted once and in full, slack included."""
-        return storage_bytes(self.tensors())
+        return held_bytes([self])
+
+
+def held_bytes(caches: Sequence[LayerCache], others: Sequence[Tensor] = ()) -> int:
+    """Bytes of the storages behind the tensors of `caches` and `others`, and the caches' parts of packed batches."""
+    tensors = [tensor for cache in caches for tensor in cache.tensors()]
+    packed = sum(cache.packed_row.nbytes for cache in caches if cache.packed_row)
+    return storage_bytes([*others, *tensors]) + packed
 
 
 class Growing:

@@ -5,32 +5,49 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import AttendingLayer, Growing, LayerCache
-from kvbench.cache.dense import DenseLayer
+from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.packed import BLOCK, Packed
 
 
 class BatchLayer(AttendingLayer):
     """The caches of one layer, one per sequence, so that a forward pass reads the model's weights once for all.
 
-    All sequences have seen the same number of tokens; each may store any of them.
+    All sequences have seen the same number of tokens; each may store any of them. At the first new token, the caches
+    that can be packed move into one: they append with one operation and attend with one, whatever their kinds and
+    lengths. The others are updated one by one, as a single cache is.
     """
 
     def __init__(self, rows: Sequence[LayerCache]):
         super().__init__()
         self.rows = list(rows)
+        self.seen = self.rows[0].seen
+        self.packed: Packed | None = None
+        self.together: list[int] = []  # rows that are packed
+        self.alone = list(range(len(self.rows)))
+        self.packs = len(self.rows) > 1
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        for row, key, value in zip(self.rows, keys.split(1), values.split(1), strict=True):
-            row.update(key, value)
+        if self.packs:
+            self._pack(room=keys.shape[2] + BLOCK - 1)
+        if self.together:
+            self.packed.append(self._of_packed(keys), self._of_packed(values))
+        for row in self.alone:
+            self.rows[row].update(keys[row : row + 1], values[row : row + 1])
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        return torch.cat([row.attend(q, scaling) for row, q in zip(self.rows, query.split(1), strict=True)])
-
-    def get_seq_length(self) -> int:
-        return self.rows[0].get_seq_length()
+        if not self.alone:
+            return self.packed.attend(query, scaling)
+        if len(self.rows) == 1:
+            return self.rows[0].attend(query, scaling)
+        outputs = {row: self.rows[row].attend(query[row : row + 1], scaling) for row in self.alone}
+        if self.together:
+            packed = self.packed.attend(self._of_packed(query), scaling)
+            outputs |= dict(zip(self.together, packed.split(1), strict=True))
+        return torch.cat([outputs[row] for row in range(len(self.rows))])
 
     def tensors(self) -> list[Tensor]:
-        return [tensor for row in self.rows for tensor in row.tensors()]
+        packed = [] if self.packed is None else self.packed.tensors()
+        return packed + [tensor for row in self.rows for tensor in row.tensors()]
 
     @property
     def takes_blocks(self) -> bool:
@@ -38,26 +55,22 @@ class BatchLayer(AttendingLayer):
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these sequences and drop the others."""
+        if self.together:
+            self.packed.keep([self.together.index(row) for row in rows if row in self.together])
         self.rows = [self.rows[row] for row in rows]
+        packed = [row in self.together for row in rows]
+        self.together = [row for row, there in enumerate(packed) if there]
+        self.alone = [row for row, there in enumerate(packed) if not there]
 
+    def _pack(self, room: int) -> None:
+        parts = {row: part for row, cache in enumerate(self.rows) if (part := cache.pack()) is not None}
+        self.packs = False
+        if not parts:
+            return
+        self.packed = Packed.joined(list(parts.values()), room)
+        self.together, self.alone = list(parts), [row for row in self.alone if row not in parts]
+        for row, place in zip(self.together, self.packed.rows, strict=True):
+            self.rows[row].packed_row = place
 
-class StackedLayer(DenseLayer):
-    """Dense caches of equal shape as one tensor [rows, heads, len, head_dim], with one attention call for all rows."""
-
-    def __init__(self, rows: Sequence[DenseLayer]):
-        """Copies the tensors of `rows`; delete the rows to free theirs."""
-        LayerCache.__init__(self, rows[0].seen, rows[0].kept)
-        self.k = Growing(torch.cat([row.k.view for row in rows]))
-        self.v = Growing(torch.cat([row.v.view for row in rows]))
-
-
-def joined(rows: Sequence[LayerCache]) -> AttendingLayer:
-    """The fastest layer over the caches of a batch whose sequences all end at the same step.
-
-    Dense caches of equal shape are stacked, others attend row by row, a single cache is returned as it is. Only the
-    returned layer is updated, not the rows.
-    """
-    if len(rows) == 1:
-        return rows[0]
-    shapes = {row.k.view.shape if type(row) is DenseLayer else None for row in rows}
-    return BatchLayer(rows) if None in shapes or len(shapes) > 1 else StackedLayer(rows)
+    def _of_packed(self, x: Tensor) -> Tensor:
+        return x if not self.alone else torch.cat([x[row : row + 1] for row in self.together])

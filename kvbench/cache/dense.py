@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
 
@@ -22,7 +23,12 @@ class DenseLayer(LayerCache):
         self.k, self.v = Growing(keys[None]), Growing(values[None])
 
     def tensors(self) -> list[Tensor]:
-        return [self.k.buffer, self.v.buffer]
+        return [] if self.packed_row else [self.k.buffer, self.v.buffer]
+
+    def pack(self) -> Packed:
+        packed = Packed.dense(self.k.view[0], self.v.view[0])
+        del self.k, self.v
+        return packed
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = self.k.buffer.shape[1] // keys.shape[1]  # unfolded: every query head gets its own copy

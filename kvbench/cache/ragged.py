@@ -1,35 +1,37 @@
-"""Ragged caches: each KV head keeps different tokens and a different number of them."""
+"""Ragged caches: each head keeps different tokens and a different number of them."""
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import LayerCache
+from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.ops.attention import dense_attention
 
 
 class RaggedLayer(LayerCache):
-    """Keys and values [len, head_dim] for each KV head, after RoPE."""
+    """The chosen tokens of each head, packed: keys (after RoPE) and values."""
 
     takes_blocks = True
     batches = True
 
-    def __init__(self, heads: Sequence[tuple[Tensor, Tensor]], seen: int, kept: Kept):
+    def __init__(self, keys: Tensor, values: Tensor, chosen: Tensor, seen: int, kept: Kept):
+        """keys, values [num_key_value_heads, n, head_dim].
+
+        chosen, bool [heads, n]: the tokens that each head keeps, where heads is num_key_value_heads, or
+        num_attention_heads where every query head stores its own copies.
+        """
         super().__init__(seen, kept)
-        self.heads = [(Growing(keys[None, None]), Growing(values[None, None])) for keys, values in heads]
+        self.packed = Packed.chosen(keys, values, chosen)
 
     def tensors(self) -> list[Tensor]:
-        return [x.buffer for head in self.heads for x in head]
+        return [] if self.packed_row else self.packed.tensors()
+
+    def pack(self) -> Packed:
+        packed = self.packed
+        del self.packed
+        return packed
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        for (k, v), key, value in zip(self.heads, keys.split(1, dim=1), values.split(1, dim=1), strict=True):
-            k.append(key)
-            v.append(value)
+        self.packed.append(keys, values)
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        groups = query.chunk(len(self.heads), dim=1)  # [1, group, q, head_dim]
-        return torch.cat(
-            [dense_attention(q, k.view, v.view, scaling) for q, (k, v) in zip(groups, self.heads, strict=True)], dim=1
-        )
+        return self.packed.attend(query, scaling)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.decode import generate_batch, read
+from kvbench.evaluation.decode import batched, decode_greedily, read
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, Row, Run
 from kvbench.models import LoadedModel
@@ -16,16 +16,16 @@ from kvbench.utils.device import device_peak, wait_for
 def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     """Read the question if it was hidden, and decode the rows as one batch."""
     model, sample = run.loaded.model, prompt.sample
-    sequences = [row.caches for row in rows]
+    cache = batched([row.caches for row in rows])
     started = time.perf_counter()
     if len(prompt.question):
-        logits = read(model, sequences, prompt.question)
+        logits = read(model, cache, prompt.question)
     else:
         logits = torch.stack([row.compressed.logits for row in rows])
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop, some = stop_rule(run.loaded, sample)
-    outputs = generate_batch(model, sequences, logits, sample.max_new_tokens, stop, at_least_one=some)
+    outputs = decode_greedily(model, cache, logits, sample.max_new_tokens, stop, at_least_one=some)
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
     return [Answer(output, question_seconds, len(rows), peak) for output in outputs]

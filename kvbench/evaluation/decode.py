@@ -30,7 +30,10 @@ class Generation:
 
 
 def batched(sequences: Sequence[Sequence[LayerCache]]) -> Cache:
-    """A model's cache over the layer caches of several sequences, each a list of one cache per layer."""
+    """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
+
+    The sequences are read and decoded through it alone: their layer caches may move into it (see `BatchLayer`).
+    """
     return Cache(layers=[BatchLayer(rows) for rows in zip(*sequences, strict=True)])
 
 
@@ -122,26 +125,24 @@ def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
 
 
 @torch.inference_mode()
-def read(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor) -> Tensor:
-    """Append the same ids [q] to every sequence and return the last logits [sequences, vocab_size].
+def read(model: PreTrainedModel, cache: Cache, ids: Tensor) -> Tensor:
+    """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
     One forward pass where every cache takes a block of tokens, else one pass per token, as in decoding.
     """
-    for logits in _blocks(model, sequences, ids, logits_to_keep=1):
+    for logits in _blocks(model, cache, ids, logits_to_keep=1):
         last = logits
     return last[:, -1]
 
 
 @torch.inference_mode()
-def read_all(model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor) -> Tensor:
+def read_all(model: PreTrainedModel, cache: Cache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return torch.cat(list(_blocks(model, sequences, ids)), dim=1)
+    return torch.cat(list(_blocks(model, cache, ids)), dim=1)
 
 
-def _blocks(
-    model: PreTrainedModel, sequences: Sequence[Sequence[LayerCache]], ids: Tensor, **options
-) -> Iterator[Tensor]:
-    cache = batched(sequences)
+def _blocks(model: PreTrainedModel, cache: Cache, ids: Tensor, **options) -> Iterator[Tensor]:
     step = len(ids) if all(layer.takes_blocks for layer in cache.layers) else 1
-    for block in ids.to(model.device).expand(len(sequences), -1).split(step, dim=1):
+    sequences = len(cache.layers[0].rows)
+    for block in ids.to(model.device).expand(sequences, -1).split(step, dim=1):
         yield model(input_ids=block, past_key_values=cache, use_cache=True, **options).logits

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import LayerCache, storage_bytes
+from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
 from kvbench.methods.base import Method
 from kvbench.prefill import LayerState, Needs, PrefillPlan
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
@@ -51,7 +51,7 @@ class Compressed:
 
     def count(self, caches: Sequence[LayerCache]) -> int:
         """Peak bytes including what `caches` hold now: call it after decoding with them."""
-        return max(self.peak_bytes, storage_bytes(self.live + stored(caches)))
+        return max(self.peak_bytes, held_bytes(caches, self.live))
 
     @torch.inference_mode()
     def copies(self, count: int) -> Iterator[list[LayerCache]]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.answer import stop_rule
-from kvbench.evaluation.decode import generate, read
+from kvbench.evaluation.decode import batched, decode_greedily, read
 from kvbench.evaluation.passes import SharedPass, num_layers
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Run
@@ -118,11 +118,11 @@ def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
     """FullKV's greedy answer as ids [answer], at least one token: the tokens whose decoding is observed."""
     model, sample, n = run.loaded.model, prompt.sample, len(prompt.context)
     compressed = SharedPass(model, prompt.context, FullPrefill(), Needs()).compress(FullKV(), n)
-    logits = compressed.logits
+    cache, logits = batched([compressed.caches]), compressed.logits[None]
     if len(prompt.question):
-        logits = read(model, [compressed.caches], prompt.question)[0]
+        logits = read(model, cache, prompt.question)
     stop, _ = stop_rule(run.loaded, sample)
-    answer = generate(model, compressed.caches, logits, sample.max_new_tokens, stop, at_least_one=True)
+    (answer,) = decode_greedily(model, cache, logits, sample.max_new_tokens, stop, at_least_one=True)
     return torch.tensor(answer.tokens)
 
 

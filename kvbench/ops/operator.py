@@ -25,16 +25,22 @@ _LIBRARY = torch.library.Library("kvbench", "DEF")
 _chosen: Kernels = "auto"
 
 
-def operator(schema: str, launches: int) -> Callable[[Callable], Callable]:
+def operator(
+    schema: str, launches: int, torch_first: Callable[..., bool] | None = None
+) -> Callable[[Callable], Callable]:
     """Register a torch reference under `schema`, whose kernel launches `launches` GPU kernels a call.
 
-    Arguments that are written must be marked in the schema: `Tensor(a!) x`.
+    Arguments that are written must be marked in the schema: `Tensor(a!) x`. `torch_first` says of a call's arguments
+    whether torch has a GPU kernel for them that the reference calls: it then runs unless Triton is forced.
     """
     name = schema.split("(")[0]
 
     def register(reference: Callable) -> Callable:
         def run(*args, **kwargs):
-            return implementation(name, reference, _device(args, kwargs))(*args, **kwargs)
+            device = _device(args, kwargs)
+            if device.type == "cuda" and _chosen == "auto" and torch_first and torch_first(*args, **kwargs):
+                return reference(*args, **kwargs)
+            return implementation(name, reference, device)(*args, **kwargs)
 
         _LIBRARY.define(schema)
         _LIBRARY.impl(name, run, "CPU")

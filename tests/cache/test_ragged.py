@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.ops.attention import dense_attention
 
 KV, GROUP, N, DIM = 3, 2, 12, 8
 KEPT = [[0, 1, 5, 11], list(range(N)), []]  # per head; the last has nothing left of the prompt
@@ -19,9 +19,9 @@ def tensors(*shape: int) -> torch.Tensor:
 @pytest.fixture
 def layer():
     keys, values = tensors(KV, N, DIM), tensors(KV, N, DIM)
-    heads = [(k[kept], v[kept]) for k, v, kept in zip(keys, values, KEPT, strict=True)]
+    chosen = torch.stack([torch.isin(torch.arange(N), torch.tensor(kept)) for kept in KEPT])
     held = sum(map(len, KEPT))
-    return keys, values, RaggedLayer(heads, N, Kept(6, 2 * held, 2 * KV * N))
+    return keys, values, RaggedLayer(keys, values, chosen, N, Kept(6, 2 * held, 2 * KV * N))
 
 
 @pytest.mark.parametrize("steps", [[1, 1, 1], [3], [2, 1]])
@@ -44,8 +44,13 @@ def test_attention_is_that_of_a_full_cache_with_the_dropped_tokens_masked(layer,
 
 def test_heads_of_one_length_are_a_dense_cache():
     keys, values, query = tensors(KV, N, DIM), tensors(KV, N, DIM), tensors(1, KV * GROUP, 1, DIM)
-    cache = RaggedLayer(list(zip(keys, values, strict=True)), N, Kept.tokens(N, N, N, KV))
-    assert_close(cache.attend(query, 0.3), dense_attention(query, keys[None], values[None], 0.3))
+    kept = Kept.tokens(N, N, N, KV)
+    ragged = RaggedLayer(keys, values, torch.ones(KV, N, dtype=torch.bool), N, kept)
+    dense = DenseLayer(keys, values, N, kept)
+    new = tensors(1, KV, 1, DIM), tensors(1, KV, 1, DIM)
+    for cache in (ragged, dense):
+        cache.update(*new)
+    assert_close(ragged.attend(query, 0.3), dense.attend(query, 0.3))
 
 
 def test_bytes_are_those_of_the_tokens_that_are_left(layer):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvbench.config import choices, composed
-from kvbench.evaluation.decode import generate, generate_batch, read
+from kvbench.evaluation.decode import batched, decode_greedily, generate, generate_batch, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
 from kvbench.evaluation.settings import Setting, build_settings
@@ -58,8 +58,9 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
         compressed = SharedPass(model(gpus), prompt(N), plan, one.method.needs).compress(one.method, budget)
         alone, asked, *batch = compressed.copies(4)
         outputs = [generate(model(gpus), alone, compressed.logits, STEPS, frozenset())]
-        logits = read(model(gpus), [asked], question)
-        outputs += generate_batch(model(gpus), [asked], logits, STEPS, frozenset())
+        cache = batched([asked])
+        logits = read(model(gpus), cache, question)
+        outputs += decode_greedily(model(gpus), cache, logits, STEPS, frozenset())
         outputs += generate_batch(model(gpus), batch, compressed.logits.expand(2, -1), STEPS, frozenset())
         caches = [alone, asked, *batch]
         if one.method.layerwise:

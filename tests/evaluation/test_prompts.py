@@ -10,7 +10,7 @@ from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation import passes
 from kvbench.evaluation.answer import stop_rule
-from kvbench.evaluation.decode import generate, read
+from kvbench.evaluation.decode import batched, generate, read
 from kvbench.evaluation.prompts import tokenise
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
@@ -145,9 +145,10 @@ def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     ids, block = prompt(60), prompt(9, seed=1)
     state = prefill(model, ids, chosen.needs)
     caches, single = (chosen.compress(state, max(30, chosen.minimum_budget)) for _ in range(2))
-    (logits,) = read(model, [caches], block)
+    (logits,) = read(model, batched([caches]), block)
+    step_by_step = batched([single])
     for token in block:
-        (expected,) = read(model, [single], token[None])
+        (expected,) = read(model, step_by_step, token[None])
     torch.testing.assert_close(logits, expected, atol=5e-3, rtol=1e-3)
     assert [cache.nbytes >= 0 and cache.get_seq_length() for cache in caches] == [69] * 4
 
@@ -155,7 +156,7 @@ def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
 def test_full_cache_reads_a_question_as_the_model_does():
     model, ids = tiny_model(), prompt(70)
     state = prefill(model, ids[:50], Needs())
-    (logits,) = read(model, [FullKV().compress(state, 50)], ids[50:])
+    (logits,) = read(model, batched([FullKV().compress(state, 50)]), ids[50:])
     torch.testing.assert_close(logits, prefill(model, ids, Needs()).logits, atol=1e-4, rtol=1e-4)
 
 

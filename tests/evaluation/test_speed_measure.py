@@ -4,17 +4,13 @@ import weakref
 from dataclasses import dataclass, replace
 
 import pytest
-import torch
 
-from kvbench.cache.batch import BatchLayer, StackedLayer, joined
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
-from kvbench.prefill import FullPrefill
-from tests.support.config import method
 from tests.support.speed_runs import setting
 from tests.support.tiny import prompt
 
@@ -32,26 +28,11 @@ def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
     assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone]
 
 
-def test_a_batch_of_dense_caches_attends_as_its_rows_do(model):
-    ids = prompt(90)
-    state = SharedPass(model, ids, FullPrefill(), FullKV().needs).state
-    rows = [[FullKV().compress(state, 90)[1] for _ in range(3)] for _ in range(2)]
-    stacked, separate = joined(rows[0]), BatchLayer(rows[1])
-    assert isinstance(stacked, StackedLayer)
-    keys, values, query = torch.randn(3, 2, 1, 32), torch.randn(3, 2, 1, 32), torch.randn(3, 6, 1, 32)
-    for layer in (stacked, separate):
-        layer.update(keys, values)
-    torch.testing.assert_close(stacked.attend(query, 0.2), separate.attend(query, 0.2))
-    assert stacked.get_seq_length() == separate.get_seq_length() == 91
-
-
-def test_caches_of_two_shapes_and_of_no_rectangle_are_not_stacked(model):
-    state = SharedPass(model, prompt(90), FullPrefill(), method("snapkv").needs).state
-    one, other = (method("snapkv").compress(state, budget)[0] for budget in (40, 50))
-    assert isinstance(joined([one, other]), BatchLayer)
-    kivi = method("kivi").compress(state, 40)[0]
-    assert isinstance(joined([kivi, kivi]), BatchLayer)
-    assert joined([kivi]) is kivi
+def test_only_caches_of_keys_and_values_as_they_are_answer_a_batch_at_once(model):
+    ids = prompt(100)
+    assert measure(model, ids, setting("snapkv", 50), 3, 4).stacked_layers == 4
+    assert measure(model, ids, setting("kivi", 50), 3, 4).stacked_layers == 0
+    assert measure(model, ids, setting("full"), 1, 4).stacked_layers == 0, "one sequence is no batch"
 
 
 def test_bytes_are_those_of_the_caches(model):

@@ -23,7 +23,9 @@ def resources(kernel, signature: dict[str, str], constexprs: dict[str, object], 
     from triton.compiler import ASTSource
 
     types = {name: "constexpr" if name in constexprs else signature[name] for name in kernel.arg_names}
-    source = ASTSource(fn=kernel, signature=types, constexprs=constexprs)
+    pointers = [place for place, kind in enumerate(types.values()) if kind.startswith("*")]
+    aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}  # as torch allocates
+    source = ASTSource(fn=kernel, signature=types, constexprs=constexprs, attrs=aligned)
     compiled = triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options)
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, LayerCache, storage_bytes
-from kvbench.cache.batch import StackedLayer, joined
+from kvbench.cache.base import storage_bytes
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.evaluation.decode import decode_greedily
+from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.settings import Setting
 from kvbench.methods.base import Method
@@ -76,7 +75,7 @@ def measure(
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
     del held
-    cache = as_batch(list(compressed.copies(batch)))
+    cache = batched(list(compressed.copies(batch)))
     outputs = decode_greedily(
         model, cache, compressed.logits.expand(batch, -1), new_tokens - len(tokens), stop_tokens=frozenset()
     )
@@ -98,7 +97,7 @@ def measure(
             on_gpus,
         ),
         "stream" if method.layerwise else "shared",
-        sum(isinstance(layer, StackedLayer) for layer in cache.layers),
+        sum(not layer.alone for layer in cache.layers),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )
 
@@ -133,16 +132,6 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started
     return (int(token),)
-
-
-def as_batch(sequences: list[list[LayerCache]]) -> Cache:
-    """A model's cache over sequences, which are emptied on the way: a stacked layer's rows are gone before the next."""
-    layers: list[AttendingLayer] = []
-    for i in range(len(sequences[0])):
-        layers.append(joined([sequence[i] for sequence in sequences]))
-        for sequence in sequences:
-            sequence[i] = None
-    return Cache(layers=layers)
 
 
 def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: int) -> float | None:

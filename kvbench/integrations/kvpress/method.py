@@ -67,7 +67,6 @@ class KVPress(Method):
         if layer.masked is None:
             cache = DenseLayer(layer.keys, layer.values, layer.next_position, kept)
         else:
-            rows = zip(layer.keys, layer.values, ~layer.masked, strict=True)
-            cache = RaggedLayer([(k[keep], v[keep]) for k, v, keep in rows], layer.next_position, kept)
+            cache = RaggedLayer(layer.keys, layer.values, ~layer.masked, layer.next_position, kept)
         cache.batches = layer.next_position == layer.prompt  # a batch's sequences stand at one position
         return cache

@@ -16,7 +16,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.config import composed
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import generate, read_all
+from kvbench.evaluation.decode import batched, generate, read_all
 from kvbench.evaluation.passes import Compressed, SharedPass, num_layers
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import Dense, FullKV
@@ -143,7 +143,7 @@ class KVBenchLM(HFLM):
         ids = torch.tensor(continuation, device=logits.device)
         logits = logits[None]
         if len(ids) > 1:
-            logits = torch.cat([logits, read_all(self.loaded.model, [caches], ids[:-1])[0]])
+            logits = torch.cat([logits, read_all(self.loaded.model, batched([caches]), ids[:-1])[0]])
         chosen = logits.log_softmax(dim=-1).gather(1, ids[:, None])
         return float(chosen.sum()), bool((logits.argmax(dim=-1) == ids).all())
 

@@ -1,0 +1,151 @@
+"""Attention over packed keys and values (`kvbench.cache.packed`): heads and rows of any lengths in one call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.bits import unpack_bits
+from kvbench.ops.operator import operator
+from kvbench.ops.padded_attention import padded_attention
+from kvbench.ops.varlen_attention import varlen_attends, varlen_attention
+
+WITH_BITS = 12  # arguments
+
+
+def _torch_has_a_kernel(*args: object) -> bool:
+    return len(args) < WITH_BITS and varlen_attends(args[0])
+
+
+@operator(
+    "packed_attention(Tensor query, Tensor keys, Tensor values, Tensor starts, Tensor lengths, Tensor heads, "
+    "int group, int longest, float scaling, Tensor? masked=None, Tensor? bit_starts=None, Tensor? bits=None) -> Tensor",
+    launches=2,
+    torch_first=_torch_has_a_kernel,
+)
+def packed_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    heads: Tensor,
+    group: int,
+    longest: int,
+    scaling: float,
+    masked: Tensor | None = None,
+    bit_starts: Tensor | None = None,
+    bits: Tensor | None = None,
+) -> Tensor:
+    """softmax(QKᵀ·scaling)V of query [rows, num_attention_heads, q, head_dim], each head over its own segment.
+
+    keys, values [capacity, head_dim]. Segment s holds the lengths[s] rows from starts[s] on, for query heads heads[s]
+    to heads[s + 1] - 1 of the rows · num_attention_heads; starts and heads are int32 [segments + 1] and ascend, lengths
+    int32 [segments]. The queries are those of the last q tokens: causal among them. A segment of no tokens gives zeros.
+    group: the most query heads of a segment; longest: no length is larger (both known to the host).
+
+    bits, uint8: of the first masked[s] tokens of segment s, query head i of its group sees token j where bit j of row
+    i of bits[bit_starts[s]:] as [group, ceil(masked[s] / 8)] is set, the lowest bit first; it sees all later tokens.
+    """
+    if not query.is_cuda:
+        return _on_cpu(query, keys, values, starts, lengths, heads, scaling, masked, bit_starts, bits)
+    if bits is None and varlen_attends(query):
+        return varlen_attention(query, keys, values, starts, lengths, heads, group, longest, scaling)
+    return padded_attention(query, keys, values, starts, lengths, heads, longest, scaling, masked, bit_starts, bits)
+
+
+@dataclass
+class Block:
+    """Query heads of neighbouring rows whose segments have one length and one distance: one attention call."""
+
+    row: int
+    rows: int
+    head: int
+    heads: int
+    segment: int
+    segments: int  # of a row
+    start: int
+    stride: int
+    length: int
+
+    def of(self, x: Tensor) -> Tensor:
+        """The block's part of keys or values x [capacity, width]: [rows, segments, length, width]."""
+        width = x.shape[1]
+        return x.as_strided(
+            (self.rows, self.segments, self.length, width),
+            (self.segments * self.stride * width, self.stride * width, width, 1),
+            x.storage_offset() + self.start * width,
+        )
+
+
+def _on_cpu(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    heads: Tensor,
+    scaling: float,
+    masked: Tensor | None,
+    bit_starts: Tensor | None,
+    bits: Tensor | None,
+) -> Tensor:
+    """One call for each `Block`: the sum of their sizes is what is read, nothing is padded."""
+    rows, num_heads, q, _ = query.shape
+    hidden = [0] * len(lengths) if bits is None else masked.tolist()
+    out = query.new_zeros(rows, num_heads, q, values.shape[1])
+    for block in _blocks(starts.tolist(), lengths.tolist(), heads.tolist(), hidden, num_heads):
+        at = (slice(block.row, block.row + block.rows), slice(block.head, block.head + block.heads))
+        if not block.length:
+            continue
+        if hidden[block.segment]:
+            seen = bits[int(bit_starts[block.segment]) :]
+            out[at] = _seen_by_bits(query[at], block.of(keys), block.of(values), scaling, seen, hidden[block.segment])
+        else:
+            out[at] = dense_attention(query[at], block.of(keys), block.of(values), scaling)
+    return out
+
+
+def _blocks(
+    starts: Sequence[int], lengths: Sequence[int], heads: Sequence[int], hidden: Sequence[int], num_heads: int
+) -> list[Block]:
+    """Rows of equal heads as one block each, joined where they lie behind each other; other rows a segment each."""
+    blocks: list[Block] = []
+    first_of_rows = [s for s, head in enumerate(heads) if head % num_heads == 0]  # and the end
+    for row, (first, end) in enumerate(pairwise(first_of_rows)):
+        count, length, stride = end - first, lengths[first], starts[first + 1] - starts[first]
+        even = not any(hidden[first:end]) and all(other == length for other in lengths[first:end])
+        if even and all(b - a == stride for a, b in pairwise(starts[first:end])):
+            last = blocks[-1] if blocks else None
+            if (
+                last
+                and last.heads == num_heads
+                and (last.segments, last.stride, last.length) == (count, stride, length)
+                and not hidden[last.segment]
+                and starts[first] == last.start + last.rows * count * stride
+            ):
+                last.rows += 1
+            else:
+                blocks.append(Block(row, 1, 0, num_heads, first, count, starts[first], stride, length))
+            continue
+        for s in range(first, end):
+            head, group = heads[s] - row * num_heads, heads[s + 1] - heads[s]
+            blocks.append(Block(row, 1, head, group, s, 1, starts[s], 0, lengths[s]))
+    return blocks
+
+
+def _seen_by_bits(query: Tensor, keys: Tensor, values: Tensor, scaling: float, bits: Tensor, masked: int) -> Tensor:
+    """Attention of one segment's query heads [1, group, q, head_dim] over keys, values [1, 1, len, head_dim]."""
+    _, group, q, _ = query.shape
+    length = keys.shape[2]
+    seen = unpack_bits(bits[: group * -(-masked // 8)].view(group, -1), masked)
+    seen = F.pad(seen, (0, length - masked), value=True)  # later tokens are visible to all
+    if q > 1:
+        past = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
+        seen = (seen[:, None] & past).flatten(0, 1)  # [group · q, len]
+    out = F.scaled_dot_product_attention(query.flatten(1, 2), keys[0], values[0], attn_mask=seen[None], scale=scaling)
+    return out.unflatten(1, (group, q))

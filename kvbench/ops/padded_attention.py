@@ -1,0 +1,48 @@
+"""Packed attention by padding: for a GPU without Triton, where torch has no kernel for it either."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def padded_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    heads: Tensor,
+    longest: int,
+    scaling: float,
+    masked: Tensor | None = None,
+    bit_starts: Tensor | None = None,
+    bits: Tensor | None = None,
+) -> Tensor:
+    """`packed_attention` with every segment copied to `longest` tokens, for each of its query heads.
+
+    No wait for the device, but memory for rows · num_attention_heads · longest keys and values.
+    """
+    rows, num_heads, q, _ = query.shape
+    every = torch.arange(rows * num_heads, device=query.device)
+    segment = torch.searchsorted(heads[1:], every, right=True)  # of every query head
+    count = lengths[segment][:, None]  # [rows · heads, 1]
+    place = torch.arange(longest, device=query.device)
+    # what lies behind a segment may be no number: its own last token stands there instead
+    last = count.clamp(min=1) - 1
+    tokens = (starts[segment][:, None] + place.minimum(last)).clamp(max=len(keys) - 1)
+    ends = count - q + 1 + torch.arange(q, device=query.device)  # [rows · heads, q] tokens that a query sees
+    seen = place < ends[..., None]  # [rows · heads, q, longest]
+    if bits is not None:
+        bound = masked[segment][:, None]
+        within = every - heads[segment]  # the group
+        byte = bit_starts[segment][:, None] + within[:, None] * ((bound + 7) // 8) + place // 8
+        bit = bits[byte.clamp(max=len(bits) - 1)] >> (place % 8).to(torch.uint8) & 1
+        seen &= ((place >= bound) | bit.bool())[:, None]
+    out = F.scaled_dot_product_attention(
+        query.flatten(0, 1)[:, None],
+        keys[tokens][:, None],
+        values[tokens][:, None],
+        attn_mask=seen[:, None],
+        scale=scaling,
+    )[:, 0]
+    return out.where(count[..., None] > 0, 0).unflatten(0, (rows, num_heads))
