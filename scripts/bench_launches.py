@@ -27,7 +27,7 @@ from kvbench.cache.ragged import RaggedLayer
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
 from kvbench.methods.selection import Selection
-from kvbench.prefill import LayerState, Needs
+from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.environment import git_commit, now
 from tests.support import launch_counts as count
 from tests.support.config import NAMES, method_configs
@@ -49,10 +49,14 @@ VARIANTS = {
 class Ragged(FullKV):
     """Tokens dropped at the end of each KV head, another number in each: what AdaKV's budgets come to."""
 
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        return [self.compress_layer(layer, i, len(state.layers), budget) for i, layer in enumerate(state.layers)]
+
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        lengths = [layer.n - 3 * head for head in range(layer.num_key_value_heads)]
-        rows = [(k[:end], v[:end]) for k, v, end in zip(layer.keys, layer.values, lengths, strict=True)]
-        return RaggedLayer(rows, layer.seen, Selection.everything(layer).kept(layer))
+        places = torch.arange(layer.n, device=layer.keys.device)
+        ends = layer.n - 3 * torch.arange(layer.num_key_value_heads, device=layer.keys.device)
+        kept = Selection.everything(layer).kept(layer)
+        return RaggedLayer(layer.keys, layer.values, places < ends[:, None], layer.seen, kept)
 
 
 def of_presets(names: list[str]) -> dict:
