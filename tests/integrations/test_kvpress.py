@@ -7,7 +7,7 @@ from kvbench.benchmarks import Sample
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import generate, read
+from kvbench.evaluation.decode import batched, decode_greedily, read
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.settings import build_settings
@@ -137,8 +137,9 @@ def test_answers_are_those_of_kvpress_itself(embedded, sample, name):
 
     prompt, model = tokenise(embedded, sample, "hidden"), embedded.model
     compressed = pressed(model, prompt.context, name, GUESTS[name])
-    logits = read(model, [compressed.caches], prompt.question)[0]
-    ours = generate(model, compressed.caches, logits, sample.max_new_tokens, embedded.stop_tokens).tokens
+    cache = batched([compressed.caches])
+    logits = read(model, cache, prompt.question)
+    ours = decode_greedily(model, cache, logits, sample.max_new_tokens, embedded.stop_tokens)[0].tokens
 
     press = presses.build_press(name, GUESTS[name])
     if presses.takes_ratio(press):
@@ -159,7 +160,7 @@ def test_what_a_press_masks_is_dropped_and_what_it_zeroes_is_counted(embedded, s
     masked = pressed(embedded.model, ids, "AdaKVPress", {"press": "KnormPress"}, 0.25)
     assert masked.full_bytes == full
     assert all(isinstance(cache, RaggedLayer) for cache in masked.caches)
-    lengths = {len(k.view[0, 0]) for cache in masked.caches for k, _ in cache.heads}
+    lengths = {segment.length for cache in masked.caches for segment in cache.packed.segments}
     assert len(lengths) > 5  # heads differ
     assert sum(cache.nbytes for cache in masked.caches) == 30 * 2 * 3 * (n // 4) * 64 * 4
     assert {cache.kept.retained for cache in masked.caches} == {2 * 3 * (n // 4)}

@@ -225,10 +225,11 @@ def test_reading_gives_the_logits_after_every_token(method):
         return method.compress(prefill(model, ids, Needs(column_sums=True)), budget)
 
     assert batched([caches(40)]).layers[0].takes_blocks == isinstance(method, FullKV)
-    every = read_all(model, [caches(20), caches(20)], more)
+    every = read_all(model, batched([caches(20), caches(20)]), more)
     assert every.shape == (2, 7, 97)
     for end in range(1, 8):
-        torch.testing.assert_close(every[:1, end - 1], read(model, [caches(20)], more[:end]), atol=1e-4, rtol=1e-4)
+        last = read(model, batched([caches(20)]), more[:end])
+        torch.testing.assert_close(every[:1, end - 1], last, atol=1e-4, rtol=1e-4)
 
 
 def test_a_generation_ends_where_its_tokens_say_so():
