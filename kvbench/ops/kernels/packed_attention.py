@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
 
 MOST_PROGRAMS = 4096  # about what fills a GPU with several programs on each of its multiprocessors
@@ -77,33 +78,6 @@ def split_kernel(
         mask=there,
     )
     tl.store(partial + place * D + row[:, None] * D + channel, out, mask=there[:, None] & within)
-
-
-@triton.jit
-def combine_kernel(
-    partial, lse, out, splits, total, D: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr
-):  # fmt: skip
-    """One program a query row: out [total, D], the mean of its splits weighted by their sums; zeros for no key."""
-    row = tl.program_id(0).to(tl.int64)
-    channel = tl.arange(0, WIDTH)
-    within = channel < D
-    largest = -float("inf")
-    total_weight = 0.0
-    mean = tl.zeros([WIDTH], tl.float32)
-    for first in range(0, splits, AT_ONCE):
-        split = first + tl.arange(0, AT_ONCE)
-        place = split.to(tl.int64) * total + row
-        part = tl.load(lse + place, mask=split < splits, other=-float("inf"))
-        new = tl.maximum(largest, tl.max(part, 0))
-        base = tl.where(new == -float("inf"), 0.0, new)
-        weight = tl.exp2(part - base)
-        decay = tl.exp2(largest - base)
-        x = tl.load(partial + place[:, None] * D + channel, mask=(weight > 0)[:, None] & within, other=0.0)
-        mean = mean * decay + tl.sum(x * weight[:, None], 0)
-        total_weight = total_weight * decay + tl.sum(weight, 0)
-        largest = new
-    mean = mean / tl.where(total_weight == 0, 1.0, total_weight)
-    tl.store(out + row * D + channel, mean.to(out.dtype.element_ty), mask=within)
 
 
 def packed_attention(
