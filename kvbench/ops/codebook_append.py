@@ -13,7 +13,7 @@ TINY = 1e-12
 
 @operator(
     "codebook_append(Tensor(a!) entries, Tensor(b!) references, Tensor(c!)? magnitudes, Tensor(d!) sizes, "
-    "Tensor vectors, Tensor? turn, Tensor layout, int side, int decoded, float bound) -> ()",
+    "Tensor vectors, Tensor? turn, Tensor layout, int side, int decoded, int most, float bound) -> ()",
     launches=2,
 )
 def codebook_append(
@@ -26,6 +26,7 @@ def codebook_append(
     layout: Tensor,
     side: int,
     decoded: int,
+    most: int,
     bound: float,
 ) -> None:
     """Code one new token's vectors [num_key_value_heads, head_dim], keys or values, once per stream.
@@ -35,7 +36,8 @@ def codebook_append(
 
     entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
     `codebook_layout`; side is KEYS or VALUES. sizes int64 [books]: entries of each book, which has room for one more
-    per stream. `decoded` tokens came before. turn float32 [pairs, 2] is undone first: keys come after RoPE.
+    per stream and holds at most `most`. `decoded` tokens came before. turn float32 [pairs, 2] is undone first: keys
+    come after RoPE.
     """
     x = vectors.float()
     if turn is not None:

@@ -75,6 +75,7 @@ class CodebookLayer(LayerCache):
             self.layout,
             fields,
             self.decoded,
+            max(side.capacities),
             side.bound,
         )
 

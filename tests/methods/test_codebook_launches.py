@@ -1,0 +1,30 @@
+"""What the codebook cache makes a GPU do, counted on fake devices: few kernels a token, one wait a compressed layer."""
+
+from functools import cache
+
+import pytest
+
+from kvbench.methods import SpindleKV
+from tests.support.every_method import setting
+from tests.support.launch_counts import compression_counts, decoding_per_layer, per_layer
+
+MOST_KERNELS = 60  # of one decoded token and layer; FullKV has 43
+
+
+@cache
+def token_counts(scope):
+    return decoding_per_layer(100, lambda layers: [(SpindleKV(window=8, control=None, scope=scope), 50)])
+
+
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+def test_a_decoded_token_launches_few_kernels_and_waits_for_none(scope):
+    for counts in token_counts(scope):  # of the median token, and the mean of all
+        assert counts.kernels <= MOST_KERNELS
+        assert counts.waits == counts.uploads == 0
+
+
+def test_compressing_a_layer_waits_once():
+    one = setting("spindlekv_paper", 0.5)
+    counts = per_layer(lambda model: compression_counts(one, model, 100))
+    assert counts.names["wait: tolist"] + counts.names["wait: _local_scalar_dense"] == counts.waits
+    assert counts.waits <= 1
