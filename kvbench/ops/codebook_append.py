@@ -47,7 +47,7 @@ def codebook_append(
     fresh = (x if magnitudes is None else units).to(entries.dtype)
     norms = norms.to(entries.dtype)
     unit = magnitudes is not None and entries.dtype == torch.float32
-    used, places = sizes.tolist(), to_places(layout)
+    used, places, at = sizes.tolist(), to_places(layout), []
     for stream, place in enumerate(places):
         head, book = stream * len(x) // len(places), stream * len(used) // len(places)
         first, offset, width = place[side : side + 3]
@@ -56,10 +56,11 @@ def codebook_append(
             reference = used[book]
             entries[first + reference] = fresh[head]
             used[book] += 1
-        at = place.tokens + decoded
-        view_references(references, offset + width * at, width, 1).fill_(reference)
-        if magnitudes is not None:
-            magnitudes[place.start + at] = norms[head, 0]
+        token = place.tokens + decoded
+        view_references(references, offset + width * token, width, 1).fill_(reference)
+        at.append(place.start + token)
+    if magnitudes is not None:
+        magnitudes[at] = norms[:, 0].repeat_interleave(len(places) // len(x))
     sizes.copy_(torch.tensor(used))
 
 
@@ -71,8 +72,8 @@ def nearest(entries: Tensor, unit: Tensor, are_units: bool, bound: float) -> int
     if len(entries) == 0:
         return None
     rows = entries.float()
-    cosines = rows @ unit
+    cosines = torch.mv(rows, unit)
     if not are_units:
         cosines /= torch.linalg.vector_norm(rows, dim=-1).clamp_min(TINY)
-    best = int(cosines.argmax())
-    return best if float(cosines[best]) > bound else None
+    largest, best = cosines.max(dim=0)
+    return best.item() if largest.item() > bound else None

@@ -8,7 +8,6 @@ from torch import Tensor
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.codebook_layout import Place, to_places, view_references
 from kvbench.ops.operator import operator
-from kvbench.ops.rope_table import turn
 
 
 @operator(
@@ -46,14 +45,14 @@ def codebook_attention(
     raw vectors [rows, head_dim], bits uint8, turns float32 [positions, pairs, 2]. query, key entries and raw keys are
     in paired order (see `rope_table`). `longest`: the most tokens that a stream has of the prompt, coded or raw.
     """
-    out, places = torch.empty_like(query), to_places(layout)
+    out, places, turning = torch.empty_like(query), to_places(layout), torch.view_as_complex(turns)
     books = [*sorted({place.value_book for place in places}), len(value_entries)]
     for stream, place in enumerate(places):
         q, count = query[stream].float(), place.tokens + decoded
         keys = key_entries[place.key_book :].index_select(
             0, view_references(key_references, place.key_references, place.key_width, count).int()
         )
-        rotated = rotate_coded(keys.float(), place, positions, turns, prompt)
+        rotated = rotate_coded(keys.float(), place, positions, turning, prompt)
         logits = q @ rotated.T  # [query heads, coded]
         span = slice(place.start, place.start + count)
         if key_magnitudes is not None:
@@ -84,13 +83,22 @@ def codebook_attention(
 
 
 def rotate_coded(keys: Tensor, place: Place, positions: Tensor | None, turns: Tensor, prompt: int) -> Tensor:
-    """Rotate coded keys [tokens + decoded, head_dim] of one stream to their positions, in place."""
+    """Rotate coded keys float32 [tokens + decoded, head_dim] of one stream to their positions, in place.
+
+    turns complex64 [positions, pairs].
+    """
+    pairs = turns.shape[1]
+    turned = torch.view_as_complex(keys.unflatten(1, (-1, 2)))
+    if 2 * pairs < keys.shape[1]:
+        turned = turned[:, :pairs]
     if place.positions < 0:
+        if place.tokens == prompt:  # decoded tokens follow at once
+            turned *= turns[: len(keys)]
+            return keys
         stored = turns[: place.tokens]
     else:
-        own = positions[place.positions : place.positions + place.tokens]
-        stored = turns.flatten(1).index_select(0, own.int()).view(-1, *turns.shape[1:])
-    turn(keys[: place.tokens], stored)
+        stored = turns.index_select(0, positions[place.positions : place.positions + place.tokens].int())
+    turned[: place.tokens].mul_(stored)
     if len(keys) > place.tokens:
-        turn(keys[place.tokens :], turns[prompt : prompt + len(keys) - place.tokens])
+        turned[place.tokens :].mul_(turns[prompt : prompt + len(keys) - place.tokens])
     return keys

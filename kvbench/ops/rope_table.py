@@ -87,15 +87,8 @@ def partners(rope: Rope, head_dim: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def turn(x: Tensor, turns: Tensor) -> Tensor:
-    """Rotate float32 x [len, head_dim] in paired order in place by turns [len or 1, pairs, 2]; returns x."""
-    pairs = turns.shape[-2]
-    torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(torch.view_as_complex(turns))
-    return x
-
-
 def unturn(x: Tensor, turns: Tensor) -> Tensor:
-    """The inverse of `turn`, in place."""
+    """Undo the rotation of float32 x [len, head_dim] in paired order by turns [len or 1, pairs, 2]; in place."""
     pairs = turns.shape[-2]
     torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(torch.view_as_complex(turns).conj())
     return x
