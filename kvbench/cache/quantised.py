@@ -82,7 +82,10 @@ class QuantisedSequence(Sequence):
         return [part.view for part in self.parts]
 
     def read(self) -> Tensor:
-        return torch.cat([self.quantiser.restore(*self.codes()), self.residual], dim=1)
+        parts = [self.residual]
+        if self.quantised:
+            parts.insert(0, self.quantiser.restore(*self.codes()))
+        return torch.cat(parts, dim=1) if parts[-1].shape[1] else parts[0]
 
     def tensors(self) -> list[Tensor]:
         return [*(part.buffer for part in self.parts), self.ring.buffer]

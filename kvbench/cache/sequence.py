@@ -56,8 +56,8 @@ class SequenceLayer(LayerCache):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = self.heads // keys.shape[1]  # unfolded: every query head gets its own copy
-        self.k.append(keys[0].repeat_interleave(group, dim=0))
-        self.v.append(values[0].repeat_interleave(group, dim=0))
+        for store, rows in ((self.k, keys[0]), (self.v, values[0])):
+            store.append(rows.repeat_interleave(group, dim=0) if group > 1 else rows)
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         return dense_attention(query, self.k.read()[None], self.v.read()[None], scaling)

@@ -52,16 +52,21 @@ class HeavyHitterLayer(LayerCache):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         heads = self.k.buffer.shape[1]
-        group = heads // keys.shape[1]  # unfolded: every query head gets its own copy
-        keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-        scores = self.scores.buffer.new_zeros(heads, 1, 1)
-        positions = torch.full_like(scores, self.seen, dtype=torch.int32)
-        new = [(self.k, keys), (self.v, values), (self.scores, scores), (self.positions, positions)]
-        for store, row in new:
-            if self.free is None:
+        group = heads // keys.shape[1]
+        if group > 1:  # unfolded: every query head gets its own copy
+            keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
+        if self.free is None:
+            scores = self.scores.buffer.new_zeros(heads, 1, 1)
+            positions = torch.full_like(scores, self.seen, dtype=torch.int32)
+            new = [(self.k, keys), (self.v, values), (self.scores, scores), (self.positions, positions)]
+            for store, row in new:
                 store.append(row)
-            else:
-                store.view.scatter_(-2, self._slots(row), row)
+            return
+        slots = self.free[:, None, None]  # [heads, 1, 1]
+        for store, row in ((self.k, keys), (self.v, values)):
+            store.view.scatter_(-2, slots.expand_as(row), row)
+        self.scores.view.scatter_(-2, slots, 0.0)
+        self.positions.view.scatter_(-2, slots, self.seen)
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         keys = self.k.view
@@ -79,10 +84,6 @@ class HeavyHitterLayer(LayerCache):
         candidates = scores.masked_fill(positions > self.seen - 1 - self.recent, float("inf"))
         lowest = candidates == candidates.amin(dim=1, keepdim=True)
         return positions.masked_fill(~lowest, -1).argmax(dim=1)
-
-    def _slots(self, row: Tensor) -> Tensor:
-        """`free` as an index for scatter into a store of `row`'s shape [..., heads, 1, width]."""
-        return self.free[:, None, None].expand(row.shape[-3:]).reshape(row.shape)
 
 
 @checked

@@ -114,14 +114,11 @@ class Shrinking(Growing):
 
     def splice(self, start: int, end: int, rows: Tensor) -> None:
         """Replace rows start … end-1 by `rows` [..., k, width], k <= end - start."""
-        before, after = self.view[..., :start, :], self.view[..., end:, :]
-        length = start + rows.shape[-2] + after.shape[-2]
-        if self.length == self.buffer.shape[-2]:
-            # without slack the buffer may be the prompt's own, which is shared; the new one has no slack either
-            self.buffer = torch.cat([before, rows, after], dim=-2)
-        else:
-            self.buffer[..., start:length, :] = torch.cat([rows, after], dim=-2)
-        self.length = length
+        # a new buffer, since the old one may be the prompt's own, which is shared: of the old size if that had slack
+        freed = end - start - rows.shape[-2]
+        slack = self.buffer[..., : freed if self.length < self.buffer.shape[-2] else 0, :]
+        self.buffer = torch.cat([self.buffer[..., :start, :], rows, self.buffer[..., end:, :], slack], dim=-2)
+        self.length -= freed
 
 
 class MergingLayer(LayerCache):
@@ -210,4 +207,5 @@ class MergingLayer(LayerCache):
             winner = keys.float().norm(dim=-1).argmax(dim=-1)  # [kv, groups]; argmax takes the first of equals
         else:
             winner = self.group - 1 - rest[0][..., 0].flip(-1).argmax(dim=-1)
-        return [x.take_along_dim(winner[..., None, None], dim=-2).squeeze(-2) for x in stored]
+        index = winner[..., None, None]  # [kv, groups, 1, 1]
+        return [x.gather(-2, index.expand(*x.shape[:-2], 1, x.shape[-1])).squeeze(-2) for x in stored]

@@ -3,7 +3,6 @@
 from dataclasses import field
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
@@ -136,5 +135,4 @@ class SlidingLayer(LayerCache):
         if self.rope and self.evicted:
             if self.sink_keys is None:
                 self.sink_keys = self.k.view[0, :, : self.sinks].clone()
-            by = torch.full((self.sinks,), self.evicted)
-            self.k.view[0, :, : self.sinks] = self.rope.rotate(self.sink_keys, by)
+            self.k.view[0, :, : self.sinks] = self.rope.move(self.sink_keys, self.evicted)

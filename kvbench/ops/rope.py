@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from kvbench.errors import UserError
+
+MOST_MOVES = 256  # tables of one position each
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Rope:
     embedding: nn.Module
     apply: Callable
     varies: str = ""
+    moves: dict = field(default_factory=dict, compare=False, repr=False)  # tables of the latest `move`s
 
     def __deepcopy__(self, memo: dict) -> "Rope":
         """Itself: a part of the model, which copies of a cache share."""
@@ -43,14 +46,29 @@ class Rope:
 
         Computed in float32 and returned in x's dtype, on x's device.
         """
+        return self._turn(x, *self._tables(x, positions))
+
+    def move(self, x: Tensor, by: int) -> Tensor:
+        """R(by) x for x [heads, len, head_dim], the bits of `rotate`. All layers of a step read the same tables."""
+        key = (by, x.device)
+        if key not in self.moves:
+            if len(self.moves) == MOST_MOVES:
+                self.moves.clear()
+            self.moves[key] = self._tables(x, torch.full((1,), by, device=x.device))
+        return self._turn(x, *self.moves[key])
+
+    def _tables(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [1, len, rotary_dim] of positions [len], float32, on x's device."""
         like = x.new_empty(0, dtype=torch.float32)  # the embedding reads dtype and device only
-        cos, sin = self.embedding(like, positions[None].to(x.device))  # [1, len, rotary_dim]
+        cos, sin = self.embedding(like, positions[None].to(x.device))
         factor = getattr(self.embedding, "attention_scaling", 1.0)
         # on several GPUs the embedding lies on one of them, and its results with it
-        cos, sin = (part.to(x.device) / factor for part in (cos, sin))
+        return cos.to(x.device) / factor, sin.to(x.device) / factor
+
+    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         turned, rest = x[None].float().split(self._split(x.shape[-1]), dim=-1)
         rotated, _ = self.apply(turned, turned, cos, sin)
-        return torch.cat([rotated, rest], dim=-1)[0].to(x.dtype)
+        return (torch.cat([rotated, rest], dim=-1) if rest.shape[-1] else rotated)[0].to(x.dtype)
 
     def _split(self, head_dim: int) -> list[int]:
         """The channels of a head that are rotated, and those that are not."""

@@ -17,7 +17,8 @@ from kvbench.methods.selection import Selection, gather, top_indices
 from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
-from kvbench.ops.bits import pack_bits, unpack_bits
+from kvbench.ops.bits import pack_bits
+from kvbench.ops.merged_rows import merged_rows
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, checked
 
@@ -37,11 +38,7 @@ class SharedDirections:
     def restore(self, magnitudes: Tensor, retained: Tensor) -> Tensor:
         """One layer's rows [heads, n, head_dim] from its magnitudes [heads, n - k] and its k unmerged rows."""
         device = retained.device  # the upper layer's may differ from that of what is shared
-        merged = self.directions.read().to(device).float() * magnitudes[..., None].float()
-        unmerged = unpack_bits(self.bits, self.n)[..., None].to(device)  # [heads, n, 1]
-        rows = retained.new_empty(retained.shape[0], self.n, retained.shape[2])
-        rows.masked_scatter_(~unmerged, merged.to(rows.dtype))
-        return rows.masked_scatter_(unmerged, retained)
+        return merged_rows(self.directions.read().to(device), magnitudes, retained, self.bits.to(device))
 
     def tensors(self) -> list[Tensor]:
         return [*self.directions.tensors(), self.bits]
@@ -60,7 +57,8 @@ class MergedSequence(Sequence):
 
     def read(self) -> Tensor:
         prompt = self.shared.restore(self.magnitudes, self.retained.read())
-        return torch.cat([prompt, self.tail.read()], dim=1)
+        tail = self.tail.read()
+        return torch.cat([prompt, tail], dim=1) if tail.shape[1] else prompt
 
     def tensors(self) -> list[Tensor]:
         own = [self.magnitudes, *self.retained.tensors(), *self.tail.tensors()]
@@ -149,17 +147,18 @@ class MiniCache(Storage):
         cosine.masked_fill_((lengths[0] == 0) | (lengths[1] == 0), 1)  # merging with a zero loses nothing
         unlike = -cosine.abs() if self.criterion == "abs_cosine" else -cosine
         indices = top_indices(unlike, self.retained(n))  # [heads, k]
-        merged = torch.ones_like(cosine, dtype=torch.bool).scatter_(1, indices, False)
+        unmerged = torch.zeros_like(cosine, dtype=torch.bool).scatter_(1, indices, True)
+        merged = unmerged.sort(dim=1, stable=True).indices[:, : n - indices.shape[1]]  # the other tokens, in order
 
         def parts(member: int) -> tuple[Tensor, Sequence, Sequence]:
             own = rows[member]
             limit = torch.finfo(own.dtype).max  # the length of a float16 vector may pass float16
-            magnitudes = lengths[member][merged].view(heads, -1).clamp_(max=limit).to(own.device, own.dtype)
+            magnitudes = lengths[member].gather(1, merged).clamp_(max=limit).to(own.device, own.dtype)
             tail = sequence(own.new_empty(heads, 0, head_dim))
             return magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail
 
-        directions = slerp(x, y, cosine, self.t)[merged].view(heads, n - indices.shape[1], head_dim)
-        shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(~merged), n)
+        directions = gather(slerp(x, y, cosine, self.t), merged)
+        shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(unmerged), n)
         pair = [MergedSequence(shared, member == 0, *parts(member)) for member in (0, 1)]
         retained = 2 * indices.shape[1] / n * pair[0].retained.share
         return pair, shared.directions.share + 2 / head_dim + retained

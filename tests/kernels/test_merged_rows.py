@@ -1,0 +1,44 @@
+"""Rows from shared directions in Triton: the reference's numbers, no spilled registers."""
+
+import pytest
+import torch
+
+from kvbench.ops.bits import pack_bits
+from kvbench.ops.merged_rows import merged_rows as plain
+from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+
+pytestmark = pytest.mark.kernels
+pytest.importorskip("triton")
+kernels = pytest.importorskip("kvbench.ops.kernels.merged_rows")
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
+compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("heads, n, k, head_dim", [
+    (2, 37, 5, 64), (1, 1, 0, 80), (3, 9, 9, 96), (1, 300, 131, 128), (2, 70, 1, 256),
+])  # fmt: skip
+def test_every_token_is_its_retained_row_or_its_direction_times_its_length(heads, n, k, head_dim, dtype):
+    generator = torch.Generator().manual_seed(n)
+    chosen = torch.rand(heads, n, generator=generator).argsort(dim=1)[:, :k]
+    bits = pack_bits(torch.zeros(heads, n, dtype=torch.bool).scatter_(1, chosen, True))
+    directions = torch.randn(heads, n - k, head_dim, generator=generator).to(dtype)
+    magnitudes = torch.rand(heads, n - k, generator=generator).to(dtype)
+    retained = torch.randn(heads, k, head_dim, generator=generator).to(dtype)
+    given = directions, magnitudes, retained, bits
+    # the interpreter cuts numbers off to bfloat16
+    tolerance = {"rtol": 0.0 if dtype == torch.float32 else 2**-7, "atol": 0.0}
+    torch.testing.assert_close(kernels.merged_rows(*given), plain(*given), **tolerance)
+
+
+@compiled
+@pytest.mark.parametrize("sm", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("head_dim", [64, 80, 256])
+def test_the_kernel_spills_no_registers(head_dim, dtype, sm):
+    kernel = kernels.merged_rows_kernel
+    pointers = dict.fromkeys(["directions", "magnitudes", "retained", "out"], f"*{dtype}") | {"bits": "*u8"}
+    constants = {"D": head_dim, **kernels.block_sizes(head_dim)}
+    assert resources(kernel, dict.fromkeys(kernel.arg_names, "i32") | pointers, constants, sm)["spills"] == 0
