@@ -8,7 +8,7 @@ files in one folder; the middle one runs in an environment that has kvpress and 
     python scripts/kvpress_parity.py compare FOLDER              # kvbench: its kept tokens, and the table
 
 kvpress's own `score` and `compress` are called on the attention modules of running models. What they keep is
-read off by giving positions as values. See scripts/README.md for the result.
+read off by giving `compress` positions as values. See scripts/README.md for the result.
 """
 
 import argparse
@@ -37,6 +37,12 @@ PRESSES = {
     "pyramidkv w=16 k=5 beta=3": ("pyramidkv", {"window": 16, "kernel": 5, "beta": 3}),
     "streaming_llm sinks=4": ("streaming_llm", {"sinks": 4}),
     "observed attention": ("observed", {}),
+    "knorm": ("knorm", {}),
+    "keydiff": ("keydiff", {}),
+    "tova": ("tova", {"window": 1}),
+    "lagkv sinks=4 lag=64": ("lagkv", {"sinks": 4, "lag": 64}),
+    "expected attention": ("expected", {"epsilon": 0.0}),
+    "expected attention epsilon=0.01": ("expected", {"epsilon": 0.01}),
 }
 # tokens per layer alone, on a wide grid: every n with every depth, ratio and (window, beta)
 GRID = {
@@ -87,6 +93,13 @@ def build_model(case: dict):
     return model
 
 
+def always_kept(options: dict, n: int) -> int:
+    """Tokens of a prompt of n that a setting keeps whatever the budget."""
+    if "lag" in options:
+        return options["sinks"] + options["lag"] + (n - options["sinks"]) % options["lag"]
+    return options.get("window", options.get("sinks", 0))
+
+
 def build_press(kind: str, options: dict):
     import kvpress
 
@@ -97,7 +110,12 @@ def build_press(kind: str, options: dict):
         return kvpress.PyramidKVPress(**window, beta=options["beta"])
     if kind == "streaming_llm":
         return kvpress.StreamingLLMPress(n_sink=options["sinks"])
-    return kvpress.ObservedAttentionPress()
+    if kind == "lagkv":
+        return kvpress.LagKVPress(n_sink=options["sinks"], lag_size=options["lag"])
+    if kind == "expected":
+        return kvpress.ExpectedAttentionPress(epsilon=options["epsilon"])
+    presses = {"knorm": kvpress.KnormPress, "keydiff": kvpress.KeyDiffPress, "tova": kvpress.TOVAPress}
+    return presses.get(kind, kvpress.ObservedAttentionPress)()
 
 
 @torch.inference_mode()
@@ -112,23 +130,29 @@ def press(folder: Path) -> None:
 
         def observe(module, args, kwargs, output, tensors=tensors, n=n):
             layer, hidden = module.layer_idx, kwargs["hidden_states"]
-            keys = kwargs["past_key_values"].layers[layer].keys
+            cached = kwargs["past_key_values"].layers[layer]
+            keys, values = cached.keys, cached.values
             queries = get_prerope_query_states(module, hidden)
             queries, _ = apply_rotary_pos_emb(queries, queries, *kwargs["position_embeddings"])
             tensors[f"{layer}/queries"], tensors[f"{layer}/keys"] = queries[0].clone(), keys[0].clone()
+            tensors[f"{layer}/values"] = values[0].clone()
             positions = torch.arange(n).float()[None, None, :, None].expand(keys.shape).contiguous()
             for name, (kind, options) in PRESSES.items():
                 method = build_press(kind, options)
                 attentions = output[1] if kind == "observed" else None  # the others compute their window's
-                tensors[f"{layer}/{name}/scores"] = method.score(module, hidden, keys, positions, attentions, kwargs)[0]
+                scores = method.score(module, hidden, keys, values, attentions, kwargs)
+                tensors[f"{layer}/{name}/scores"] = scores[0]
+                if kind in ("lagkv", "expected"):  # from true values, not from positions
+                    method.score = lambda *args, scores=scores, **kwargs: scores
                 for removed in REMOVED:
-                    if compute_n_kept(n, removed) <= options.get("window", options.get("sinks", 0)):
+                    if compute_n_kept(n, removed) <= always_kept(options, n):
                         continue  # kvbench takes no budget that the window fills; kvpress then keeps a part of it
                     method.compression_ratio = removed
                     kept = method.compress(module, hidden, keys, positions, attentions, kwargs)[1][0, :, :, 0]
                     tensors[f"{layer}/{name}/{removed}"] = kept.to(torch.int32).sort(dim=-1).values
 
         for layer in model.model.layers:
+            layer.self_attn.rotary_emb = model.model.rotary_emb  # where presses look for it
             layer.self_attn.register_forward_hook(observe, with_kwargs=True)
         model(input_ids=torch.tensor([case["ids"]]), past_key_values=DynamicCache(config=model.config), use_cache=True)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / f"{number}.safetensors")
@@ -166,10 +190,29 @@ def versions(*packages: str) -> dict:
 
 def build_method(kind: str, options: dict):
     """kvbench's counterpart of a press."""
-    from kvbench.methods import ColumnSums, Eviction, Pyramid, StreamingLLM, Uniform, WindowAttention
+    from kvbench.methods import (
+        TOVA,
+        ColumnSums,
+        Eviction,
+        ExpectedAttention,
+        KeyDiff,
+        KNorm,
+        LagKV,
+        Pyramid,
+        StreamingLLM,
+        Uniform,
+        WindowAttention,
+    )
 
     if kind == "streaming_llm":
         return StreamingLLM(sinks=options["sinks"])
+    if kind == "lagkv":
+        return LagKV(sinks=options["sinks"], lag=options["lag"])
+    if kind == "tova":  # kvpress always keeps the last token, which TOVA does not
+        return TOVA(scoring=WindowAttention(window=1, kernel=1))
+    if kind in ("knorm", "keydiff", "expected"):
+        scoring = {"knorm": KNorm, "keydiff": KeyDiff, "expected": ExpectedAttention}[kind](**options)
+        return Eviction(scoring=scoring)
     if kind == "observed":
         return Eviction(scoring=ColumnSums(recent=0, score="mean"))
     scoring = WindowAttention(window=options["window"], kernel=options["kernel"], pooling="avg")
@@ -177,27 +220,40 @@ def build_method(kind: str, options: dict):
     return Eviction(allocation=allocation, scoring=scoring)
 
 
-def build_state(tensors: dict, layer: int):
-    """kvbench's layer state from kvpress's tensors, with positions as values."""
+def build_state(tensors: dict, layer: int, rope):
+    """kvbench's layer state from kvpress's tensors."""
     from kvbench.ops.column_sums import column_sums
     from kvbench.prefill import LayerState
+    from kvbench.prefill.query_moments import query_moments
 
-    queries, keys = tensors[f"{layer}/queries"], tensors[f"{layer}/keys"]
+    queries, keys, values = (tensors[f"{layer}/{name}"] for name in ("queries", "keys", "values"))
     scaling = keys.shape[2] ** -0.5
     sums, lse = column_sums(queries, keys, scaling)
-    positions = torch.arange(keys.shape[1]).float()[None, :, None].expand(keys.shape)
-    return LayerState(keys, positions, scaling, len(queries), None, queries, sums, lse)
+    state = LayerState(keys, values, scaling, len(queries), rope, queries, sums, lse, index=layer)
+    state.query_moments = {4: query_moments(queries, rope, 4)}
+    return state
+
+
+def kept_positions(method, state, layers: int, budget: int) -> torch.Tensor:
+    """Positions [heads, k] that a method of kvbench keeps."""
+    from kvbench.methods import Eviction
+
+    if isinstance(method, Eviction):
+        return method.select(state, state.index, layers, budget).indices
+    return method.select(state, budget).indices
 
 
 @torch.inference_mode()
 def compare(folder: Path) -> None:
     """Step 3, with kvbench: the same budgets on the same tensors; prints the tables of scripts/README.md."""
+    from kvbench.ops.rope import Rope
+
     counts = defaultdict(lambda: {"sets": 0, "equal": 0, "sizes": 0, "gap": 0.0, "short": 0})
     for number, case in enumerate(json.loads((folder / "cases.json").read_text())):
         tensors, n = load_file(folder / f"{number}.safetensors"), len(case["ids"])
-        layers = 1 + max(int(name.split("/")[0]) for name in tensors)
+        layers, rope = 1 + max(int(name.split("/")[0]) for name in tensors), Rope.of(build_model(case))
         for layer in range(layers):
-            state = build_state(tensors, layer)
+            state = build_state(tensors, layer, rope)
             for name, (kind, options) in PRESSES.items():
                 method, scores = build_method(kind, options), tensors[f"{layer}/{name}/scores"]
                 for removed in REMOVED:
@@ -207,7 +263,7 @@ def compare(folder: Path) -> None:
                     asked = round(n * (1 - removed))
                     # kvpress cuts n * (1 - removed) off with float noise, sometimes to one token less than asked
                     budget = asked if kind == "pyramidkv" else theirs.shape[1]
-                    ours = method.compress_layer(state, layer, layers, budget).v.view[0, :, :, 0].to(torch.int32)
+                    ours = kept_positions(method, state, layers, budget).to(torch.int32)
                     tally(counts[case["model"], name], ours.expand(len(theirs), -1), theirs, scores)
                     counts[case["model"], name]["short"] += budget < asked
     print("| model | setting | sets of layer and head | equal sets | equal sizes | largest gap |")

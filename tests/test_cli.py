@@ -38,7 +38,7 @@ def process(*arguments, **env):
 
 
 MISTAKES = {
-    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: full, h2o,",
+    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: expected_attention, full, h2o,",
     ("method=[full,pyramid]",): "unknown method 'pyramid'. Did you mean 'pyramidkv'?",
     ("model=llama",): "unknown model 'llama'.",
     ("benchmark=needle",): "unknown benchmark 'needle'.",

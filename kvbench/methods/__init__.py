@@ -3,16 +3,23 @@
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.pyramid import Pyramid
+from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.expected_attention import ExpectedAttention
+from kvbench.methods.scoring.key_diff import KeyDiff
+from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.last_query import LastQuery
+from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.simlayerkv import SimLayerKV
@@ -24,16 +31,23 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.streaming_llm import StreamingLLM
+from kvbench.methods.tova import TOVA
 
 __all__ = [
     "H2O",
+    "TOVA",
     "Allocation",
     "Codebook",
     "ColumnSums",
     "Dense",
     "Eviction",
+    "ExpectedAttention",
     "FullKV",
+    "KNorm",
+    "KeyDiff",
     "Kivi",
+    "LagKV",
+    "LastQuery",
     "LinearPyramid",
     "Method",
     "MiniCache",
@@ -41,9 +55,11 @@ __all__ = [
     "PoolingMerge",
     "Pyramid",
     "PyramidInfer",
+    "Random",
     "RandomLayers",
     "Scoring",
     "SimLayerKV",
+    "SkipLayers",
     "SpindleKV",
     "SqueezeAttention",
     "Storage",

@@ -27,11 +27,12 @@ class Eviction(Method):
 
     granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
                   query_head: each query head selects for itself, as SnapKV's and PyramidKV's code and papers do.
+                  layer: one set for the layer, the scores of all its heads reduced by `group_reduce` (TOVA).
     """
 
     allocation: Allocation = field(default_factory=Uniform)
     scoring: Scoring = field(default_factory=WindowAttention)
-    granularity: Literal["kv_head", "query_head"] = "kv_head"
+    granularity: Literal["kv_head", "query_head", "layer"] = "kv_head"
     group_reduce: Literal["mean", "max", "sum"] = "mean"
     storage: Storage = field(default_factory=Dense)
 
@@ -41,9 +42,14 @@ class Eviction(Method):
                 f"group_reduce={self.group_reduce} brings a group's query heads to one set, but with "
                 "granularity=query_head each keeps its own: leave it at mean"
             )
+        if self.granularity == "query_head" and not self.scoring.per_query_head:
+            raise UserError(
+                f"{type(self.scoring).__name__} scores the tokens of a KV head, alike for its query heads: "
+                "it needs granularity=kv_head or layer, not query_head"
+            )
         refuse_joint(self.storage, type(self).__name__)
-        if self.granularity == "kv_head":
-            refuse_union(self.storage, "granularity=kv_head")
+        if self.granularity != "query_head":
+            refuse_union(self.storage, f"granularity={self.granularity}")
         self.needs = self.scoring.needs
         self._layer_tokens = lru_cache(maxsize=8)(self.layer_tokens)  # every layer reads the same plan
 
@@ -87,7 +93,8 @@ class Eviction(Method):
         return self.scoring.smooth(self.per_head(votes, layer))
 
     def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:
-        """Votes of query heads [num_attention_heads, len] as votes of the heads that select."""
+        """Votes of query heads [num_attention_heads, len], or of KV heads, as votes of the heads that select."""
         if self.granularity == "query_head":
             return votes
-        return reduce_group(votes, layer.num_key_value_heads, self.group_reduce)
+        heads = 1 if self.granularity == "layer" else layer.num_key_value_heads
+        return votes if len(votes) == heads else reduce_group(votes, heads, self.group_reduce)

@@ -46,8 +46,8 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
 class ChunkedLayer(CaptureLayer):
     """Captures a prompt of `n` tokens that comes in chunks, with its observations."""
 
-    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None, n: int):
-        super().__init__(needs, rope, release)
+    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None, index: int, n: int):
+        super().__init__(needs, rope, release, index)
         self.n = n
         self.whole: tuple[Tensor, Tensor] | None = None  # K and V [1, num_key_value_heads, n, head_dim]
         self.queries: list[Tensor] = []  # the last ones, see `keeps`
@@ -75,13 +75,15 @@ class ChunkedLayer(CaptureLayer):
             if self.sums is None:
                 self.sums = torch.zeros(query.shape[1], self.n, device=query.device)
             self.lse.append(column_sums(query[0], self.keys[0], scaling, start=start, sums=self.sums)[1])
+        self.add_moments(query, start)
         if self.seen == self.n:
             return super().attend(query, scaling)
         return dense_attention(query, self.keys, self.values, scaling)
 
     def observe(self, query: Tensor, scaling: float) -> LayerState:
         """The state after the last chunk."""
-        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope)
+        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope, index=self.index)
+        state.query_moments = self.moments
         if self.queries:
             queries = torch.cat(self.queries, dim=1)
             for w in self.needs.lookahead_sums:
@@ -107,7 +109,7 @@ def chunked_prefill(
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
     count = model.config.get_text_config().num_hidden_layers
-    layers = [ChunkedLayer(needs, rope, release, n) for _ in range(count)]
+    layers = [ChunkedLayer(needs, rope, release, index, n) for index in range(count)]
     totals = [0.0] * count  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:

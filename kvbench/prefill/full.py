@@ -10,9 +10,10 @@ from transformers import Cache, PreTrainedModel
 from kvbench.cache.base import AttendingLayer
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
-from kvbench.ops.rope import Rope
+from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
+from kvbench.prefill.query_moments import QueryMoments, query_moments
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
 
 
@@ -22,10 +23,11 @@ class CaptureLayer(AttendingLayer):
     With `release` the state is passed to it instead, and the layer holds nothing afterwards.
     """
 
-    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None = None):
+    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None = None, index: int = 0):
         super().__init__()
-        self.needs, self.rope, self.release = needs, rope, release
+        self.needs, self.rope, self.release, self.index = needs, rope, release, index
         self.state: LayerState | None = None
+        self.moments: dict[int, QueryMoments] = {}
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         # values are a view of the projection; a copy owns its bytes only
@@ -33,7 +35,7 @@ class CaptureLayer(AttendingLayer):
 
     def observe(self, query: Tensor, scaling: float) -> LayerState:
         """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim]."""
-        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope)
+        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope, index=self.index)
         if self.needs.window:
             state.queries = query[0, :, -self.needs.window :].clone()
         if self.needs.column_sums:
@@ -41,7 +43,15 @@ class CaptureLayer(AttendingLayer):
         for w in self.needs.lookahead_sums:
             first_causal = max(state.n - w, 0)
             state.lookahead_sums[w], _ = column_sums(query[0], state.keys, scaling, first_causal=first_causal)
+        self.add_moments(query, 0)
+        state.query_moments = self.moments
         return state
+
+    def add_moments(self, query: Tensor, start: int) -> None:
+        """Add query [1, num_attention_heads, q, head_dim] at positions start, start+1, … to the moments needed."""
+        for skip in self.needs.query_moments:
+            rope = fixed_rotation(self.rope, "the mean of the queries before RoPE")
+            self.moments[skip] = query_moments(query[0], rope, skip, start, self.moments.get(skip))
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         self.state = self.observe(query, scaling)
@@ -59,7 +69,8 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     With `release` each layer's state is passed to it instead, lowest layer first, and the returned state has no layers.
     """
     rope = Rope.of(model)
-    layers = [CaptureLayer(needs, rope, release) for _ in range(model.config.get_text_config().num_hidden_layers)]
+    count = model.config.get_text_config().num_hidden_layers
+    layers = [CaptureLayer(needs, rope, release, index) for index in range(count)]
     with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.prefill.query_moments import QueryMoments
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,15 @@ class Needs:
     hidden_similarity: bool = False  # cosine of the hidden states before and after attention
     lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
 
+    query_moments: frozenset[int] = frozenset()  # for each s: moments of the queries before RoPE, without the first s
+
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
             max(self.window, other.window),
             self.column_sums or other.column_sums,
             self.hidden_similarity or other.hidden_similarity,
             self.lookahead_sums | other.lookahead_sums,
+            self.query_moments | other.query_moments,
         )
 
 
@@ -44,6 +48,8 @@ class LayerState:
     prompt: int | None = None  # tokens of the whole prompt
     positions: Tensor | None = None  # [n] original positions of those that entered it, ascending
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
+    query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
+    index: int = 0  # of the layer, from the lowest
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     @property

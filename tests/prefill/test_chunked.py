@@ -19,7 +19,7 @@ from tests.support.runs import arguments, outcomes, run
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 N = 90
-NEEDS = Needs(20, True, True, frozenset({8, 32}))
+NEEDS = Needs(20, True, True, frozenset({8, 32}), frozenset({0, 20}))
 OBSERVED = ("keys", "values", "queries", "column_sums", "lse")
 
 
@@ -36,6 +36,11 @@ def test_keys_values_observations_and_logits_are_those_of_one_piece(layout, chun
         assert a.lookahead_sums.keys() == b.lookahead_sums.keys()
         for w, sums in b.lookahead_sums.items():
             torch.testing.assert_close(a.lookahead_sums[w], sums, rtol=1e-4, atol=1e-4)
+        assert a.query_moments.keys() == b.query_moments.keys()
+        for skip, moments in b.query_moments.items():
+            torch.testing.assert_close(a.query_moments[skip].mean, moments.mean, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(a.query_moments[skip].covariance, moments.covariance, rtol=1e-4, atol=1e-4)
+        assert a.index == b.index
         assert a.hidden_similarity == pytest.approx(b.hidden_similarity, abs=1e-5)
         assert a.keys.is_contiguous() and a.nbytes == b.nbytes
 
@@ -48,7 +53,9 @@ def test_in_bfloat16_logits_are_those_of_one_piece_up_to_its_rounding():
     torch.testing.assert_close(parts.layers[0].keys, whole.layers[0].keys, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("name", ["full", "h2o", "snapkv", "pyramidkv", "spindle", "squeeze", "kivi", "minicache"])
+@pytest.mark.parametrize(
+    "name", ["full", "h2o", "snapkv", "pyramidkv", "spindle", "squeeze", "kivi", "minicache", "expected_attention"]
+)
 def test_every_setting_keeps_the_same_tokens_and_decodes_the_same_text(name):
     model, one = tiny_model(num_layers=4, head_dim=32), setting(name, ratio=0.4)
     budget = one.budget_at(N, 4)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import storage_bytes
+from kvbench.cache.kept_positions import KeptPositions
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
@@ -27,6 +28,7 @@ SMALL = {
     "Codebook": {"window": 8},
     "ColumnSums": {"recent": 8},
     "Kivi": {"residual": 32},
+    "LagKV": {"lag": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
     "RandomLayers": {"window": 24},
@@ -49,6 +51,7 @@ NEVER_FULL = {
     "only_lazy_layers": "not lazy by threshold",
     "pyramidinfer_official": "its decay is fixed",
     "pyramidkv_kivi4": "quantised",
+    "lagkv_paper": "its share is fixed",
     "simlayerkv": "lazy by threshold",
     "simlayerkv_decode": "lazy by threshold",
     "simlayerkv_decode_kivi4": "lazy by threshold and quantised",
@@ -65,6 +68,7 @@ NEVER_FULL = {
 
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
+    "knorm_paper": "two layers stay whole",
     "pyramidkv_paper": "the released allocation rounds its step down",
     "pyramidkv_paper_2024_06": "the released allocation rounds its step down",
     "simlayerkv_snapkv": "lazy layers keep theirs whatever the budget",
@@ -100,7 +104,7 @@ def model():
 
 @cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    return SharedPass(model(), prompt(n), plan, Needs(32, True, True, frozenset({8, 32})))
+    return SharedPass(model(), prompt(n), plan, Needs(32, True, True, frozenset({8, 32}), frozenset({4})))
 
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:
@@ -141,8 +145,12 @@ def steps(caches, count: int, dtype: torch.dtype = torch.float32, scale: float =
 
 
 def reachable(thing, found: dict[int, Tensor], passed: set[int]) -> None:
-    """Every tensor that can be got at from `thing`, by the address of its storage; the model's RoPE is no part."""
-    if id(thing) in passed or isinstance(thing, Rope):
+    """Every tensor that can be got at from `thing`, by the address of its storage.
+
+    The model's RoPE is no part, nor is the histogram of kept positions, which stays on the device until a record reads
+    it.
+    """
+    if id(thing) in passed or isinstance(thing, Rope | KeptPositions):
         return
     passed.add(id(thing))
     if isinstance(thing, Tensor):

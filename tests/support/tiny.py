@@ -13,6 +13,7 @@ from transformers import (
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState
+from kvbench.prefill.query_moments import query_moments
 
 FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 # name -> (num_attention_heads, num_key_value_heads)
@@ -83,6 +84,8 @@ def random_layer(
     lookahead = {w: column_sums(queries, keys, head_dim**-0.5, first_causal=max(n - w, 0))[0] for w in (8, 32)}
     state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
     state.lookahead_sums = lookahead
+    if rope is not None:
+        state.query_moments = {4: query_moments(queries, rope, 4)}
     return state
 
 

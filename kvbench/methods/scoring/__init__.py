@@ -2,7 +2,22 @@
 
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.expected_attention import ExpectedAttention
+from kvbench.methods.scoring.key_diff import KeyDiff
+from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.last_query import LastQuery
+from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 
-__all__ = ["ColumnSums", "Scoring", "WindowAttention", "WindowAverage"]
+__all__ = [
+    "ColumnSums",
+    "ExpectedAttention",
+    "KNorm",
+    "KeyDiff",
+    "LastQuery",
+    "Random",
+    "Scoring",
+    "WindowAttention",
+    "WindowAverage",
+]

@@ -1,6 +1,7 @@
 """Scoring: how much each prompt token matters."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,10 +14,13 @@ MOST_PROTECTED = 2**20  # tokens; a scoring that protects more of every budget n
 class Scoring(ABC):
     """Importance of prompt tokens, from prefill observations. A new scoring is one class with `protected` and `votes`.
 
-    `needs` names the observations that `votes` reads; without any, keys and values are there.
+    `needs` names the observations that `votes` reads; without any, keys and values are there. A scoring that reads
+    these alone has no scores for single query heads: `per_query_head` is False.
     """
 
     needs: Needs = Needs()
+    per_query_head: ClassVar[bool] = True
+    sinks: int = 0
 
     @abstractmethod
     def protected(self, budget: int) -> int:
@@ -26,18 +30,24 @@ class Scoring(ABC):
     def votes(self, layer: LayerState) -> Tensor:
         """Importance of each token for each query head, float32 [num_attention_heads, n]; higher is kept.
 
-        `layer` is shared by all settings of a sample: read it, never write it.
+        [num_key_value_heads, n] where `per_query_head` is False. `layer` is shared by all settings of a sample: read
+        it, never write it.
         """
 
     def smooth(self, votes: Tensor) -> Tensor:
         """Votes [heads, n - protected] after the heads of a group were reduced to one, for example pooled."""
         return votes
 
+    def keep_sinks(self, votes: Tensor) -> Tensor:
+        """`votes` [heads, n], written in place, with the first `sinks` tokens before all others."""
+        votes[:, : self.sinks] = float("inf")
+        return votes
+
     @property
     def minimum_budget(self) -> int:
-        """The smallest budget that leaves a token to choose: the least b with protected(b) < b."""
-        budget = 1
-        while (protected := self.protected(budget)) >= budget:
+        """The smallest budget that leaves a token to choose: the least b > sinks with protected(b) + sinks < b."""
+        budget = 1 + self.sinks
+        while (protected := self.protected(budget) + self.sinks) >= budget:
             if protected > MOST_PROTECTED:
                 raise UserError(f"{type(self).__name__} protects every token of any budget: none is left to choose")
             budget = protected + 1

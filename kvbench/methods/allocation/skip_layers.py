@@ -1,0 +1,35 @@
+"""Some layers whole, an equal budget for the others."""
+
+from collections.abc import Sequence
+from dataclasses import field
+
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import Allocation
+from kvbench.utils.checked import NonNegative, checked
+
+
+@checked
+class SkipLayers(Allocation):
+    """Layers that are not compressed, as the L2 norm's released code leaves out its first two.
+
+    layers   their indices, from 0.
+    spread   false: every other layer keeps the budget, so the ratio exceeds the requested one by what the whole layers
+             keep beyond it, as in the released code. true: the others give that back, down to what the scoring needs.
+    """
+
+    layers: list[NonNegative] = field(default_factory=lambda: [0, 1])
+    spread: bool = False
+
+    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
+        whole = set(self.layers)
+        if not whole < set(range(num_layers)):
+            raise UserError(
+                f"layers={self.layers} must be some of this model's layers 0 to {num_layers - 1}, and not all of them"
+            )
+        others = num_layers - len(whole)
+        total = others * budget
+        if self.spread:
+            total = max(num_layers * budget - len(whole) * n, others * (window + 1))
+        each, extra = divmod(total, others)
+        shares = iter([each + 1] * extra + [each] * (others - extra))
+        return [n if layer in whole else next(shares) for layer in range(num_layers)]

@@ -1,0 +1,103 @@
+"""LagKV (Liang et al. 2025, arXiv 2504.04704): tokens that stand out against the partition that follows them."""
+
+from dataclasses import field
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.methods.base import Method
+from kvbench.methods.selection import Selection, top_indices
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
+from kvbench.methods.storage.dense import Dense
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, Number, Positive, Share, checked
+
+FLAT = 1e-6  # range of a channel over the reference below which the channel says nothing
+
+
+@checked
+class LagKV(Method):
+    """Cut the prompt behind the sinks into partitions; score each partition against the next; keep the best of each.
+
+    A channel is scaled by the minimum and maximum of the next partition, a token's spread is the standard deviation
+    over its scaled channels, and its score is the softmax of the spread over its partition, of the key plus of the
+    value. Sinks, the last partition and the rest behind it stay whole, and a prompt of fewer than two partitions does.
+
+    sinks     first tokens, which stay.
+    lag       tokens of a partition.
+    v_ratio   weight of the value's score.
+    share     share of every partition to keep, as the released code has it, whatever the ratio; r is larger, for the
+              ends stay whole. null: as many as the budget leaves, equally, the remainder to the latest partitions.
+
+    Compression happens once, after prefill; the released code goes on while decoding.
+    """
+
+    sinks: NonNegative = 4
+    lag: Positive = 128
+    v_ratio: Number = 1.0
+    share: Share | None = None
+    storage: Storage = field(default_factory=Dense)
+
+    def __post_init__(self):
+        refuse_union(self.storage, "LagKV")
+        refuse_joint(self.storage, "LagKV")
+        self.takes_budget = self.share is None
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.sinks + 1
+
+    def floor(self, n: int, num_layers: int) -> int:
+        return max(self.minimum_budget, min(self._whole(n), n))
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        return self.storage.store(layer, self.select(layer, budget))
+
+    def select(self, layer: LayerState, budget: int) -> Selection:
+        """The tokens of each KV head, equally many in every head."""
+        n = layer.n
+        quotas = self.quotas(n, budget)
+        if not quotas or sum(quotas) == len(quotas) * self.lag:
+            return Selection.everything(layer)
+        scored = slice(self.sinks, self.sinks + len(quotas) * self.lag)
+        order = self.scores(layer).sort(dim=-1, descending=True, stable=True).indices
+        ranks = torch.empty_like(order).scatter_(
+            -1, order, torch.arange(self.lag, device=order.device).expand_as(order)
+        )
+        chosen = layer.keys.new_ones(layer.num_key_value_heads, n, dtype=torch.float32)
+        limits = torch.tensor(quotas).to(order.device)[:, None]
+        chosen[:, scored] = (ranks < limits).flatten(1).float()
+        kept = sum(quotas) + self._whole(n)
+        return Selection(top_indices(chosen, kept), kept)
+
+    def quotas(self, n: int, budget: int) -> list[int]:
+        """Tokens to keep of each partition that is scored, earliest first; empty for a prompt that stays whole."""
+        count = (n - self.sinks) // self.lag - 1
+        if count < 1 or (self.share is None and budget >= n):
+            return []
+        if self.share is not None:
+            return [int(self.share * self.lag)] * count
+        each, extra = divmod(budget - self._whole(n), count)
+        return [each + (partition >= count - extra) for partition in range(count)]
+
+    def scores(self, layer: LayerState) -> Tensor:
+        """Scores of the tokens of all partitions but the last: float32 [num_key_value_heads, partitions, lag]."""
+        end = self.sinks + (layer.n - self.sinks) // self.lag * self.lag
+        keys, values = (x[:, self.sinks : end].float().unflatten(1, (-1, self.lag)) for x in (layer.keys, layer.values))
+        return lag_score(keys) + self.v_ratio * lag_score(values)
+
+    def _whole(self, n: int) -> int:
+        """Tokens of a prompt that always stay: sinks, the last partition and the rest behind it, or all."""
+        partitions, rest = divmod(max(n - self.sinks, 0), self.lag)
+        return n if partitions < 2 else self.sinks + self.lag + rest
+
+
+def lag_score(x: Tensor) -> Tensor:
+    """Softmax over each partition but the last of how far its tokens spread: x [heads, P, lag, d] -> [heads, P-1, lag].
+
+    A channel that is constant in the next partition counts as 0.
+    """
+    low, high = x[:, 1:].aminmax(dim=2, keepdim=True)
+    scaled = (x[:, :-1] - low) / (high - low).clamp_min(FLAT)
+    return scaled.masked_fill(high - low < FLAT, 0).std(dim=-1).softmax(dim=-1)

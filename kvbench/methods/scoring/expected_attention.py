@@ -1,0 +1,80 @@
+"""Expected Attention's score: the attention that future queries are expected to give."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.scoring.base import Scoring
+from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import NonNegative, Number, Positive, checked
+
+TILE = 2048  # keys whose quadratic form exists at a time: [num_attention_heads, TILE, head_dim]
+
+
+@checked
+class ExpectedAttention(Scoring):
+    """Expected attention of future queries, times the norm of the value (Devoto et al. 2025, arXiv 2510.00636).
+
+    Queries before RoPE are taken as Gaussian with the prompt's mean μ and covariance C. Future ones are rotated by R,
+    the mean of the rotations of the next `future` positions, so that a key k (after RoPE) has the expected logit
+    z = s·kᵀRμ + s²/2·kᵀRCRᵀk with the attention's scaling s. The score is (softmax(z) averaged over a group's query
+    heads + epsilon)·‖v‖. Source: the paper's method section and the authors' implementation in kvpress.
+
+    sinks        first tokens, which are always kept and left out of the statistics.
+    future       positions after the prompt whose rotations are averaged.
+    epsilon      lets the value's norm speak where the expected attention is close to zero.
+    covariance   false: the mean alone.
+    value_norm   false: the expected attention alone.
+    """
+
+    sinks: NonNegative = 4
+    future: Positive = 512
+    epsilon: Number = 0.0
+    covariance: bool = True
+    value_norm: bool = True
+
+    per_query_head = False
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(query_moments=frozenset([self.sinks]))
+
+    def protected(self, budget: int) -> int:
+        return 0
+
+    def votes(self, layer: LayerState) -> Tensor:
+        attention = self.expected_logits(layer)[..., self.sinks :].softmax(dim=-1).mean(dim=1)
+        scores = attention.new_zeros(layer.num_key_value_heads, layer.n)
+        scores[:, self.sinks :] = attention + self.epsilon
+        if self.value_norm:
+            scores *= layer.values.float().norm(dim=-1)
+        return self.keep_sinks(scores)
+
+    def expected_logits(self, layer: LayerState) -> Tensor:
+        """z, float32 [num_key_value_heads, group, n]."""
+        rope = fixed_rotation(layer.rope, "Expected Attention")
+        moments = layer.query_moments[self.sinks]
+        heads, head_dim = layer.num_key_value_heads, layer.keys.shape[2]
+        turn = mean_rotation(rope, layer.seen, self.future, head_dim, layer.keys.device)
+        mean = (moments.mean @ turn).unflatten(0, (heads, -1))  # [num_key_value_heads, group, head_dim]
+        keys = layer.keys.float()
+        logits = layer.scaling * mean @ keys.mT
+        if self.covariance:
+            covariance = (turn.T @ moments.covariance @ turn).unflatten(0, (heads, -1))
+            spread = [
+                torch.einsum("kgtd,ktd->kgt", tile[:, None] @ covariance, tile) for tile in keys.split(TILE, dim=1)
+            ]
+            logits += layer.scaling**2 / 2 * torch.cat(spread, dim=-1)
+        return logits
+
+
+@lru_cache(maxsize=4)
+def mean_rotation(rope: Rope, start: int, count: int, head_dim: int, device: torch.device) -> Tensor:
+    """The mean of the rotations of positions start … start+count-1: float32 [head_dim, head_dim], to the right of rows.
+
+    Every layer of a prompt reads the same.
+    """
+    basis = torch.eye(head_dim, device=device)[:, None].expand(-1, count, -1)
+    return rope.rotate(basis, torch.arange(start, start + count)).mean(dim=1)

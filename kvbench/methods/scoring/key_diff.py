@@ -1,0 +1,31 @@
+"""KeyDiff's score: keys unlike the others stay."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, checked
+
+
+@checked
+class KeyDiff(Scoring):
+    """Negative cosine of a key (after RoPE) and its head's anchor (Park et al. 2025, arXiv 2504.15364).
+
+    The anchor is the mean of the head's unit keys. In float32: keys of bfloat16 make many near-ties. The paper evicts
+    after every block of a long prompt; this scores the whole prompt once.
+
+    window   last tokens that are always kept.
+    """
+
+    window: NonNegative = 0
+
+    per_query_head = False
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        keys = layer.keys.float()
+        anchor = F.normalize(keys, dim=-1).mean(dim=1, keepdim=True)  # [num_key_value_heads, 1, head_dim]
+        return -F.cosine_similarity(keys, anchor, dim=-1)

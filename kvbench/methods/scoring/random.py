@@ -1,0 +1,37 @@
+"""A random score: the floor that every learned one must beat."""
+
+from typing import Literal
+
+import numpy
+import torch
+from torch import Tensor
+
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, checked
+
+
+@checked
+class Random(Scoring):
+    """Uniform random numbers, drawn on the CPU from (seed, layer, n): the same tokens on every device.
+
+    sinks    first tokens that are always kept.
+    window   last tokens that are always kept. Most of what weak scorers achieve is protecting these two.
+    scope    head: every KV head draws for itself. layer: one draw for all heads of a layer.
+    """
+
+    seed: NonNegative = 0
+    sinks: NonNegative = 0
+    window: NonNegative = 0
+    scope: Literal["head", "layer"] = "head"
+
+    per_query_head = False
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        generator = numpy.random.default_rng([self.seed, layer.index, layer.n])
+        heads = layer.num_key_value_heads
+        drawn = generator.random((heads if self.scope == "head" else 1, layer.n), dtype=numpy.float32)
+        return self.keep_sinks(torch.from_numpy(drawn).to(layer.keys.device).expand(heads, -1).clone())

@@ -1,0 +1,82 @@
+"""Every choice of an allocation, a scoring or a storage composes into every method that takes it, or is refused."""
+
+from importlib import import_module
+
+import pytest
+from omegaconf import OmegaConf
+
+from kvbench.config import CONF, choices
+from kvbench.errors import UserError
+from kvbench.methods import Allocation, Scoring, Storage
+from kvbench.ops.rope import Rope
+from tests.support.config import method
+from tests.support.tiny import random_state, tiny_model
+
+# Where each method takes which part; methods that inherit from these by YAML take the same.
+TAKEN = {
+    "snapkv": ("allocation", "scoring", "storage"),
+    "pyramidkv": ("allocation", "scoring", "storage"),
+    "snapkv_codebook": ("allocation", "scoring", "storage"),
+    "h2o": ("+allocation", "scoring", "storage"),
+    "tova": ("allocation", "scoring", "storage"),
+    "lagkv": ("storage",),
+    "spindle": ("+allocation", "+scoring"),
+    "squeeze_snapkv": ("policy.allocation", "policy.scoring", "policy.storage"),
+    "squeeze": ("policy.storage",),
+    "simlayerkv_snapkv": ("others.allocation", "others.scoring", "storage"),
+    "simlayerkv": ("storage",),
+    "full": ("storage",),
+    "minicache": ("storage.storage",),
+    "streaming_llm": ("storage",),
+    "random_layers": ("storage",),
+    "only_lazy_layers": ("storage",),
+}
+
+
+REFUSED_PARTS = {
+    ("minicache", "snapkv", "pyramidkv", "snapkv_codebook", "h2o"): "MiniCache needs the same tokens in every layer",
+    ("minicache", "tova", "lagkv"): "MiniCache needs the same tokens in every layer",
+    ("minicache", "squeeze", "squeeze_snapkv", "simlayerkv", "simlayerkv_snapkv"): "MiniCache needs the same tokens",
+    ("minicache", "random_layers", "only_lazy_layers"): "MiniCache needs the same tokens in every layer",
+    ("minicache", "minicache"): "MiniCache cannot put merged layers into MiniCache",
+    ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
+    ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
+    ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
+    **{
+        (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
+        for scoring in ("expected_attention", "keydiff", "knorm", "random")
+    },
+    ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
+}
+
+
+def part_combinations():
+    for name, places in TAKEN.items():
+        for place in places:
+            group = place.rpartition(".")[2].removeprefix("+")
+            for choice in choices(group):
+                added, key = place[: place.startswith("+")], place.removeprefix("+")
+                yield name, choice, f"{added}{group}@method.{name}.{key}={choice}"
+
+
+@pytest.mark.parametrize(("name", "choice", "override"), list(part_combinations()), ids=str)
+def test_every_choice_of_a_part_composes_into_every_method_that_takes_it_or_is_refused(name, choice, override):
+    refusals = [text for (part, *names), text in REFUSED_PARTS.items() if part == choice and name in names]
+    if refusals:
+        with pytest.raises(UserError, match=refusals[0]) as error:
+            method(name, override)
+        assert "\n" not in str(error.value)
+        return
+    made = method(name, override)
+    state = random_state(4, n=60, head_dim=32, window=32, rope=Rope.of(tiny_model(head_dim=32)))
+    caches = made.compress(state, max(made.minimum_budget, 40))
+    assert len(caches) == 4 and all(cache.kept.retained for cache in caches)
+
+
+def test_every_part_of_the_package_is_a_choice_of_its_config_group():
+    """What conf/allocation, conf/scoring and conf/storage name are all the parts there are."""
+    for group, base in (("allocation", Allocation), ("scoring", Scoring), ("storage", Storage)):
+        named = {OmegaConf.load(CONF / group / f"{choice}.yaml").get("_target_") for choice in choices(group)}
+        package = import_module(f"kvbench.methods.{group}")
+        parts = {part for part in vars(package).values() if isinstance(part, type) and issubclass(part, base)}
+        assert {f"kvbench.methods.{part.__name__}" for part in parts - {base}} <= named
