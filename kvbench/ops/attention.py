@@ -60,6 +60,8 @@ def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: flo
 
 def grouped_logits(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
     """Float32 logits [.., group, t, len] of queries [.., group, t, head_dim] with keys [.., len, head_dim]."""
+    if keys.dim() == 2:
+        return (queries.float() @ keys.float().mT).mul_(scaling)
     rows = queries.float().flatten(-3, -2)
     return (rows @ keys.float().mT).mul_(scaling).unflatten(-2, queries.shape[-3:-1])
 

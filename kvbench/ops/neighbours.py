@@ -14,7 +14,7 @@ from torch import Tensor
 from kvbench.ops.directions import bound
 
 # Similarities of one tile: few enough for a core's cache, and a constant, so memory is not O(N²) floats.
-TILE = 2**19
+TILE = 2**20
 # A graph with more pairs than this share of all N² is held as bits, N²/8 bytes; below, lists are smaller.
 DENSE = 1 / 64
 

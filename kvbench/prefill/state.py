@@ -76,7 +76,7 @@ class LayerState:
         Computed from exactly these queries, also where the run observed more, and cached for the run's other settings.
         """
         if window not in self._votes:
-            queries = self.queries[:, -window:]
+            queries = self.queries[:, -window:].contiguous()
             self._votes[window], _ = column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])
         return self._votes[window]
 
