@@ -1,0 +1,65 @@
+"""What decoding, compression and prefill may launch and wait for on a GPU, per layer: counts, on fake devices.
+
+FullKV's token is 43 kernels in a layer. results/benchmarks/launches.json has all counts, by scripts/bench_launches.py.
+"""
+
+import pytest
+
+from kvbench.methods import H2O, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
+from kvbench.prefill import Needs
+from tests.support import launch_counts as count
+from tests.support.config import NAMES
+from tests.support.every_method import setting
+
+N, BATCH_N, RATIO = 160, 512, 0.3
+DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
+# Above a goal still: caches that merge layers or tokens while decoding, or evict at every step.
+DECODE_OF = {
+    "longctx_h2o": 61,
+    "minicache": 67,
+    "minicache_kivi4": 80,
+    "minicache_simlayerkv": 67,
+    "minicache_simlayerkv_q4": 80,
+    "pooling_merge": 65,
+}
+# SpindleKV's search compresses a layer several times, each with one wait.
+COMPRESS_WAITS_OF = {"spindle": 3} | {name: 3 for name in NAMES if name.startswith("minicache")}
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing(name):
+    one = setting(name, ratio=RATIO)
+    token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))])
+    assert token.waits == token.uploads == 0, token.names
+    assert token.kernels <= DECODE_OF.get(name, DECODE), token.names
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compression_waits_at_most_once_a_layer(name):
+    one = setting(name, ratio=RATIO)
+    counts = count.per_layer(lambda model: count.compression_counts(one, model, N))
+    assert counts.waits <= COMPRESS_WAITS_OF.get(name, COMPRESS_WAITS), counts.names
+
+
+def test_twelve_settings_as_a_batch_launch_what_one_does():
+    methods = [StreamingLLM(), H2O(), Eviction(), Eviction(Pyramid(), WindowAttention(window=8))]
+    every = [(method, int(ratio * BATCH_N)) for method in methods for ratio in (0.1, 0.2, 0.4)]
+    batch, _ = count.decoding_per_layer(BATCH_N, lambda _: every)
+    full, _ = count.decoding_per_layer(BATCH_N, lambda _: [(FullKV(), BATCH_N)])
+    assert batch.waits == 0 and batch.kernels <= BATCH * full.kernels, batch.names
+
+
+@pytest.mark.parametrize("n", [64, 512])
+def test_column_sums_add_a_fixed_number_of_kernels_to_a_prefill(n):
+    plain, sums = (
+        count.per_layer(lambda model, needs=needs: count.prefill_counts(model, n, needs))
+        for needs in (Needs(), Needs(column_sums=True))
+    )
+    assert (sums - plain).kernels <= SUMS and (sums - plain).waits == 0
+
+
+def test_window_scores_are_few_kernels():
+    counts = count.per_layer(lambda model: count.window_counts(model, N))
+    assert counts.kernels <= WINDOW and counts.waits == 0
