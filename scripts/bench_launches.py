@@ -73,8 +73,8 @@ def variant(name: str, *changes: str) -> Setting:
 
 
 def of_setting(name: str, one: Setting) -> dict:
-    token, mean = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))])
-    compressed = count.per_layer(lambda model: count.compression_counts(one, model, N))
+    token, mean = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name)
+    compressed = count.per_layer(lambda model: count.compression_counts(one, model, N), name)
     print(name, row(token), "| compression", row(compressed), flush=True)
     return {"decode": told(token), "decode_mean": told(mean), "compress": told(compressed)}
 

@@ -23,6 +23,7 @@ from tests.support.tiny import prompt
 
 QUERY_HEADS, KV_HEADS, HEAD_DIM = 32, 8, 32
 STEPS = 9
+MODELS = {"knorm_paper": (6, 4)}  # layers of the two models, where 4 and 2 will not do: it leaves out the first two
 
 
 @cache
@@ -50,9 +51,10 @@ def counts_of(work: Callable[[], object]) -> Counts:
     return counting.counts
 
 
-def per_layer(count: Callable[[PreTrainedModel], Counts]) -> Counts:
-    """`count` of a model of 4 layers less that of one of 2, over 2."""
-    return (count(counted_model(4)) - count(counted_model(2))) / 2
+def per_layer(count: Callable[[PreTrainedModel], Counts], name: str = "") -> Counts:
+    """`count` of a model of 4 layers less that of one of 2, over 2; `name` may be a preset that needs more layers."""
+    more, fewer = MODELS.get(name, (4, 2))
+    return (count(counted_model(more)) - count(counted_model(fewer))) / 2
 
 
 @torch.inference_mode()
@@ -115,10 +117,13 @@ def typical(each: Sequence[Counts]) -> Counts:
     return sorted(each, key=lambda counts: counts.kernels)[len(each) // 2]
 
 
-def decoding_per_layer(n: int, settings_at: Callable[[int], Sequence[tuple[Method, float]]]) -> tuple[Counts, Counts]:
+def decoding_per_layer(
+    n: int, settings_at: Callable[[int], Sequence[tuple[Method, float]]], name: str = ""
+) -> tuple[Counts, Counts]:
     """One token of a batch per layer: of the median step, and the mean over steps, in some of which buffers grow or
-    blocks are quantised. `settings_at` gives the batch's methods and budgets for a number of layers."""
-    four, two = (decoding_counts(counted_model(layers), n, settings_at(layers)) for layers in (4, 2))
+    blocks are quantised. `settings_at` gives the batch's methods and budgets for a number of layers; `name` as for
+    `per_layer`."""
+    four, two = (decoding_counts(counted_model(layers), n, settings_at(layers)) for layers in MODELS.get(name, (4, 2)))
     return (typical(four) - typical(two)) / 2, (mean_of(four) - mean_of(two)) / 2
 
 
