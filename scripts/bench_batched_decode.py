@@ -13,7 +13,7 @@ import torch
 from bench_common import arguments, embedded_model, needle_prompt, tell
 from bench_shared_prefill import SETTINGS
 
-from kvbench.evaluation.decode import generate, generate_batch
+from kvbench.evaluation.decode import batched, decode_greedily, generate
 from kvbench.prefill import prefill
 
 
@@ -28,13 +28,13 @@ def main() -> None:
         return [method.compress(state, int(ratio * state.n)) for _, method, ratio in SETTINGS]
 
     logits, steps = state.logits, options.new_tokens
-    generate_batch(model.model, caches(), logits.expand(len(SETTINGS), -1), 4, frozenset())  # warm-up
+    decode_greedily(model.model, batched(caches()), logits.expand(len(SETTINGS), -1), 4, frozenset())  # warm-up
     batch, single = [], []
     parted: dict[str, dict] = {}
     for _ in range(options.repeats):
         ready = caches()
         started = time.perf_counter()
-        together = generate_batch(model.model, ready, logits.expand(len(SETTINGS), -1), steps, frozenset())
+        together = decode_greedily(model.model, batched(ready), logits.expand(len(SETTINGS), -1), steps, frozenset())
         batch.append(time.perf_counter() - started)
 
         ready = caches()

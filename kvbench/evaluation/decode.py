@@ -43,25 +43,11 @@ def generate(
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
-    at_least_one: bool = False,
-    until: Callable[[list[int]], bool] | None = None,
+    **options,
 ) -> Generation:
-    """`generate_batch` of one sequence, whose last logits are [vocab_size]."""
-    (sequence,) = generate_batch(model, [caches], logits[None], max_new_tokens, stop_tokens, at_least_one, until)
+    """`decode_greedily` of one sequence, whose last logits are [vocab_size]."""
+    (sequence,) = decode_greedily(model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options)
     return sequence
-
-
-def generate_batch(
-    model: PreTrainedModel,
-    sequences: Sequence[Sequence[LayerCache]],
-    logits: Tensor,
-    max_new_tokens: int,
-    stop_tokens: frozenset[int],
-    at_least_one: bool = False,
-    until: Callable[[list[int]], bool] | None = None,
-) -> list[Generation]:
-    """Greedy tokens after the prompts whose layer caches are `sequences`, see `decode_greedily`."""
-    return decode_greedily(model, batched(sequences), logits, max_new_tokens, stop_tokens, at_least_one, until)
 
 
 @torch.inference_mode()

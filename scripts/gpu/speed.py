@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
-from kvbench.evaluation.decode import generate, generate_batch
+from kvbench.evaluation.decode import batched, decode_greedily, generate
 from kvbench.evaluation.passes import stored
 from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.spindle import SpindleKV
@@ -101,9 +101,9 @@ class Length:
         def caches() -> list:
             return [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
 
-        generate_batch(self.model, caches(), logits, 4, frozenset())
+        decode_greedily(self.model, batched(caches()), logits, 4, frozenset())
         ready = caches()
-        together, _ = self.timed(lambda: generate_batch(self.model, ready, logits, self.steps, frozenset()))
+        together, _ = self.timed(lambda: decode_greedily(self.model, batched(ready), logits, self.steps, frozenset()))
         ready = caches()
         alone, _ = self.timed(lambda: [generate(self.model, x, state.logits, self.steps, frozenset()) for x in ready])
         return {"settings": BATCH, "seconds": together, "one_by_one_seconds": alone, "times_faster": alone / together}

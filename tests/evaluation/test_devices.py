@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvbench.config import choices, composed
-from kvbench.evaluation.decode import batched, decode_greedily, generate, generate_batch, read
+from kvbench.evaluation.decode import batched, decode_greedily, generate, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
 from kvbench.evaluation.settings import Setting, build_settings
@@ -61,8 +61,9 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
         cache = batched([asked])
         logits = read(model(gpus), cache, question)
         outputs += decode_greedily(model(gpus), cache, logits, STEPS, frozenset())
-        outputs += generate_batch(model(gpus), batch, compressed.logits.expand(2, -1), STEPS, frozenset())
-        caches = [alone, asked, *batch]
+        both = batched(batch)
+        outputs += decode_greedily(model(gpus), both, compressed.logits.expand(2, -1), STEPS, frozenset())
+        caches = [alone, asked, both.layers]
         if one.method.layerwise:
             streamed = StreamedPass(model(gpus), prompt(N), plan).compress(one.method, budget)
             outputs.append(generate(model(gpus), streamed.caches, streamed.logits, STEPS, frozenset()))

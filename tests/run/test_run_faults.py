@@ -107,16 +107,16 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
 
 @pytest.mark.heavy
 def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole, tmp_path, monkeypatch):
-    decode = answer.generate_batch
+    decode = answer.decode_greedily
 
-    def full(model, sequences, *rest, **options):
-        if len(sequences) > 1:
+    def full(model, cache, logits, *rest, **options):
+        if len(logits) > 1:
             raise torch.OutOfMemoryError(
                 "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total of\nmuch more"
             )
-        return decode(model, sequences, *rest, **options)
+        return decode(model, cache, logits, *rest, **options)
 
-    monkeypatch.setattr(answer, "generate_batch", full)
+    monkeypatch.setattr(answer, "decode_greedily", full)
     stopped(command(tmp_path), "memory is full while making a record: CUDA out of memory. Tried to allocate 3.00 GiB;")
     (folder,) = tmp_path.iterdir()
     assert manifests(folder)[0]["status"] == "stopped by UserError"

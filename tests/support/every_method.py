@@ -11,13 +11,14 @@ from kvbench.cache.kept_positions import KeptPositions
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, PrefillPlan
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
 from tests.support.tiny import prompt, random_state, tiny_model
 
-LAYERS, HEAD_DIM = 4, 32  # KIVI's groups are of 32 channels
+LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
 
 
 N, STEPS = 120, 12
@@ -170,8 +171,11 @@ def check_bytes(caches) -> None:
     found: dict[int, Tensor] = {}
     reachable(list(caches), found, set())
     listed = [tensor for layer in caches for tensor in layer.tensors()]
+    # where a codebook's streams lie and how many entries it has: a few numbers for each, no part of what is stored
+    tables = [table for x in caches if isinstance(x, CodebookLayer) for table in (x.layout, x.k.sizes, x.v.sizes)]
+    assert all(len(table) <= HEADS and table.nbytes <= 100 * len(table) for table in tables)
     # the graph of objects may mention a few empty tensors and no others
-    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in listed}
+    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in listed + tables}
     assert storage_bytes(found[address] for address in hidden) == 0
     assert sum(layer.nbytes for layer in caches) == storage_bytes(listed)
 
