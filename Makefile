@@ -38,8 +38,8 @@ test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow
 
 test-kernels: $(VENV)/installed $(TRITON)/installed
-	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 $(BIN)/python -m pytest -m kernels tests/kernels
-	PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -m kernels tests/kernels
+	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 $(BIN)/python -m pytest --numprocesses 2 -m kernels tests/kernels
+	PYTHONPATH=$(TRITON) $(BIN)/python -m pytest --numprocesses 2 -m kernels tests/kernels
 
 # Beside torch and transformers this needs what `make gpu-bundle` packs.
 gpu:
