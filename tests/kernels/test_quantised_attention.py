@@ -72,13 +72,13 @@ HEADS = [f"{what}_{part}_head" for what in ("key", "value") for part in ("codes"
 @pytest.mark.parametrize("head_dim, g, dtype, bits", [
     (64, 3, torch.float32, 4), (64, 3, torch.bfloat16, 2), (96, 4, torch.bfloat16, 4), (128, 4, torch.bfloat16, 4),
     (128, 4, torch.bfloat16, 2), (128, 4, torch.float32, 4), (128, 32, torch.bfloat16, 4),
-    (256, 8, torch.bfloat16, 4), (256, 8, torch.float32, 8),
+    (256, 8, torch.bfloat16, 4), (256, 8, torch.float32, 8), (256, 8, torch.float32, 4),
 ])  # fmt: skip
 def test_the_split_kernel_spills_no_registers(head_dim, g, dtype, bits, sm):
     names = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
     signature = dict.fromkeys(POINTERS, names[dtype]) | dict.fromkeys([*NUMBERS, *HEADS], "i32")
     signature |= {"key_codes": "*u8", "value_codes": "*u8", "partial": "*fp32", "lse": "*fp32", "scaling": "fp32"}
-    constants = {"BITS": bits, "GROUP": 32, "D": head_dim, **kernels.block_sizes(g, head_dim, dtype)}
+    constants = {"BITS": bits, "GROUP": 32, "D": head_dim, **kernels.block_sizes(g, head_dim, dtype, bits)}
     used = resources(kernels.split_kernel, signature, constants, sm, **kernels.OPTIONS)
     assert used["spills"] == 0, used
     assert used["shared"] <= 100_000, used

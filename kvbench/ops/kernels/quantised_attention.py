@@ -105,7 +105,7 @@ def quantised_attention(
     num_heads, head_dim = query.shape[1], query.shape[3]
     heads = key_rows.shape[0]
     g = num_heads // heads
-    sizes = block_sizes(g, head_dim, query.dtype)
+    sizes = block_sizes(g, head_dim, query.dtype, bits)
     blocks = triton.cdiv(g, sizes["BLOCK_M"])
     splits = max(1, min(triton.cdiv(length, LEAST_TOKENS), MOST_PROGRAMS // (heads * blocks)))
     split_tokens = triton.cdiv(triton.cdiv(length, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
@@ -127,8 +127,14 @@ def quantised_attention(
     return out
 
 
-def block_sizes(g: int, head_dim: int, dtype: torch.dtype) -> dict[str, int]:
-    """Constants of `split_kernel` for g query heads a stored head: blocks that fit in registers and shared memory."""
+def block_sizes(g: int, head_dim: int, dtype: torch.dtype, bits: int) -> dict[str, int]:
+    """Constants of `split_kernel` for g query heads a stored head: blocks that fit in registers and shared memory.
+
+    These were found by compiling for sm_80 and sm_90: others spill registers.
+    """
     width = max(16, triton.next_power_of_2(head_dim))
-    tokens = 32 if dtype.itemsize == 2 or width <= 64 else 16
+    if dtype.itemsize == 2:
+        tokens = 64 if width <= 64 else 32
+    else:
+        tokens = 32 if width <= 64 or (width > 128 and bits == 8) else 16
     return {"WIDTH": width, "BLOCK_M": 16 if g <= 16 else 32, "BLOCK_N": tokens}
