@@ -18,7 +18,6 @@ class Needs:
     column_sums: bool = False  # per key, the attention of all queries, and the queries' log-sum-exp
     hidden_similarity: bool = False  # cosine of the hidden states before and after attention
     lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
-
     query_moments: frozenset[int] = frozenset()  # for each s: moments of the queries before RoPE, without the first s
 
     def __or__(self, other: "Needs") -> "Needs":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.base import Allocation, largest_remainder
 from kvbench.utils.checked import NonNegative, checked
 
 
@@ -30,6 +30,5 @@ class SkipLayers(Allocation):
         total = others * budget
         if self.spread:
             total = max(num_layers * budget - len(whole) * n, others * (window + 1))
-        each, extra = divmod(total, others)
-        shares = iter([each + 1] * extra + [each] * (others - extra))
+        shares = iter(largest_remainder([total / others] * others, total))
         return [n if layer in whole else next(shares) for layer in range(num_layers)]
