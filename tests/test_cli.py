@@ -38,7 +38,9 @@ def process(*arguments, **env):
 
 
 MISTAKES = {
-    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: expected_attention, full, h2o,",
+    (
+        "method=snapkw",
+    ): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: expected_attention, fp8_head, fp8_token,",
     ("method=[full,pyramid]",): "unknown method 'pyramid'. Did you mean 'pyramidkv'?",
     ("model=llama",): "unknown model 'llama'.",
     ("benchmark=needle",): "unknown benchmark 'needle'.",

@@ -28,6 +28,7 @@ from kvbench.methods.squeeze import SqueezeAttention
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
+from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -42,6 +43,7 @@ __all__ = [
     "Dense",
     "Eviction",
     "ExpectedAttention",
+    "Fp8",
     "FullKV",
     "KNorm",
     "KeyDiff",

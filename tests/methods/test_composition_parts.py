@@ -40,6 +40,7 @@ REFUSED_PARTS = {
     ("minicache", "random_layers", "only_lazy_layers"): "MiniCache needs the same tokens in every layer",
     ("minicache", "minicache"): "MiniCache cannot put merged layers into MiniCache",
     ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
+    ("fp8", "minicache"): "MiniCache cannot put merged layers into Fp8",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{

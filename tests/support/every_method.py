@@ -42,6 +42,7 @@ SMALL = {
 
 # A budget that does not bind makes all others FullKV.
 NEVER_FULL = {
+    **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     "kivi": "quantised",
     "kivi_longbench_2bit": "quantised",
     "kivi_longbench_4bit": "quantised",

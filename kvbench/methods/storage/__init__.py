@@ -3,7 +3,8 @@
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
+from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
 
-__all__ = ["Codebook", "Dense", "Kivi", "MiniCache", "Storage"]
+__all__ = ["Codebook", "Dense", "Fp8", "Kivi", "MiniCache", "Storage"]
