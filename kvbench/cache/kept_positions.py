@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 BINS = 64  # equal stretches of the prompt
@@ -52,6 +53,13 @@ def kept_positions(indices: Tensor | None, n: int) -> KeptPositions:
     ends = _edges_on(n, indices.device).expand(len(indices), -1).contiguous()
     counts = torch.searchsorted(indices.contiguous(), ends).sum(dim=0).diff()
     return KeptPositions(counts, len(indices), n)
+
+
+def chosen_positions(chosen: Tensor) -> KeptPositions:
+    """The histogram of the kept positions of chosen, bool [heads, n], averaged over heads."""
+    heads, n = chosen.shape
+    before = F.pad(chosen.sum(dim=0).cumsum(dim=0), (1, 0))  # kept tokens of all heads before each position
+    return KeptPositions(before[_edges_on(n, chosen.device)].diff(), heads, n)
 
 
 def edges(n: int) -> list[int]:

@@ -70,14 +70,22 @@ class Packed:
         return cls(keys.flatten(0, 1), values.flatten(0, 1), [row])
 
     @classmethod
-    def chosen(cls, keys: Tensor, values: Tensor, chosen: Tensor, group_bits: Tensor | None = None) -> "Packed":
+    def chosen(
+        cls,
+        keys: Tensor,
+        values: Tensor,
+        chosen: Tensor,
+        group_bits: Tensor | None = None,
+        lengths: Sequence[int] | None = None,
+    ) -> "Packed":
         """One row of the tokens `chosen`, bool [heads, n], of keys, values [num_key_value_heads, n, head_dim].
 
         heads is num_key_value_heads or num_attention_heads. group_bits, bool [heads, group, n]: which query heads of
-        a head's group see its tokens. One wait for the device, which has to report how many tokens there are.
+        a head's group see its tokens. lengths: how many tokens each head has; None: one wait for the device, which
+        has to report them.
         """
         heads, n = chosen.shape
-        lengths = chosen.sum(dim=1).tolist()
+        lengths = chosen.sum(dim=1).tolist() if lengths is None else lengths
         tokens = flat_positions(chosen.flatten(), sum(lengths))  # [total] in [0, heads · n)
         source = tokens
         if heads > len(keys):

@@ -1,5 +1,7 @@
 """Ragged caches: each head keeps different tokens and a different number of them."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
@@ -13,14 +15,23 @@ class RaggedLayer(LayerCache):
     takes_blocks = True
     batches = True
 
-    def __init__(self, keys: Tensor, values: Tensor, chosen: Tensor, seen: int, kept: Kept):
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        chosen: Tensor,
+        seen: int,
+        kept: Kept,
+        lengths: Sequence[int] | None = None,
+    ):
         """keys, values [num_key_value_heads, n, head_dim].
 
         chosen, bool [heads, n]: the tokens that each head keeps, where heads is num_key_value_heads, or
-        num_attention_heads where every query head stores its own copies.
+        num_attention_heads where every query head stores its own copies. lengths: how many these are; None: one wait
+        for the device.
         """
         super().__init__(seen, kept)
-        self.packed = Packed.chosen(keys, values, chosen)
+        self.packed = Packed.chosen(keys, values, chosen, lengths=lengths)
 
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else self.packed.tensors()

@@ -35,6 +35,7 @@ class Kept:
     overhead: float | None = None  # what they really add per retained vector, relative to a vector
     positions: KeptPositions | None = None  # None where an entry is pooled from several tokens
     ratio_over: RatioOver = "kv_heads"
+    per_head: tuple[int, ...] | None = None  # tokens that each head kept, where each has its own number
 
     @classmethod
     def tokens(

@@ -1,6 +1,7 @@
 """Query-head selection without copies: a token kept by any query head of a group is stored once."""
 
-import torch
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
@@ -17,10 +18,19 @@ class UnionLayer(RaggedLayer):
 
     takes_blocks = False
 
-    def __init__(self, keys: Tensor, values: Tensor, indices: Tensor, seen: int, kept: Kept):
-        """keys, values [num_key_value_heads, n, head_dim]; indices [num_attention_heads, k] kept tokens."""
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        chosen: Tensor,
+        seen: int,
+        kept: Kept,
+        lengths: Sequence[int] | None = None,
+    ):
+        """keys, values [num_key_value_heads, n, head_dim].
+
+        chosen, bool [num_key_value_heads, group, n]: the tokens that each query head keeps. lengths: the sizes of the
+        unions; None: one wait for the device.
+        """
         LayerCache.__init__(self, seen, kept)
-        heads, n, _ = keys.shape
-        wanted = torch.zeros(indices.shape[0], n, dtype=torch.bool, device=keys.device)
-        wanted = wanted.scatter_(1, indices, True).unflatten(0, (heads, -1))  # [kv, group, n]
-        self.packed = Packed.chosen(keys, values, wanted.any(dim=1), wanted)
+        self.packed = Packed.chosen(keys, values, chosen.any(dim=1), chosen, lengths)

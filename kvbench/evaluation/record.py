@@ -6,7 +6,7 @@ from functools import partial
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
-from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.cache.reserve_ratio import Kept, ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import Generation
 from kvbench.evaluation.passes import Compressed
@@ -83,6 +83,12 @@ def identity(run: Run, sample: Sample, setting: Setting) -> dict:
     }
 
 
+def per_head(layers: Sequence[Kept]) -> list[list[int] | None] | None:
+    """Tokens per head of each layer; None for a layer whose heads keep equally many, and where all layers' do."""
+    counts = [None if layer.per_head is None else list(layer.per_head) for layer in layers]
+    return counts if any(counts) else None
+
+
 def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure:
     """Score one row's answer and count what its caches hold of the prompt, after decoding."""
     sample, n = prompt.sample, len(prompt.context)
@@ -116,6 +122,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
         "full_bytes": compressed.full_bytes,
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
+        "kept_per_head": per_head(layers),
         "kept_positions": [layer.positions and layer.positions.text for layer in layers],
         "memory": run.memory,
         "peak_cache_bytes": compressed.count(caches),

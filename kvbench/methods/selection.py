@@ -29,6 +29,8 @@ class Selection:
         """Tokens kept per head."""
         return layer.n if self.indices is None else self.indices.shape[1]
 
+    longest = count  # no head keeps more
+
     def heads(self, layer: LayerState) -> int:
         """How many heads store tokens: the KV heads, or all query heads where each selects for itself."""
         return layer.num_key_value_heads if self.indices is None else max(layer.num_key_value_heads, len(self.indices))
@@ -42,6 +44,15 @@ class Selection:
         heads = self.heads(layer)
         over = "query_heads" if heads > layer.num_key_value_heads else "kv_heads"
         return Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer), over)
+
+    def mask(self, layer: LayerState) -> Tensor:
+        """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""
+        heads, indices = layer.num_key_value_heads, self.indices
+        if indices is None:
+            return torch.ones(heads, 1, layer.n, dtype=torch.bool, device=layer.keys.device)
+        mask = torch.zeros(len(indices), layer.n, dtype=torch.bool, device=indices.device)
+        mask.scatter_(1, indices, True)
+        return mask.expand(max(len(mask), heads), -1).clone().unflatten(0, (heads, -1))
 
     def of(self, x: Tensor) -> Tensor:
         """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself for every token."""

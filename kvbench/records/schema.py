@@ -101,6 +101,9 @@ class MethodRecord(OfSetting):
     kept_per_layer: list[Number] = field(
         "tokens per head of `ratio_over` that each layer kept, mean over heads", "tokens"
     )
+    kept_per_head: list[list[Count] | None] | None = field(
+        "tokens of each head of `ratio_over`, by layer; null where heads keep equally many", "tokens", optional=True
+    )
     kept_positions: list[Text | None] | None = field(
         "where the kept tokens of each layer lie, encoded; null where no entry is one token's", optional=True
     )

@@ -99,19 +99,28 @@ def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dic
 
 
 def _layers(frame: pd.DataFrame) -> list[list]:
-    """For each record the share of tokens that each layer kept, and their positions, in chunks.
+    """For each record the share of tokens that each layer kept, their positions, and the heads' shares, in chunks.
 
     Positions are encoded as `cache.kept_positions` does; null for records without the field, and for layers whose
-    entries have no position.
+    entries have no position. Shares of heads are null for layers, and records, whose heads keep equally many.
     """
     shares = [
         [round(kept / n, 4) for kept in layers]
         for layers, n in zip(frame["kept_per_layer"], frame["prompt_tokens"], strict=True)
     ]
-    known = frame["kept_positions"].tolist() if "kept_positions" in frame else [None] * len(frame)
-    positions = [texts if isinstance(texts, list) else None for texts in known]
-    rows = [list(pair) for pair in zip(shares, positions, strict=True)]
+    positions, counts = (_lists(frame, name) for name in ("kept_positions", "kept_per_head"))
+    heads = [
+        of_record and [of_layer and [round(kept / n, 4) for kept in of_layer] for of_layer in of_record]
+        for of_record, n in zip(counts, frame["prompt_tokens"], strict=True)
+    ]
+    rows = [list(row) for row in zip(shares, positions, heads, strict=True)]
     return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+
+
+def _lists(frame: pd.DataFrame, name: str) -> list[list | None]:
+    """A column of lists; None for records without it."""
+    known = frame[name].tolist() if name in frame else [None] * len(frame)
+    return [value if isinstance(value, list) else None for value in known]
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:

@@ -28,14 +28,14 @@ def layer(kind: str, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(KV, N, DIM, generator=generator) for _ in range(2))
     unfolded = [x.repeat_interleave(HEADS // KV, 0)[:, :7].contiguous() for x in (keys, values)]
-    indices = torch.stack([torch.randperm(N, generator=generator)[:5].sort().values for _ in range(HEADS)])
+    wanted = torch.stack([torch.randperm(N, generator=generator) < 5 for _ in range(HEADS)])
     chosen = torch.rand(HEADS, N, generator=generator) < 0.4
     make = {
         "dense": lambda: DenseLayer(keys, values, N, KEPT),
         "unfolded": lambda: DenseLayer(*unfolded, N, KEPT),
         "ragged": lambda: RaggedLayer(keys, values, chosen[:KV], N, KEPT),
         "ragged by query head": lambda: RaggedLayer(keys, values, chosen, N, KEPT),
-        "union": lambda: UnionLayer(keys, values, indices, N, KEPT),
+        "union": lambda: UnionLayer(keys, values, wanted.unflatten(0, (KV, -1)), N, KEPT),
         "sliding": lambda: SlidingLayer(keys[:, :9], values[:, :9], N, KEPT, 9, 2, None),
     }
     return make[kind]()

@@ -59,8 +59,9 @@ def test_a_real_run_on_the_page_is_what_its_records_say(real):
     by_label = {made["settings"][s]["label"]: row for s, row in zip(made["records"]["setting"], layers, strict=True)}
     assert by_label["full"][1] == ["Z64"] * 3 and by_label["kivi"][1] == ["Z64"] * 3
     assert by_label["pooling_merge 0.5"][1] == [None] * 3
-    shares, positions = by_label["streaming_llm 0.5"]
+    shares, positions, heads = by_label["streaming_llm 0.5"]
     assert shares == pytest.approx([0.5] * 3, abs=0.01)
+    assert heads is None
     assert decode(positions[0])[-1] == 1 and 0 in decode(positions[0])
     assert made["manifests"][0]["status"] == "finished"
     assert made["caption"].startswith("niah · smollm2-135m (float32) · question visible when compressing · 3 samples")
@@ -141,7 +142,15 @@ def test_a_run_older_than_samples_and_positions_still_has_a_page(tmp_path):
     made, chunks = read_run(write_run(tmp_path / "run", rows))
     assert made["samples"]["end"] == ["", ""] and made["manifests"] == []
     assert made["properties"] == ["depth", "tokens"]
-    assert chunks[0][0] == [[1.0] * 4, None]
+    assert chunks[0][0] == [[1.0] * 4, None, None]
+
+
+def test_heads_that_keep_different_numbers_of_tokens_have_shares_of_their_own(tmp_path):
+    row = record("s", "full", 1.0) | {"kept_per_head": [None, [10, 30], None, None]}
+    n = row["prompt_tokens"]
+    _, chunks = read_run(write_run(tmp_path / "run", [row, record("t", "full", 1.0)]))
+    assert chunks[0][0][2] == [None, [round(10 / n, 4), round(30 / n, 4)], None, None]
+    assert chunks[0][1][2] is None
 
 
 def test_runs_are_found_below_a_folder_and_once(tmp_path):

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState
 
@@ -14,16 +15,19 @@ class Storage(ABC):
     """Turns a layer and the tokens selected from it into a layer cache. A new storage is one class with `store`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
-    their `store` raises UserError.
+    their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too.
     """
 
     joint: ClassVar[bool] = False
+    takes_ragged: ClassVar[bool] = False
 
     @abstractmethod
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         """A cache of exactly the selected tokens of `layer`.
 
-        `selection.of(layer.keys)` gives their keys [heads, k, head_dim], `selection.kept(layer)` the cache's `kept`.
+        `selection.of(layer.keys)` gives their keys [heads, k, head_dim], where every head keeps k tokens; only
+        `takes_ragged` storages are given a RaggedSelection, which has `chosen` instead. `selection.kept(layer)` is the
+        cache's `kept`.
         The cache copies what it keeps and lists every tensor in `tensors()`: `layer` is shared by all settings.
         """
 
@@ -37,6 +41,15 @@ def refuse_union(storage: Storage, method: str) -> None:
     if getattr(storage, "layout", None) == "union":
         raise UserError(
             f"layout=union stores once what query heads kept each for itself: it has no meaning with {method}"
+        )
+
+
+def require_ragged(storage: Storage, method: str) -> None:
+    """Refuse a storage of equally many tokens per head for a method whose heads keep different numbers."""
+    if not storage.takes_ragged:
+        raise UserError(
+            f"{type(storage).__name__} holds equally many tokens in every head of a layer: {method} keeps different "
+            "numbers"
         )
 
 

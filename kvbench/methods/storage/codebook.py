@@ -3,9 +3,9 @@
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept, RatioOver
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.codebook_coding import (
@@ -20,6 +20,7 @@ from kvbench.methods.storage.codebook_coding import (
 )
 from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.methods.storage.codebook_side import Side
+from kvbench.ops.read import read
 from kvbench.ops.rope import fixed_rotation
 from kvbench.ops.rope_table import rope_table
 from kvbench.prefill import LayerState
@@ -55,19 +56,23 @@ class Codebook(Storage):
     window: NonNegative = 32
     ratio_over: RatioOver = "kv_heads"
 
-    def store(self, layer: LayerState, selection: Selection) -> CodebookLayer:
+    takes_ragged = True
+
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> CodebookLayer:
         rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
         table = rope_table(rope, layer.keys.shape[2])
         heads, n, dtype = layer.num_key_value_heads, layer.n, layer.keys.dtype
-        wanted = kept_mask(layer, selection)  # [kv, group, n]
-        retained = wanted.any(dim=1).sum()  # (KV head, token) pairs that any head of the group keeps
+        wanted = selection.mask(layer)  # [kv, group, n]
+        unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > heads
+        # tokens of each head of ratio_over; over KV heads those that any head of the group keeps
+        retained = (wanted.sum(dim=2) if unfolded else wanted.any(dim=1).sum(dim=1)).flatten()
         late = min(self.window, n)
         raw = wanted[:, :, n - late :].all(dim=1)  # [kv, late]
         wanted[:, :, n - late :] &= ~raw[:, None]
         if self.scope == "head":
             wanted = wanted.flatten(0, 1)[:, None]
         books = 1 if self.scope == "layer" else len(wanted)
-        rows = Rows.of(wanted, books, heads, min(n, wanted.shape[1] * selection.count(layer)))
+        rows = Rows.of(wanted, books, heads, min(n, wanted.shape[1] * selection.longest(layer)))
         positions = torch.arange(n, device=layer.keys.device)
         keys = Covered.of(rope.rotate(layer.keys.float(), -positions), rows, self.theta_k)
         values = Covered.of(layer.values, rows, self.theta_v)
@@ -77,7 +82,7 @@ class Codebook(Storage):
             retained, rows.counts.sum(), wanted.any(dim=1).sum(dim=1), rows.lengths, keys.sizes, values.sizes, windows,
             *shape_of_streams(wanted),
         )  # fmt: skip
-        (retained,), (copies,), tokens, lengths, key_sizes, value_sizes, windows, *shape = known
+        retained, (copies,), tokens, lengths, key_sizes, value_sizes, windows, *shape = known
         k = keys.packed(lengths, key_sizes, tokens, self.reconstruct, dtype)
         v = values.packed(lengths, value_sizes, tokens, self.reconstruct, dtype)
         k.entries = table.pair(k.entries)
@@ -86,29 +91,27 @@ class Codebook(Storage):
         kept_raw = pack_raw(layer.keys[:, n - late :], layer.values[:, n - late :], order, windows)
         kept_raw.keys = table.pair(kept_raw.keys)
 
-        unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > heads
-        if unfolded:  # every head's own pairs, copies included
-            retained, coded = selection.heads(layer) * selection.count(layer), copies
-        else:
-            coded = sum(tokens)
+        # over query heads every head's own pairs count, copies included
+        coded = copies if unfolded else sum(tokens)
         kept = self._kept(layer, selection, (k, v), retained, coded, 2 * sum(windows), unfolded)
         return CodebookLayer(k, v, streams, kept_raw, n, kept, rope)
 
     def _kept(
         self,
         layer: LayerState,
-        selection: Selection,
+        selection: Selection | RaggedSelection,
         sides: tuple[Side, Side],
-        retained: int,
+        retained: list[int],
         coded: int,
         raw: int,
         unfolded: bool,
     ) -> Kept:
         """Formula 15 for one layer, over query heads if `unfolded`, else over KV heads.
 
-        `retained` (head, token) pairs, `coded` of them in codebooks; `raw` vectors are stored as they are. r3 as
+        `retained` tokens of each head, `coded` of all in codebooks; `raw` vectors are stored as they are. r3 as
         printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
         """
+        pairs = sum(retained)
         heads = layer.num_attention_heads if unfolded else layer.num_key_value_heads
         entries = sum(len(side.entries) for side in sides)
         width = sum(side.references.nbytes for side in sides) / max(sum(side.count for side in sides), 1)
@@ -116,28 +119,12 @@ class Codebook(Storage):
         per_coded = (width / size + self.reconstruct) / d
         return Kept(
             selection.nominal,
-            2 * retained,
+            2 * pairs,
             2 * heads * layer.n,
-            r2=(entries + raw) / (2 * retained),
+            r2=(entries + raw) / (2 * pairs),
             r3=1 + 8 * width / (8 * size + 1) / d,
-            overhead=per_coded * coded / retained,
+            overhead=per_coded * coded / pairs,
             positions=selection.positions(layer),
             ratio_over="query_heads" if unfolded else "kv_heads",
+            per_head=tuple(retained) if isinstance(selection, RaggedSelection) else None,
         )
-
-
-def kept_mask(layer: LayerState, selection: Selection) -> Tensor:
-    """Which tokens the selecting heads keep, bool [num_key_value_heads, heads that select per KV head, n]."""
-    heads, indices = layer.num_key_value_heads, selection.indices
-    if indices is None:
-        return torch.ones(heads, 1, layer.n, dtype=torch.bool, device=layer.keys.device)
-    mask = torch.zeros(len(indices), layer.n, dtype=torch.bool, device=indices.device)
-    mask.scatter_(1, indices, True)
-    return mask.expand(max(len(mask), heads), -1).clone().unflatten(0, (heads, -1))
-
-
-def read(*values: Tensor) -> list[list[int]]:
-    """The numbers of each of `values`, integers or booleans, [] or [count]: with one wait for all."""
-    flat = [value.reshape(-1).long() for value in values]
-    numbers = iter(torch.cat(flat).tolist())
-    return [[next(numbers) for _ in range(len(part))] for part in flat]

@@ -6,10 +6,13 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
+from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.sequence import RawSequence
 from kvbench.cache.union import UnionLayer
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
+from kvbench.ops.read import read
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -25,12 +28,23 @@ class Dense(Storage):
 
     layout: Literal["unfolded", "union"] = "unfolded"
 
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        kept = selection.kept(layer)
+    takes_ragged = True
+
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         if self.layout == "union" and selection.heads(layer) > layer.num_key_value_heads:
-            return UnionLayer(layer.keys, layer.values, selection.indices, layer.n, kept)
-        keys, values = selection.of(layer.keys), selection.of(layer.values)
-        return DenseLayer(keys, values, layer.n, kept)
+            return self._union(layer, selection)
+        kept = selection.kept(layer)
+        if isinstance(selection, RaggedSelection):
+            return RaggedLayer(layer.keys, layer.values, selection.chosen, layer.n, kept, selection.counts)
+        return DenseLayer(selection.of(layer.keys), selection.of(layer.values), layer.n, kept)
+
+    def _union(self, layer: LayerState, selection: Selection | RaggedSelection) -> UnionLayer:
+        """One wait for the device: for the sizes of the unions and, where they differ, those of the heads."""
+        chosen = selection.mask(layer)
+        lengths, counts = read(chosen.any(dim=1).sum(dim=1), chosen.sum(dim=2))
+        ragged = isinstance(selection, RaggedSelection)
+        kept = selection.kept(layer, counts=counts) if ragged else selection.kept(layer)
+        return UnionLayer(layer.keys, layer.values, chosen, layer.n, kept, lengths)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> RawSequence:
         """Keys [heads, len, head_dim], whether they are the end of a text or not."""

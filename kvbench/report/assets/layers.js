@@ -2,7 +2,7 @@
 
 const LEVELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/** [shares, positions] of a record by its number in the run; read in chunks, when they are looked at. */
+/** [shares, positions, heads] of a record by its number in the run; read in chunks, when they are looked at. */
 function layersOf(run, record) {
   return data(`layers-${run.index}-${Math.floor(record / run.chunk)}`)[record % run.chunk];
 }
@@ -40,6 +40,16 @@ function keptStrip(positions, depth) {
   const more = missing ? `; ${missing} layers pool their entries and have no positions` : "";
   const caption = h("figcaption", {}, h("span", {}, "start"), h("span", {}, label + more), h("span", {}, "end"));
   return h("figure", { class: "strip" }, depth == null ? null : needle(depth), picture(rows, label + more), caption);
+}
+
+/** A row per layer, the lowest on top, and a column per head; null where the heads of all layers keep equally many. */
+function keptHeads(heads) {
+  if (heads === null) return null;
+  const known = heads.filter(Boolean).flat();
+  const spread = `from ${percent(Math.min(...known))} to ${percent(Math.max(...known))}`;
+  const label = `kept: tokens per head, ${spread} of the prompt`;
+  const caption = h("figcaption", {}, h("span", {}, "head 0"), h("span", {}, label), h("span", {}, "last head"));
+  return h("figure", { class: "strip" }, picture(heads, label), caption);
 }
 
 function picture(rows, label) {

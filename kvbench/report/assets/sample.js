@@ -2,7 +2,8 @@
 
 const LEGEND =
   "Bars: the share of the prompt's tokens that each layer kept, layer 0 on the left. Strips: where in the prompt " +
-  "they are, a row per layer, layer 0 on top; filled where all heads kept all tokens of a segment, blank where none did. " +
+  "they are, a row per layer, layer 0 on top; filled where all heads kept all tokens of a segment, blank where none did; " +
+  "where heads keep different numbers of tokens, a second strip has a column per head, filled where it kept all. " +
   "▼ the needle's approximate place. Where the question is hidden, the prompt is the context alone.";
 
 /** Opens sample `number`; `order` is the list it was opened from, which previous and next go through. */
@@ -67,7 +68,7 @@ function card(run, setting, metric, number) {
   const record = run.recordOf(number, run.settings.indexOf(setting));
   if (record < 0) return null;
   const { records } = run;
-  const [shares, positions] = layersOf(run, record);
+  const [shares, positions, heads] = layersOf(run, record);
   const others = run.metrics.filter((name) => name !== metric && records.scores[name][record] != null);
   return h(
     "article",
@@ -78,6 +79,7 @@ function card(run, setting, metric, number) {
     note(factors(records, record)),
     keptBars(shares),
     keptStrip(positions, run.heatmap && run.samples["property depth"]?.[number]),
+    keptHeads(heads),
   );
 }
 

@@ -1,0 +1,58 @@
+"""The tokens that a layer keeps where each of its heads keeps a number of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from kvbench.cache.kept_positions import KeptPositions, chosen_positions
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.prefill import LayerState
+
+
+@dataclass(frozen=True)
+class RaggedSelection:
+    """The tokens of one layer to keep: as `Selection`, but of other numbers in other heads.
+
+    `chosen`, bool [heads, n], where heads is num_key_value_heads, or num_attention_heads (every query head its own). A
+    head may keep nothing.
+    """
+
+    chosen: Tensor
+    nominal: int  # tokens per head, in the mean over heads, that the allocation gave the layer
+    limit: int | None = None  # no head keeps more; None where that is not known without a wait for the device
+
+    def longest(self, layer: LayerState) -> int:
+        """No head keeps more tokens."""
+        return layer.n if self.limit is None else self.limit
+
+    def heads(self, layer: LayerState) -> int:
+        """How many heads store tokens: the KV heads, or all query heads where each selects for itself."""
+        return len(self.chosen)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Tokens of each head; one wait for the device when it is read first."""
+        return self.chosen.sum(dim=1).tolist()
+
+    def positions(self, layer: LayerState) -> KeptPositions:
+        """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
+        return chosen_positions(self.chosen)
+
+    def kept(
+        self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None
+    ) -> Kept:
+        """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage.
+
+        counts: the tokens of each head, where a storage has read them with sizes of its own.
+        """
+        counts = self.counts if counts is None else counts
+        over = "query_heads" if len(counts) > layer.num_key_value_heads else "kv_heads"
+        total = 2 * len(counts) * layer.n
+        positions = self.positions(layer)
+        return Kept(self.nominal, 2 * sum(counts), total, r2, r3, None, positions, over, tuple(counts))
+
+    def mask(self, layer: LayerState) -> Tensor:
+        """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""
+        return self.chosen.clone().unflatten(0, (layer.num_key_value_heads, -1))
