@@ -7,6 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from kvbench.cache.kept_positions import KeptPositions, chosen_positions
+from kvbench.cache.packed import flat_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.prefill import LayerState
 
@@ -40,9 +41,7 @@ class RaggedSelection:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
         return chosen_positions(self.chosen)
 
-    def kept(
-        self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None
-    ) -> Kept:
+    def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None) -> Kept:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage.
 
         counts: the tokens of each head, where a storage has read them with sizes of its own.
@@ -56,3 +55,15 @@ class RaggedSelection:
     def mask(self, layer: LayerState) -> Tensor:
         """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""
         return self.chosen.clone().unflatten(0, (layer.num_key_value_heads, -1))
+
+    def parted(self, last: int) -> tuple[Tensor, Tensor]:
+        """The `last` tokens of every head, which all have as many, and those before them.
+
+        Indices [heads, last], ascending, and [all others] in heads · n, head after head.
+        """
+        heads, n = self.chosen.shape
+        rank = self.chosen.cumsum(dim=1)  # of a chosen token, from 1
+        counts = rank[:, -1:]
+        late = self.chosen & (rank > counts - last)
+        recent = flat_positions(late.flatten(), heads * last).view(heads, last) % n
+        return recent, flat_positions((self.chosen & ~late).flatten(), sum(self.counts) - heads * last)
