@@ -1,5 +1,6 @@
 """The interface of layer caches: append tokens, compute attention, count bytes."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
@@ -85,6 +86,19 @@ class LayerCache(AttendingLayer):
         return None
 
     @property
+    def filled_bytes(self) -> int:
+        """Bytes of `tensors`, and of its packed row, without the room for further tokens; known to the host.
+
+        A layer whose tensors have such room overrides this. What only the device knows is counted at its largest.
+        """
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that attention reads in one pass, each tensor once, in the form in which it is stored."""
+        return self.filled_bytes
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the storages behind `tensors`, each counted once and in full, slack included."""
         return held_bytes([self])
@@ -109,6 +123,17 @@ class Growing:
     def view(self) -> Tensor:
         return self.buffer[..., : self.length, :]
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row [..., 1, width]."""
+        *others, _, width = self.buffer.shape
+        return math.prod(others) * width * self.buffer.element_size()
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes of `view`."""
+        return self.length * self.row_bytes
+
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:
@@ -116,3 +141,10 @@ class Growing:
             self.buffer = torch.cat([self.view, room], dim=-2)
         self.buffer[..., self.length : self.length + t, :] = rows
         self.length += t
+
+
+def filled(*stores: Growing | Tensor | None) -> int:
+    """Bytes of tensors, and of the filled parts of those that grow."""
+    return sum(
+        store.filled_bytes if isinstance(store, Growing) else store.nbytes for store in stores if store is not None
+    )

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from transformers import Cache
 
 from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.cache.packed import BLOCK, Packed
 
 
@@ -25,6 +27,7 @@ class BatchLayer(AttendingLayer):
         self.together: list[int] = []  # rows that are packed
         self.alone = list(range(len(self.rows)))
         self.packs = len(self.rows) > 1
+        self.counted: list[tuple[int, int]] = []  # bytes that each row held and read in the last pass
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.packs:
@@ -35,6 +38,7 @@ class BatchLayer(AttendingLayer):
             self.rows[row].update(keys[row : row + 1], values[row : row + 1])
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
+        self.counted = [(row.filled_bytes, row.read_bytes) for row in self.rows]
         if not self.alone:
             return self.packed.attend(query, scaling)
         if len(self.rows) == 1:
@@ -74,3 +78,24 @@ class BatchLayer(AttendingLayer):
 
     def _of_packed(self, x: Tensor) -> Tensor:
         return x if not self.alone else torch.cat([x[row : row + 1] for row in self.together])
+
+
+class BatchCache(Cache):
+    """The layers of a batch, and in `sequences` what the caches of each sequence hold and read from now on."""
+
+    def __init__(self, sequences: Sequence[Sequence[LayerCache]]):
+        super().__init__(layers=[BatchLayer(rows) for rows in zip(*sequences, strict=True)])
+        self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
+
+    def count(self, tokens: int) -> None:
+        """Count the pass over `tokens` tokens that has just been made."""
+        by_sequence = zip(*(layer.counted for layer in self.layers), strict=True)
+        for sequence, layers in zip(self.sequences, by_sequence, strict=True):
+            held, read = map(sum, zip(*layers, strict=True))
+            sequence.add(tokens, held, read)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these sequences and drop the others."""
+        for layer in self.layers:
+            layer.keep(rows)
+        self.sequences = [self.sequences[row] for row in rows]

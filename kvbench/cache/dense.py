@@ -25,6 +25,10 @@ class DenseLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else [self.k.buffer, self.v.buffer]
 
+    @property
+    def filled_bytes(self) -> int:
+        return self.packed_row.filled_bytes if self.packed_row else self.k.filled_bytes + self.v.filled_bytes
+
     def pack(self) -> Packed:
         packed = Packed.dense(self.k.view[0], self.v.view[0])
         del self.k, self.v

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing
+from kvbench.cache.base import Growing, filled
 from kvbench.cache.coded import CodedSequence
 from kvbench.ops.float8 import E4M3, LARGEST, from_float8, to_float8
 
@@ -56,6 +56,10 @@ class Float8Sequence(CodedSequence):
     def tensors(self) -> list[Tensor]:
         scales = self.scales.buffer if self.kind == "token" else self.scales
         return [self.codes.buffer] if scales is None else [self.codes.buffer, scales]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.codes, self.scales)
 
     def _coded(self, rows: Tensor, scales: Tensor | None) -> Tensor:
         if self.kind == "token":

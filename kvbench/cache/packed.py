@@ -34,6 +34,7 @@ class PackedRow:
 
     segments: list[Segment]
     nbytes: int = 0  # this row's part of the buffers, its room included
+    filled_bytes: int = 0  # without its room
 
 
 @dataclass
@@ -135,6 +136,8 @@ class Packed:
         packed_append(self.keys, self.values, tables.lengths, tables.starts, tables.sources, keys, values)
         self.room -= t
         self.grown += t
+        for row in self.rows:
+            row.filled_bytes += t * len(row.segments) * self.token_bytes
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         """Attention of query [rows, num_attention_heads, q, head_dim] after an `append` of q tokens."""
@@ -168,10 +171,15 @@ class Packed:
         self.keys, self.values, self.bits, self.room = moved.keys, moved.values, moved.bits, room
         self.grown, self.tables = 0, None
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token of one segment."""
+        return (self.keys.shape[1] + self.values.shape[1]) * self.keys.element_size()
+
     def _count_bytes(self) -> None:
-        token = (self.keys.shape[1] + self.values.shape[1]) * self.keys.element_size()
         for row in self.rows:
-            row.nbytes = sum((s.length + self.room) * token + s.bit_bytes for s in row.segments)
+            row.filled_bytes = sum(s.length * self.token_bytes + s.bit_bytes for s in row.segments)
+            row.nbytes = row.filled_bytes + len(row.segments) * self.room * self.token_bytes
 
     def _tables(self, kv_heads: int) -> Tables:
         """`kv_heads` is num_key_value_heads."""

@@ -91,6 +91,12 @@ class QuantisedSequence(Sequence):
         return [*(part.buffer for part in self.parts), self.ring.buffer]
 
     @property
+    def filled_bytes(self) -> int:
+        ring = self.ring.buffer
+        raw = (self.length - self.quantised) * ring.shape[0] * ring.shape[2] * ring.element_size()
+        return raw + sum(part.filled_bytes for part in self.parts)
+
+    @property
     def share(self) -> float:
         if not self.length:
             return 1.0
@@ -140,6 +146,10 @@ class QuantisedValues(QuantisedSequence):
     def codes(self) -> list[Tensor]:
         return [part.view[:, : self.quantised] for part in self.parts]
 
+    @property
+    def read_bytes(self) -> int:
+        return self.filled_bytes - sum((part.length - self.quantised) * part.row_bytes for part in self.parts)
+
 
 class QuantisedLayer(LayerCache):
     """Quantised keys and values of the same tokens; attention reads the codes and restores nothing in memory."""
@@ -150,6 +160,14 @@ class QuantisedLayer(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return self.k.tensors() + self.v.tensors()
+
+    @property
+    def filled_bytes(self) -> int:
+        return self.k.filled_bytes + self.v.filled_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.k.read_bytes + self.v.read_bytes
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = self.k.ring.buffer.shape[0] // keys.shape[1]  # unfolded: every query head gets its own copy

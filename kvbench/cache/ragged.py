@@ -36,6 +36,10 @@ class RaggedLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else self.packed.tensors()
 
+    @property
+    def filled_bytes(self) -> int:
+        return (self.packed_row or self.packed.rows[0]).filled_bytes
+
     def pack(self) -> Packed:
         packed = self.packed
         del self.packed

@@ -26,6 +26,16 @@ class Sequence(ABC):
     def tensors(self) -> list[Tensor]:
         """Every tensor stored."""
 
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes of `tensors`, without room for further rows: a sequence whose tensors have some overrides this."""
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that one `read` reads."""
+        return self.filled_bytes
+
 
 class RawSequence(Sequence):
     """Rows stored unchanged."""
@@ -42,6 +52,10 @@ class RawSequence(Sequence):
     def tensors(self) -> list[Tensor]:
         return [self.rows.buffer]
 
+    @property
+    def filled_bytes(self) -> int:
+        return self.rows.filled_bytes
+
 
 class SequenceLayer(LayerCache):
     """A layer of two sequences. Attention reads both in full, so one layer at a time is decompressed."""
@@ -53,6 +67,14 @@ class SequenceLayer(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return self.k.tensors() + self.v.tensors()
+
+    @property
+    def filled_bytes(self) -> int:
+        return self.k.filled_bytes + self.v.filled_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.k.read_bytes + self.v.read_bytes
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = self.heads // keys.shape[1]  # unfolded: every query head gets its own copy

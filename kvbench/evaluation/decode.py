@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.batch import BatchLayer
+from kvbench.cache.batch import BatchCache
+from kvbench.cache.decode_bytes import DecodeBytes
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
 # row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30
@@ -22,6 +23,7 @@ GAP_NOISE = {torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
 class Generation:
     """The output of one sequence of a batch."""
 
+    decode_bytes: DecodeBytes  # of its caches, from the end of the prompt on
     tokens: list[int] = field(default_factory=list)  # without the stop token
     steps: int = 0  # forward passes after prefill that included this sequence
     seconds: float = 0.0  # from the start of decoding to the end of this sequence
@@ -29,12 +31,12 @@ class Generation:
     close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
 
 
-def batched(sequences: Sequence[Sequence[LayerCache]]) -> Cache:
+def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
     """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
 
     The sequences are read and decoded through it alone: their layer caches may move into it (see `BatchLayer`).
     """
-    return Cache(layers=[BatchLayer(rows) for rows in zip(*sequences, strict=True)])
+    return BatchCache(sequences)
 
 
 def generate(
@@ -53,7 +55,7 @@ def generate(
 @torch.inference_mode()
 def decode_greedily(
     model: PreTrainedModel,
-    cache: Cache,
+    cache: BatchCache,
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
@@ -67,7 +69,7 @@ def decode_greedily(
     is the likeliest one that is no stop token. A sequence also ends when `until` is true of its tokens. A sequence
     that has ended leaves the batch.
     """
-    done = [Generation() for _ in logits]
+    done = [Generation(counts) for counts in cache.sequences]
     active = list(done)
     started = time.perf_counter()
     if at_least_one:
@@ -90,11 +92,10 @@ def decode_greedily(
         if not rows:
             return done
         if len(rows) < len(active):
-            for layer in cache.layers:
-                layer.keep(rows)
+            cache.keep(rows)
             active = [active[row] for row in rows]
         ids = torch.tensor([[chosen[row]] for row in rows], device=model.device)
-        logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1]
+        logits = _forward(model, cache, ids)[:, -1]
         for sequence in active:
             sequence.steps += 1
 
@@ -111,7 +112,7 @@ def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
 
 
 @torch.inference_mode()
-def read(model: PreTrainedModel, cache: Cache, ids: Tensor) -> Tensor:
+def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
     One forward pass where every cache takes a block of tokens, else one pass per token, as in decoding.
@@ -122,13 +123,20 @@ def read(model: PreTrainedModel, cache: Cache, ids: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def read_all(model: PreTrainedModel, cache: Cache, ids: Tensor) -> Tensor:
+def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
     return torch.cat(list(_blocks(model, cache, ids)), dim=1)
 
 
-def _blocks(model: PreTrainedModel, cache: Cache, ids: Tensor, **options) -> Iterator[Tensor]:
+def _blocks(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options) -> Iterator[Tensor]:
     step = len(ids) if all(layer.takes_blocks for layer in cache.layers) else 1
     sequences = len(cache.layers[0].rows)
     for block in ids.to(model.device).expand(sequences, -1).split(step, dim=1):
-        yield model(input_ids=block, past_key_values=cache, use_cache=True, **options).logits
+        yield _forward(model, cache, block, **options)
+
+
+def _forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options) -> Tensor:
+    """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
+    logits = model(input_ids=ids, past_key_values=cache, use_cache=True, **options).logits
+    cache.count(ids.shape[1])
+    return logits

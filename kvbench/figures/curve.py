@@ -11,12 +11,14 @@ from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styl
 FULL = "full"
 _ACROSS = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 # A row of the frames of `curves` is one point of a line in one column of the experiment.
-OUR_COLUMNS = "column line x r_bytes score low high".split()
+OUR_COLUMNS = "column line x ratio score low high".split()
 PUBLISHED_COLUMNS = "column line x score".split()
 
 
-def curves(ours: pd.DataFrame, published: pd.DataFrame, x: str, source: str, caption: str) -> Figure:
-    """A panel per column against `x`, and the last column again against r_bytes.
+def curves(
+    ours: pd.DataFrame, published: pd.DataFrame, x: str, source: str, caption: str, across: str = "r_bytes"
+) -> Figure:
+    """A panel per column against `x`, and the last column again against the ratio that `across` describes.
 
     ours       columns OUR_COLUMNS; scores and the ends of their 95 % intervals (nan where there is none) in 0 to 100.
                The rows of the line "full" are FullKV's: a horizontal line, whatever their x.
@@ -28,18 +30,18 @@ def curves(ours: pd.DataFrame, published: pd.DataFrame, x: str, source: str, cap
     columns = list(ours["column"].unique())
     names = [line for line in ours["line"].unique() if line != FULL]
     styles = line_styles([*names, *(line for line in published["line"].unique() if line not in (FULL, *names))])
-    across = min(len(columns) + 1, 4)
-    rows = -(-(len(columns) + 1) // across)
+    panels = min(len(columns) + 1, 4)
+    rows = -(-(len(columns) + 1) // panels)
     entries = _entries(ours, published, styles, source)
-    figure, body = new_figure(3.4 * across + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
-    axes = list(body.subplots(rows, across, squeeze=False).flat)
+    figure, body = new_figure(3.4 * panels + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
+    axes = list(body.subplots(rows, panels, squeeze=False).flat)
     for axis, column in zip(axes, columns, strict=False):
         _draw_ours(axis, ours[ours["column"] == column], "x", styles)
         _draw_published(axis, published[published["column"] == column], styles)
         _labels(axis, column, x)
     last = axes[len(columns)]
-    _draw_ours(last, ours[ours["column"] == columns[-1]], "r_bytes", styles)
-    _labels(last, columns[-1], "r_bytes (bytes stored / bytes of FullKV)")
+    _draw_ours(last, ours[ours["column"] == columns[-1]], "ratio", styles)
+    _labels(last, columns[-1], across)
     for axis in axes[len(columns) + 1 :]:
         axis.set_visible(False)
     legend_below(body, entries, figure.get_figwidth())

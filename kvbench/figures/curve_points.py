@@ -16,8 +16,14 @@ from kvbench.papers.columns import scores as task_scores
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, published
 from kvbench.papers.records import ModelRecords
+from kvbench.records.ratios import RATIOS, means
 
-AXES = {"r": "r (reserve ratio)", "budget": "budget (tokens per layer and head)", "ratio": "requested ratio"}
+AXES = {
+    **{name: f"{name} ({meaning})" for name, meaning in RATIOS.items()},
+    "r": "r (reserve ratio)",
+    "budget": "budget (tokens per layer and head)",
+    "ratio": "requested ratio",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class PublishedPoints:
     errata: tuple[str, ...] = ()
 
 
-def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str) -> pd.DataFrame:
+def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio: str = "r_bytes") -> pd.DataFrame:
     """One point per setting and column, columns OUR_COLUMNS; scores in 0 to 100 with 95 % intervals over samples."""
     names = line_names(of_model.settings, x)
     settings = of_model.settings if any(map(is_full, of_model.settings)) else [of_model.baseline, *of_model.settings]
@@ -43,7 +49,7 @@ def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str) -> pd.
             known = _score(column, records)
             if known is not None:
                 line = FULL if is_full(setting) else names[setting.key]
-                rows.append((column.short, line, place, records["r_bytes"].mean(), *known))
+                rows.append((column.short, line, place, means(records)[ratio], *known))
     return pd.DataFrame(rows, columns=OUR_COLUMNS)
 
 
@@ -124,8 +130,8 @@ def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
 
 def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
     """A setting's value on the axis."""
-    if x == "r":
-        return records["r"].mean()
+    if x in RATIOS:
+        return means(records)[x]
     if x in AXES:
         value = getattr(setting, x)
         if value is None:

@@ -107,7 +107,9 @@ def _curve(drawing: _Drawing) -> Figure:
         caption += f" · grey: published, {published.source}{other}"
     if published.errata:
         caption += f" · errata that concern them: {len(published.errata)} (results/published/errata.csv)"
-    return curves(our_points(of_model, shown, x), published.points, AXES.get(x, x), published.source, caption)
+    ratio = experiment.ratios[-1]
+    ours = our_points(of_model, shown, x, ratio)
+    return curves(ours, published.points, AXES.get(x, x), published.source, caption, AXES[ratio])
 
 
 def _heatmap(drawing: _Drawing) -> Figure:

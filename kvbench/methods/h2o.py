@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
@@ -49,6 +49,10 @@ class HeavyHitterLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         stored = [self.k.buffer, self.v.buffer, self.scores.buffer, self.positions.buffer]
         return stored if self.free is None else [*stored, self.free]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.k, self.v, self.scores, self.positions, self.free)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         heads = self.k.buffer.shape[1]

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
@@ -160,6 +160,10 @@ class MergingLayer(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return [store.buffer for store in self._stores()]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(*self._stores())
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.k.append(keys[0])

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.kept_positions import kept_positions
 from kvbench.cache.reserve_ratio import Kept
@@ -159,6 +159,10 @@ class ThinningLayer(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return [self.k.buffer, self.v.buffer, self.scores]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.k, self.v, self.scores)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.k.append(keys)

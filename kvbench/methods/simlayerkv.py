@@ -228,6 +228,14 @@ class FirstDecodeLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return self.inner.tensors()
 
+    @property
+    def filled_bytes(self) -> int:
+        return self.inner.filled_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.inner.read_bytes
+
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.inner.update(keys, values)
 

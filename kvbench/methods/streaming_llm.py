@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
@@ -114,6 +114,10 @@ class SlidingLayer(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return [self.k.buffer, self.v.buffer] + ([] if self.sink_keys is None else [self.sink_keys])
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.k, self.v, self.sink_keys)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.k.length < self.budget:

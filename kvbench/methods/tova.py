@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
@@ -68,6 +68,10 @@ class CurrentQueryLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         stored = [self.k.buffer, self.v.buffer, self.positions.buffer]
         return stored if self.free is None else [*stored, self.free]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.k, self.v, self.positions, self.free)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         position = torch.full((1, 1), self.seen, dtype=torch.int32, device=keys.device)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from kvbench.config import choices, composed
 from kvbench.errors import UserError, check_fields, unknown
+from kvbench.records.ratios import RATIOS
 from kvbench.utils.checked import Names, checked
 
 Show = Literal["table", "heatmap", "curve", "layers", "attention_map", "token_map", "lazy_map", "memory", "speed"]
@@ -29,7 +30,9 @@ class Experiment:
                that data to the values that select its rows, or null where the paper prints no number. A method
                that is not listed has the same name there.
     chosen     what the paper leaves open and we decided, or where its code and its text disagree.
-    x          the horizontal axis of a curve: r, budget or a method's parameter; null: the requested ratio or budget.
+    x          the horizontal axis of a curve: a ratio of the records (r, r_mean, …), budget or a method's parameter;
+               null: the requested ratio or budget.
+    ratios     ratios of the records in a table's columns; the last is the axis of a curve's last panel.
     per_model  values that differ between the models, read from elsewhere in the file by interpolation.
     """
 
@@ -44,9 +47,12 @@ class Experiment:
     methods: dict[str, Any] = field(default_factory=dict)
     chosen: Texts = field(default_factory=list)
     x: str | None = None
+    ratios: Names = field(default_factory=lambda: ["r", "r_bytes"])
     per_model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
+        if bad := [name for name in self.ratios if name not in RATIOS]:
+            raise unknown("experiment.ratios", bad[0], RATIOS)
         if self.x is not None and self.show != "curve":
             raise UserError(f"experiment.x={self.x!r} is the axis of a curve: it needs show=curve, not {self.show}")
 

@@ -115,6 +115,21 @@ class MethodRecord(OfSetting):
     close_call: Count | None = field(
         "first generated token whose choice rounding could change; null if none", "token index", optional=True
     )
+    decode_tokens: Count = field(
+        "tokens read after prefill, those of a hidden question included", "tokens", since="0.2"
+    )
+    decode_byte_steps: Count = field("sum over the passes after prefill of the bytes held", "bytes", since="0.2")
+    decode_bytes_mean: Number = field(
+        "mean over these passes; without any, what the prompt's cache holds", "bytes", since="0.2"
+    )
+    decode_bytes_peak: Count = field("most bytes held, from the end of prefill on", "bytes", since="0.2")
+    decode_bytes_end: Count = field("bytes held after the last pass", "bytes", since="0.2")
+    decode_bytes_read: Number = field("bytes that attention reads, mean over these passes", "bytes", since="0.2")
+    r_mean: Number = field("bytes held / FullKV's, both summed over the passes after prefill", "1", since="0.2")
+    r_peak: Number = field("most bytes held, prefill and compression included / FullKV's at the end", "1", since="0.2")
+    r_decode_peak: Number = field("decode_bytes_peak / FullKV's at the end", "1", since="0.2")
+    r_end: Number = field("decode_bytes_end / FullKV's at the end", "1", since="0.2")
+    r_read: Number = field("bytes read / FullKV's, both summed over the passes after prefill", "1", since="0.2")
     question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True)
     decode_batch: Count = field("sequences that decoded together", "sequences", optional=True)
 

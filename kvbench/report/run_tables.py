@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.metrics.aggregate import breakdown
+from kvbench.records.ratios import RATIOS
 from kvbench.tables.run_table import summarise
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
@@ -33,8 +34,7 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
             "requested": number(row["requested"]),
             "floored": bool(row["floored"]),
             "target_missed": bool(row["target_missed"]),
-            "r": number(row["r"]),
-            "r_bytes": number(row["r_bytes"]),
+            **{name: number(row[name]) for name in RATIOS},
             "scores": of_metrics,
             "samples": int(row["samples"]),
             "tokens_per_s": number(row["decode_tokens_per_s"]),

@@ -48,7 +48,9 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     values = published(experiment.published) if experiment.published else NO_VALUES
     cells = pd.concat([compare(one, shown, experiment, values) for one in models], ignore_index=True)
     marks = errata_marks(cells, values, experiment.published)
-    made = document(experiment, models, missing, shown, cells, tables(cells, shown, marks), marks.texts)
+    made = document(
+        experiment, models, missing, shown, cells, tables(cells, shown, marks, experiment.ratios), marks.texts
+    )
     texts = {".md": markdown(made), ".tex": latex(made), ".csv": _csv(cells, marks, experiment, models)}
     target = Path(folder or Path(cfgs[0]["output_dir"]) / "tables")
     paths = _write(target, _file_name(experiment, models), texts)

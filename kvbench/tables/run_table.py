@@ -7,6 +7,7 @@ import pandas as pd
 
 from kvbench.metrics.aggregate import tokens_per_s
 from kvbench.metrics.bootstrap import interval, stratified
+from kvbench.records.ratios import means
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -40,8 +41,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "setting": setting,
                 "method": first["method"],
                 "requested": first["ratio"] if pd.notna(first["ratio"]) else first["budget"],
-                "r": group["r"].mean(),
-                "r_bytes": group["r_bytes"].mean(),
+                **means(group),
                 **{metric: scores[metric].mean() for metric in metrics},
                 "low": low,
                 "high": high,
@@ -60,15 +60,19 @@ def target_missed(records: pd.DataFrame) -> bool:
 
 
 def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
-    """The rows of `summarise` as text; tokens/s only where sequences decoded one by one."""
+    """The rows of `summarise` as text; tokens/s only where sequences decoded one by one.
+
+    r_mean where the records have it, r_read where attention read less or more than what was held.
+    """
     speeds = int(summary["decode_tokens_per_s"].notna().any())
-    header = ["method", "requested", "r", "r_bytes", metrics[0], "95 % interval", *metrics[1:]]
+    ratios = ["r", "r_bytes", *["r_mean"] * bool(summary["r_mean"].notna().any())]
+    ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(5e-4).any())
+    header = ["method", "requested", *ratios, metrics[0], "95 % interval", *metrics[1:]]
     rows = [
         [
             row["method"],
             _requested(row),
-            f"{row['r']:.3f}",
-            f"{row['r_bytes']:.3f}",
+            *(number(row[name]) for name in ratios),
             number(row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f} – {row['high']:.2f}",
             *(number(row[metric]) for metric in metrics[1:]),

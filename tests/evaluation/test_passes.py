@@ -189,7 +189,7 @@ def test_records_of_both_modes_differ_in_memory_and_time_only(tmp_path):
     ]
     shared = records(tmp_path, "shared", settings)
     assert list(shared) == ["full", "snapkv 0.3", "pyramidinfer 0.5"]
-    differ = {"memory", "peak_cache_bytes", "decode_batch"}
+    differ = {"memory", "peak_cache_bytes", "r_peak", "decode_batch"}
     for setting in settings:
         record = records(tmp_path / setting.name, "stream", [setting])[setting.label]
         same = {key for key in record if not key.endswith("seconds") and key not in differ}

@@ -26,7 +26,7 @@ def test_our_points_are_means_over_tasks_with_intervals_over_samples(figure5):
         (setting,) = [s for s in part.settings if s.name == "spindlekv_paper" and s.ratio == point["x"]]
         means = [np.mean([somehow(setting, task, i) for i in range(3)]) for task in column.every_task]
         assert point["score"] == pytest.approx(100 * np.mean(means))
-        assert point["low"] < point["score"] < point["high"] and point["r_bytes"] == 0.5
+        assert point["low"] < point["score"] < point["high"] and point["ratio"] == 0.5
     assert frame["x"].isna().tolist() == (frame["line"] == FULL).tolist()
 
 
@@ -75,10 +75,15 @@ def test_a_curve_over_a_parameter_joins_the_settings_that_differ_in_it_alone(tmp
     best = panels(figure)[0].lines[-3]
     assert list(best.get_xdata()) == [256, 512, 1024, 4096]
     assert panels(figure)[0].get_xlabel() == "l0"
-    with pytest.raises(UserError, match=r"no number 'colour' for the axis: .*r, budget, ratio, .*l0"):
+    with pytest.raises(
+        UserError, match=r"no number 'colour' for the axis: .*r, r_bytes, r_mean, .*budget, ratio, .*l0"
+    ):
         our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "colour")
     with pytest.raises(UserError, match="has no budget for the axis"):
         our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "budget")
+    points = our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "r_mean", "r_read")
+    assert points[points["line"] != FULL][["x", "ratio"]].nunique().tolist() == [1, 1]
+    assert points["ratio"].iloc[-1] == points["x"].iloc[-1] == 0.2118
 
 
 def test_a_setting_alone_on_its_line_keeps_its_label():

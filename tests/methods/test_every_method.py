@@ -45,6 +45,7 @@ def test_from_prompt_to_answer(name):
             compressed = source.compress(one.method, budget)
             caches = compressed.caches
             check_bytes(caches)
+            assert [layer.filled_bytes for layer in caches] == [layer.nbytes for layer in caches]
             check_kept(one, caches, N, budget, compressed.full_bytes)
             stored = [x.clone() for layer in caches for x in layer.tensors()]
             output = generate(model(), caches, compressed.logits, STEPS, frozenset())

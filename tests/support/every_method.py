@@ -179,6 +179,7 @@ def check_bytes(caches) -> None:
     hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in listed + tables}
     assert storage_bytes(found[address] for address in hidden) == 0
     assert sum(layer.nbytes for layer in caches) == storage_bytes(listed)
+    assert all(0 < layer.filled_bytes <= layer.nbytes for layer in caches)
 
 
 def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:

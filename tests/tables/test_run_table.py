@@ -54,6 +54,15 @@ def test_a_summary_has_a_row_per_setting_with_means():
     assert rows[1][:4] == ["snapkv", "0.2", "0.200", "0.600"]
 
 
+def test_ratios_of_decoding_are_columns_where_records_have_them():
+    old = run_table(summarise(records(), ["digits"]), ["digits"], "")
+    assert old.header[2:5] == ["r", "r_bytes", "digits"]
+    alike = run_table(summarise(records().assign(r_mean=0.7, r_read=0.7), ["digits"]), ["digits"], "")
+    assert alike.header[2:6] == ["r", "r_bytes", "r_mean", "digits"] and alike.rows[0][4] == "0.700"
+    sparse = run_table(summarise(records().assign(r_mean=1.06, r_read=0.2), ["digits"]), ["digits"], "")
+    assert sparse.header[4:6] == ["r_mean", "r_read"] and sparse.rows[0][4:6] == ["1.060", "0.200"]
+
+
 def test_speed_is_that_of_sequences_that_decoded_alone():
     frame = records()
     frame.loc[frame.index[0], ["decode_batch", "decode_seconds"]] = [2, 50.0]

@@ -53,6 +53,12 @@ class CodebookLayer(LayerCache):
         streams = [t for t in (self.streams.positions, self.streams.bits) if t is not None]
         return [*self.k.tensors(), *self.v.tensors(), *streams, self.raw.keys, self.raw.values]
 
+    @property
+    def filled_bytes(self) -> int:
+        """As if every decoded vector had become an entry: how many have is known to the device alone."""
+        unused = (self.room - self.decoded) * (self.k.token_bytes + self.v.token_bytes)
+        return super().filled_bytes - unused
+
     def append(self, keys: Tensor, values: Tensor) -> None:
         table = rope_table(self.rope, keys.shape[-1])
         paired = table.pair(keys[0])

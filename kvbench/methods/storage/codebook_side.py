@@ -33,6 +33,13 @@ class Side:
         stored = [self.entries, self.references]
         return stored if self.magnitudes is None else [*stored, self.magnitudes]
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one more token in every stream, all of which become entries."""
+        magnitude = 0 if self.magnitudes is None else self.magnitudes.element_size()
+        entry = self.entries.shape[1] * self.entries.element_size()
+        return sum(self.widths) + self.streams * (entry + magnitude)
+
     def place(self, stream: int) -> tuple[int, int, int]:
         """First row of a stream's book, offset and width in bytes of its references."""
         return sum(self.capacities[: self._book(stream)]), self.offsets[stream], self.widths[stream]

@@ -43,6 +43,10 @@ class SharedDirections:
     def tensors(self) -> list[Tensor]:
         return [*self.directions.tensors(), self.bits]
 
+    @property
+    def filled_bytes(self) -> int:
+        return self.directions.filled_bytes + self.bits.nbytes
+
 
 class MergedSequence(Sequence):
     """One layer's keys or values: |x| times the shared direction, its unmerged tokens, and new ones in `tail`."""
@@ -63,6 +67,18 @@ class MergedSequence(Sequence):
     def tensors(self) -> list[Tensor]:
         own = [self.magnitudes, *self.retained.tensors(), *self.tail.tensors()]
         return self.shared.tensors() + own if self.owner else own
+
+    @property
+    def filled_bytes(self) -> int:
+        return self._own_bytes + (self.shared.filled_bytes if self.owner else 0)
+
+    @property
+    def read_bytes(self) -> int:
+        return self._own_bytes + self.shared.filled_bytes  # both layers read what they share
+
+    @property
+    def _own_bytes(self) -> int:
+        return self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
 
 
 @checked

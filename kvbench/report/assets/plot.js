@@ -1,4 +1,4 @@
-// Score against r_bytes or r: a line per method, a point per setting with its interval.
+// Score against r_bytes or another ratio: a line per method, a point per setting with its interval.
 
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6fd1"]; // after Okabe and Ito
 const MARKS = [
@@ -11,7 +11,14 @@ const MARKS = [
   "M-5,-5L0,-2L5,-5L2,0L5,5L0,2L-5,5L-2,0z", // star
   "M-6,-2.5h12v5h-12z", // bar
 ];
-const ACROSS = [["r_bytes", "r_bytes (bytes stored)"], ["r", "r (formula 15)"]];
+const ACROSS = [
+  ["r_bytes", "r_bytes (bytes stored)"],
+  ["r", "r (formula 15)"],
+  ["r_mean", "r_mean (bytes held while decoding)"],
+  ["r_read", "r_read (bytes read)"],
+  ["r_peak", "r_peak (most bytes)"],
+  ["r_end", "r_end (bytes at the end)"],
+];
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, metric) {
@@ -26,7 +33,8 @@ function plotSection(run, settings, metric) {
     figure.replaceChildren(plot(settings, x, metric, styles, width, (text) => (tip.textContent = text)));
   };
   new ResizeObserver(draw).observe(figure); // also called with the first width
-  const radios = ACROSS.map(([key, text]) => {
+  const known = ACROSS.filter(([key]) => settings.some((setting) => setting[key] != null));
+  const radios = known.map(([key, text]) => {
     const pick = () => {
       x = key;
       draw();

@@ -2,6 +2,11 @@
 
 const REQUESTED = "share of FullKV's tokens, or tokens per layer and head";
 const STORED = "bytes stored over those of the uncompressed cache";
+const DECODING = {
+  r_mean: "bytes held over FullKV's, summed over the passes after prefill",
+  r_peak: "most bytes held, prefill included, over FullKV's at the end",
+  r_read: "bytes that attention reads over FullKV's, summed over the passes after prefill",
+};
 
 function settingsTable(run, settings) {
   const [first, ...others] = run.metrics;
@@ -22,6 +27,9 @@ function settingsTable(run, settings) {
     },
     numeric("r", (row) => row.r, 3, "reserve ratio, SpindleKV's formula 15"),
     numeric("r_bytes", (row) => row.r_bytes, 3, STORED),
+    ...Object.entries(DECODING)
+      .filter(([name]) => settings.some((row) => row[name] != null))
+      .map(([name, hint]) => numeric(name, (row) => row[name], 3, hint)),
     score(first),
     {
       ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over samples`),

@@ -13,6 +13,7 @@ from kvbench.papers.columns import ALL, Column, Scores, scores
 from kvbench.papers.comparison import value_of_column, values_of_row
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
+from kvbench.records.ratios import means
 from kvbench.tables.run_table import target_missed
 
 NAN = float("nan")
@@ -95,7 +96,7 @@ def _of_columns(records: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFram
 
 
 def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict:
-    """The contents that all cells of a row share; r and r_bytes are means over its records."""
+    """The contents that all cells of a row share; its ratios are means over its records."""
     return {
         "method": setting.name,
         "ratio": setting.ratio,
@@ -103,8 +104,7 @@ def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict:
         "length": length,
         "floored": bool(records["floored"].any()),
         "target_missed": target_missed(records),
-        "r": records["r"].mean(),
-        "r_bytes": records["r_bytes"].mean(),
+        **means(records),
     }
 
 

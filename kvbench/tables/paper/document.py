@@ -12,6 +12,7 @@ from kvbench.papers.columns import ALL, Column
 from kvbench.papers.deviations import deviations
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
+from kvbench.records.ratios import RATIOS
 from kvbench.tables.paper.layout import FLOORED_MARK, LOST, NOT_SIGNIFICANT, PaperTable
 from kvbench.tables.run_table import FLOORED, MISSED, MISSED_MARK
 from kvbench.tables.text_table import MISSING
@@ -51,7 +52,7 @@ def document(
         f"{experiment.paper} {experiment.item}",
         above,
         tables,
-        list(_legend(columns, cells, tables)),
+        list(_legend(columns, cells, tables, experiment.ratios)),
         footnotes,
         list(experiment.chosen),
         [_provenance(one) for one in models],
@@ -94,9 +95,11 @@ def _samples(of_model: ModelRecords, columns: Sequence[Column]) -> Iterator[str]
         yield f"some records are missing: {settings} of {count(most, 'sample')}."
 
 
-def _legend(columns: Sequence[Column], cells: pd.DataFrame, tables: Sequence[PaperTable]) -> Iterator[str]:
+def _legend(
+    columns: Sequence[Column], cells: pd.DataFrame, tables: Sequence[PaperTable], ratios: Sequence[str]
+) -> Iterator[str]:
     """What the columns and marks mean, as far as the tables have them."""
-    yield "r: reserve ratio by SpindleKV's formula 15; r_bytes: stored bytes over FullKV's; means over samples."
+    yield "; ".join(f"{name}: {RATIOS[name]}" for name in ratios) + "; means over samples."
     if any(column.measure is None for column in columns):
         average = ", an average that of the printed columns" if any(column.of for column in columns) else ""
         yield f"A score is 100 × the mean over a task's samples, rounded{average}."

@@ -49,8 +49,10 @@ class PaperTable:
                 yield from section
 
 
-def tables(cells: pd.DataFrame, columns: Sequence[Column], marks: ErrataMarks) -> list[PaperTable]:
-    """Up to three tables of an item, without those that would repeat another.
+def tables(
+    cells: pd.DataFrame, columns: Sequence[Column], marks: ErrataMarks, ratios: Sequence[str]
+) -> list[PaperTable]:
+    """Up to three tables of an item, without those that would repeat another; `ratios` are columns of the first two.
 
     The main column (the average, or the only one) beside its published value and FullKV's; all columns; the
     published values of all columns, with our difference to each.
@@ -59,9 +61,9 @@ def tables(cells: pd.DataFrame, columns: Sequence[Column], marks: ErrataMarks) -
     main = columns[0] if len(columns) == 1 else next((column for column in columns if column.name == AVERAGE), None)
     made = []
     if main is not None:
-        made.append(_main_column(cells, main, marks))
+        made.append(_main_column(cells, main, marks, ratios))
     if len(columns) > 1:
-        made.append(_all_columns(cells, columns))
+        made.append(_all_columns(cells, columns, ratios))
         if cells["value_index"].notna().any():
             made.append(_published(cells, columns, marks))
     return made
@@ -85,17 +87,17 @@ def _emphasised(cells: pd.DataFrame) -> pd.DataFrame:
     return cells
 
 
-def _main_column(cells: pd.DataFrame, main: Column, marks: ErrataMarks) -> PaperTable:
+def _main_column(cells: pd.DataFrame, main: Column, marks: ErrataMarks, ratios: Sequence[str]) -> PaperTable:
     """One column beside its published values, with the differences and intervals."""
     cells = cells[cells["column"] == main.name]
     printed, compared = (bool(cells[name].notna().any()) for name in ("value_index", "versus_full"))
     labels = _labels(cells)
-    header = [*labels, "r", "r_bytes", main.short]
+    header = [*labels, *ratios, main.short]
     header += ["published", "difference"] * printed + ["vs FullKV", "95 % interval"] * compared + ["samples"]
 
     def row(of_row: pd.DataFrame) -> list[Cell]:
         cell = of_row.iloc[0]
-        drawn = [*_label(cell, labels), *_ratios(cell), _score(cell)]
+        drawn = [*_label(cell, labels), *_ratios(cell, ratios), _score(cell)]
         if printed:
             drawn += [_printed(cell, marks.of_value(cell)), Cell(_signed(cell["difference"], cell))]
         if compared:
@@ -107,15 +109,15 @@ def _main_column(cells: pd.DataFrame, main: Column, marks: ErrataMarks) -> Paper
     return PaperTable(heading, [Cell(name) for name in header], _groups(cells, row, marks.models), len(labels))
 
 
-def _all_columns(cells: pd.DataFrame, columns: Sequence[Column]) -> PaperTable:
+def _all_columns(cells: pd.DataFrame, columns: Sequence[Column], ratios: Sequence[str]) -> PaperTable:
     """Every column of every row."""
     labels, names = _labels(cells), [column.name for column in columns]
-    header = [Cell(name) for name in (*labels, "r", "r_bytes", *(column.short for column in columns))]
+    header = [Cell(name) for name in (*labels, *ratios, *(column.short for column in columns))]
 
     def row(of_row: pd.DataFrame) -> list[Cell]:
         cell = of_row.iloc[0]
         by_column = of_row.set_index("column").loc[names]
-        return [*_label(cell, labels), *_ratios(cell), *(_score(one) for _, one in by_column.iterrows())]
+        return [*_label(cell, labels), *_ratios(cell, ratios), *(_score(one) for _, one in by_column.iterrows())]
 
     return PaperTable(Cell("All columns"), header, _groups(cells, row, {}), len(labels))
 
@@ -183,8 +185,8 @@ def _label(cell: pd.Series, labels: Sequence[str]) -> list[Cell]:
     return [drawn[name] for name in labels]
 
 
-def _ratios(cell: pd.Series) -> list[Cell]:
-    return [Cell(MISSING if pd.isna(cell[name]) else f"{cell[name]:.3f}") for name in ("r", "r_bytes")]
+def _ratios(cell: pd.Series, ratios: Sequence[str]) -> list[Cell]:
+    return [Cell(MISSING if pd.isna(cell[name]) else f"{cell[name]:.3f}") for name in ratios]
 
 
 def _interval(cell: pd.Series) -> str:

@@ -1,0 +1,82 @@
+"""Bytes that a sequence's caches hold and read while it decodes, beside FullKV's at the same passes."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class DecodeBytes:
+    """Counts of one sequence over its forward passes after prefill, those that read a hidden question included.
+
+    What a pass holds is counted while it attends: its own tokens are there, and nothing was evicted for them yet.
+    """
+
+    start: int  # bytes held before the first pass
+    passes: int = 0
+    tokens: int = 0  # that the passes read
+    full_tokens: int = 0  # sum over the passes of the tokens read by then: what FullKV holds beside the prompt's
+    held: int = 0  # sum over the passes of the bytes held
+    read: int = 0  # sum over the passes of the bytes that attention reads
+    peak: int = field(init=False)  # most bytes held, before the first pass or in one
+
+    def __post_init__(self):
+        self.peak = self.start
+
+    def add(self, tokens: int, held: int, read: int) -> None:
+        """One more pass over `tokens` tokens, which held and read so many bytes in all layers together."""
+        self.passes += 1
+        self.tokens += tokens
+        self.full_tokens += self.tokens
+        self.held += held
+        self.read += read
+        self.peak = max(self.peak, held)
+
+    def figures(self, end: int, prefill_peak: int, full_bytes: int, n: int) -> "DecodeFigures":
+        """The figures of a record.
+
+        end           bytes held after the last pass
+        prefill_peak  most bytes that prefill and compression held
+        full_bytes    FullKV's cache of the prompt of n tokens
+        """
+        token = full_bytes // n
+        last = full_bytes + token * self.tokens  # FullKV after the last pass
+        passes, held, read, full = (
+            self.passes,
+            self.held,
+            self.read,
+            self.passes * full_bytes + token * self.full_tokens,
+        )
+        if not passes:  # the prompt's cache alone
+            passes, held, read, full = 1, self.start, self.start, full_bytes
+        return DecodeFigures(
+            decode_tokens=self.tokens,
+            decode_byte_steps=self.held,
+            decode_bytes_mean=held / passes,
+            decode_bytes_peak=self.peak,
+            decode_bytes_end=end,
+            decode_bytes_read=read / passes,
+            r_mean=held / full,
+            r_peak=max(prefill_peak, self.peak) / last,
+            r_decode_peak=self.peak / last,
+            r_end=end / last,
+            r_read=read / full,
+        )
+
+
+@dataclass(frozen=True)
+class DecodeFigures:
+    """A record's figures of decoding: bytes of all layers, and ratios to FullKV's. docs/records.md says what each is.
+
+    Ratios are those of sums over the passes, not means of ratios, which would give early passes too much weight.
+    """
+
+    decode_tokens: int
+    decode_byte_steps: int
+    decode_bytes_mean: float
+    decode_bytes_peak: int
+    decode_bytes_end: int
+    decode_bytes_read: float
+    r_mean: float
+    r_peak: float
+    r_decode_peak: float
+    r_end: float
+    r_read: float

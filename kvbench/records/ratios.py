@@ -1,0 +1,18 @@
+"""The ratios to FullKV in a record, by which tables, figures and pages compare settings (docs/reserve-ratio.md)."""
+
+import pandas as pd
+
+RATIOS = {
+    "r": "reserve ratio by SpindleKV's formula 15",
+    "r_bytes": "bytes stored of the prompt over FullKV's",
+    "r_mean": "bytes held over FullKV's, summed over the passes after prefill",
+    "r_peak": "most bytes held, prefill included, over FullKV's at the end",
+    "r_decode_peak": "most bytes held after prefill over FullKV's at the end",
+    "r_end": "bytes held after the last pass over FullKV's",
+    "r_read": "bytes that attention reads over FullKV's, summed over the passes after prefill",
+}
+
+
+def means(records: pd.DataFrame) -> dict[str, float]:
+    """The mean of each ratio over the records; NaN where they are of a version that lacks it."""
+    return {name: records[name].mean() if name in records else float("nan") for name in RATIOS}
