@@ -176,7 +176,6 @@ class QuantisedLayer(LayerCache):
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         keys, values = self.k, self.v
-        bits, group = keys.quantiser.bits, keys.quantiser.group
         return quantised_attention(
             query,
             *keys.codes(),
@@ -185,7 +184,8 @@ class QuantisedLayer(LayerCache):
             values.ring.buffer,
             keys.length,
             keys.limit,
-            bits,
-            group,
+            keys.quantiser.bits,
+            values.quantiser.bits,
+            keys.quantiser.group,
             scaling,
         )

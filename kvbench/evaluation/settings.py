@@ -4,10 +4,12 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
+from kvbench.utils.hashing import file_hash
 from kvbench.utils.validation import is_number
 
 DEFAULT_RATIOS = (0.2, 0.4)
@@ -89,8 +91,21 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
 
 
 def as_recorded(config: Mapping) -> dict:
-    """A method's configuration under the names that records have for its classes."""
-    return {**config, "_target_": RECORDED_AS.get(config["_target_"], config["_target_"])}
+    """A method's configuration under the names that records have for its classes, and with its files' hashes.
+
+    A file is a text under a key that ends in `_file`: its place may change, but not what it says.
+    """
+    return _hashed({**config, "_target_": RECORDED_AS.get(config["_target_"], config["_target_"])})
+
+
+def _hashed(config: Mapping) -> dict:
+    hashed = dict(config)
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            hashed[key] = _hashed(value)
+        elif key.endswith("_file") and isinstance(value, str):
+            hashed[key] = f"sha256:{file_hash(Path(value))}"
+    return hashed
 
 
 def ratios_or_budgets(ratio: object, budget: object) -> tuple[list[float], list[int]]:

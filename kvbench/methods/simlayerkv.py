@@ -222,7 +222,8 @@ class FirstDecodeLayer(LayerCache):
         super().__init__(layer.n, Selection.everything(layer).kept(layer))
         self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
         self.prompt = layer.n
-        self.state_fields = (layer.scaling, layer.num_attention_heads, layer.rope)
+        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers")
+        self.state_fields = {name: getattr(layer, name) for name in fields}
         self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
 
     def tensors(self) -> list[Tensor]:
@@ -251,6 +252,6 @@ class FirstDecodeLayer(LayerCache):
         keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
         # copies: the store may keep its arguments, and the buffer behind the view has slack
         prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]
-        self.inner = store(LayerState(*prompt, *self.state_fields))
+        self.inner = store(LayerState(*prompt, **self.state_fields))
         self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
         self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])

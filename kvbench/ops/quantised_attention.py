@@ -15,8 +15,8 @@ BLOCK_ELEMENTS = 2**20
 
 @operator(
     "quantised_attention(Tensor query, Tensor key_codes, Tensor key_scale, Tensor key_minimum, Tensor key_rows, "
-    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, int length, int ring, int bits, "
-    "int group, float scaling) -> Tensor",
+    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, int length, int ring, "
+    "int key_bits, int value_bits, int group, float scaling) -> Tensor",
     launches=2,
 )
 def quantised_attention(
@@ -31,7 +31,8 @@ def quantised_attention(
     value_rows: Tensor,
     length: int,
     ring: int,
-    bits: int,
+    key_bits: int,
+    value_bits: int,
     group: int,
     scaling: float,
 ) -> Tensor:
@@ -47,14 +48,14 @@ def quantised_attention(
     """
     heads, older = key_rows.shape[0], value_codes.shape[1]
     grouped = query.float().view(heads, -1, query.shape[-1]) * scaling  # [heads, query heads of a group, head_dim]
-    logits = _logits(grouped, key_codes, key_scale.float(), key_minimum.float(), bits, group)
+    logits = _logits(grouped, key_codes, key_scale.float(), key_minimum.float(), key_bits, group)
     raw = length - key_scale.shape[1] * group  # these keys are the first rows of a ring that was empty
     logits.append(grouped @ key_rows[:, :raw].float().mT)
     weights = torch.cat(logits, dim=-1).softmax(dim=-1)  # [heads, query heads, length]
     recent = weights[..., older:]
     out = (recent.roll(older % ring, dims=-1) if older else recent) @ value_rows[:, : length - older].float()
     if older:
-        coded = _weighted_sum(weights[..., :older], value_codes, value_scale.float(), bits, group)
+        coded = _weighted_sum(weights[..., :older], value_codes, value_scale.float(), value_bits, group)
         out += coded.add_((weights[..., :older] @ value_minimum.float())[..., None]).flatten(2)
     return out.view(query.shape).to(query.dtype)
 

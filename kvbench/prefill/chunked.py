@@ -46,8 +46,8 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
 class ChunkedLayer(CaptureLayer):
     """Captures a prompt of `n` tokens that comes in chunks, with its observations."""
 
-    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None, index: int, n: int):
-        super().__init__(needs, rope, release, index)
+    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None, index: int, num_layers: int, n: int):
+        super().__init__(needs, rope, release, index, num_layers)
         self.n = n
         self.whole: tuple[Tensor, Tensor] | None = None  # K and V [1, num_key_value_heads, n, head_dim]
         self.queries: list[Tensor] = []  # the last ones, see `keeps`
@@ -82,7 +82,7 @@ class ChunkedLayer(CaptureLayer):
 
     def observe(self, query: Tensor, scaling: float) -> LayerState:
         """The state after the last chunk."""
-        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope, index=self.index)
+        state = self.state_of(scaling, query.shape[1])
         state.query_moments = self.moments
         if self.queries:
             queries = torch.cat(self.queries, dim=1)
@@ -109,7 +109,7 @@ def chunked_prefill(
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
     count = model.config.get_text_config().num_hidden_layers
-    layers = [ChunkedLayer(needs, rope, release, index, n) for index in range(count)]
+    layers = [ChunkedLayer(needs, rope, release, index, count, n) for index in range(count)]
     totals = [0.0] * count  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:

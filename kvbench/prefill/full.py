@@ -23,9 +23,11 @@ class CaptureLayer(AttendingLayer):
     With `release` the state is passed to it instead, and the layer holds nothing afterwards.
     """
 
-    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None = None, index: int = 0):
+    def __init__(
+        self, needs: Needs, rope: Rope | None, release: Release | None = None, index: int = 0, num_layers: int = 1
+    ):
         super().__init__()
-        self.needs, self.rope, self.release, self.index = needs, rope, release, index
+        self.needs, self.rope, self.release, self.index, self.num_layers = needs, rope, release, index, num_layers
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
 
@@ -35,7 +37,7 @@ class CaptureLayer(AttendingLayer):
 
     def observe(self, query: Tensor, scaling: float) -> LayerState:
         """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim]."""
-        state = LayerState(self.keys[0], self.values[0], scaling, query.shape[1], self.rope, index=self.index)
+        state = self.state_of(scaling, query.shape[1])
         if self.needs.window:
             state.queries = query[0, :, -self.needs.window :].clone()
         if self.needs.column_sums:
@@ -46,6 +48,11 @@ class CaptureLayer(AttendingLayer):
         self.add_moments(query, 0)
         state.query_moments = self.moments
         return state
+
+    def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
+        """The layer's state without observations."""
+        place = {"index": self.index, "num_layers": self.num_layers}
+        return LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **place)
 
     def add_moments(self, query: Tensor, start: int) -> None:
         """Add query [1, num_attention_heads, q, head_dim] at positions start, start+1, … to the moments needed."""
@@ -70,7 +77,7 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     """
     rope = Rope.of(model)
     count = model.config.get_text_config().num_hidden_layers
-    layers = [CaptureLayer(needs, rope, release, index) for index in range(count)]
+    layers = [CaptureLayer(needs, rope, release, index, count) for index in range(count)]
     with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),

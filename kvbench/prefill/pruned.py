@@ -59,7 +59,7 @@ class PrunedLayer(CaptureLayer):
 
     def __init__(self, rope: Rope | None, release: Release | None, plan: PrunedPrefill, index: int, positions: Tensor):
         """positions [len]: the original positions of the tokens that enter layer `index`, ascending."""
-        super().__init__(Needs(), rope, release, index)
+        super().__init__(Needs(), rope, release, index, len(plan.shares))
         self.plan, self.positions = plan, positions
         self.prompt = int(positions[-1]) + 1
         self.seen = self.prompt - len(positions)  # `update` adds the survivors: the whole prompt was seen

@@ -49,6 +49,7 @@ class LayerState:
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
     index: int = 0  # of the layer, from the lowest
+    num_layers: int = 1  # of the model
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     @property

@@ -32,6 +32,8 @@ def agrees(n, grown, heads, g, head_dim, bits, group, ring, dtype):
     (77, 41, 2, 4, 80, 4, 16, 16),
     (50, 33, 1, 8, 96, 2, 32, 32),
     (70, 0, 1, 4, 128, 4, 32, 64),
+    (70, 20, 1, 4, 64, (8, 2), 32, 32),
+    (70, 20, 1, 4, 64, (2, 4), 32, 32),
     (67, 3, 1, 3, 256, 2, 64, 64),
     (40, 33, 2, 3, 8, 2, 4, 12),
 ])  # fmt: skip
@@ -78,7 +80,13 @@ def test_the_split_kernel_spills_no_registers(head_dim, g, dtype, bits, sm):
     names = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
     signature = dict.fromkeys(POINTERS, names[dtype]) | dict.fromkeys([*NUMBERS, *HEADS], "i32")
     signature |= {"key_codes": "*u8", "value_codes": "*u8", "partial": "*fp32", "lse": "*fp32", "scaling": "fp32"}
-    constants = {"BITS": bits, "GROUP": 32, "D": head_dim, **kernels.block_sizes(g, head_dim, dtype, bits)}
+    constants = {
+        "KEY_BITS": bits,
+        "VALUE_BITS": bits,
+        "GROUP": 32,
+        "D": head_dim,
+        **kernels.block_sizes(g, head_dim, dtype, bits),
+    }
     used = resources(kernels.split_kernel, signature, constants, sm, **kernels.OPTIONS)
     assert used["spills"] == 0, used
     assert used["shared"] <= 100_000, used

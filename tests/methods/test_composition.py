@@ -107,7 +107,7 @@ REFUSED = {
     ("random_layers", UNION): "layout=union .* RandomLayers",
     ("simlayerkv", UNION): "layout=union .* FullKV",
     ("minicache", "+method.minicache.storage.storage.layout=union"): "layout=union .* MiniCache",
-    ("kivi", UNION): "unknown parameter of Kivi 'layout'. Allowed: bits, group, residual",
+    ("kivi", UNION): "unknown parameter of Kivi 'layout'. Allowed: bits, group, key_bits, layers_file, residual",
     ("snapkv", "method.snapkv.storage.layout=union"): "layout=union .* granularity=kv_head",
     ("h2o", "method.h2o.storage.layout=union"): "layout=union .* granularity=kv_head",
     ("simlayerkv_snapkv", "method.simlayerkv_snapkv.storage.layout=union"): "layout=union .* granularity=kv_head",

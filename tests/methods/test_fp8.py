@@ -10,7 +10,7 @@ from kvbench.errors import UserError
 from kvbench.methods import Eviction, Fp8, FullKV, WindowAttention
 from kvbench.methods.selection import Selection
 from tests.support.quantised import TOLERANCE, plain_attention
-from tests.support.tiny import LAYOUTS, random_layer, random_state
+from tests.support.tiny import random_layer, random_state
 
 SCALES = ("unit", "head", "token", "channel")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -84,15 +84,13 @@ def test_attention_over_codes_is_attention_over_the_restored_rows(scale, granula
     assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_prompt_quantised_at_once_is_one_quantised_token_by_token(layout):
-    heads, kv_heads = LAYOUTS[layout]
-    rows = torch.randn(kv_heads, 9, 8)
-    for scale in ("unit", "token"):
-        whole, grown = Float8Sequence(rows, scale), Float8Sequence(rows[:, :4], scale)
-        for i in range(4, 9):
-            grown.append(rows[:, i : i + 1])
-        assert torch.equal(whole.read(), grown.read())
+@pytest.mark.parametrize("scale", ["unit", "token"])
+def test_a_prompt_quantised_at_once_is_one_quantised_token_by_token(scale):
+    rows = torch.randn(2, 9, 8)
+    whole, grown = Float8Sequence(rows, scale), Float8Sequence(rows[:, :4], scale)
+    for i in range(4, 9):
+        grown.append(rows[:, i : i + 1])
+    assert torch.equal(whole.read(), grown.read())
 
 
 def test_a_wrong_scale_is_named():

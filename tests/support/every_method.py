@@ -44,6 +44,7 @@ SMALL = {
 NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     "kivi": "quantised",
+    "kivi_k4v2": "quantised",
     "kivi_longbench_2bit": "quantised",
     "kivi_longbench_4bit": "quantised",
     "minicache": "merged",

@@ -9,11 +9,14 @@ from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 
 
-def sequences(n: int, heads: int, head_dim: int, bits: int, group: int, ring: int, dtype=torch.float32, grown: int = 0):
-    """Keys and values of n random tokens, the last `grown` of which came one by one."""
-    generator = torch.Generator().manual_seed(n + bits)
+def sequences(
+    n: int, heads: int, head_dim: int, bits: int | tuple[int, int], group: int, ring: int, dtype=torch.float32, grown=0
+):
+    """Keys and values of n random tokens, the last `grown` of which came one by one; (key bits, value bits) or both."""
+    each = bits if isinstance(bits, tuple) else (bits, bits)
+    generator = torch.Generator().manual_seed(n + sum(each) // 2)
     made = []
-    for kind in (QuantisedKeys, QuantisedValues):
+    for kind, bits in zip((QuantisedKeys, QuantisedValues), each, strict=True):
         rows = torch.randn(heads, n, head_dim, generator=generator).to(dtype)
         sequence = kind(rows[:, : n - grown], bits, group, ring)
         for i in range(n - grown, n):
@@ -25,7 +28,8 @@ def sequences(n: int, heads: int, head_dim: int, bits: int, group: int, ring: in
 def arguments(query: Tensor, keys: QuantisedKeys, values: QuantisedValues, scaling: float) -> tuple:
     """Those of the operator `quantised_attention`."""
     stored = (*keys.codes(), keys.ring.buffer, *values.codes(), values.ring.buffer)
-    return (query, *stored, keys.length, keys.limit, keys.quantiser.bits, keys.quantiser.group, scaling)
+    bits = (keys.quantiser.bits, values.quantiser.bits)
+    return (query, *stored, keys.length, keys.limit, *bits, keys.quantiser.group, scaling)
 
 
 def plain_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:

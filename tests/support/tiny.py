@@ -92,4 +92,7 @@ def random_layer(
 def random_state(num_layers: int = 4, **layer) -> PrefillState:
     """A prefill state of random layers, all of one length."""
     seed = layer.pop("seed", 0)
-    return PrefillState([random_layer(seed=seed + i, **layer) for i in range(num_layers)], torch.zeros(97))
+    layers = [random_layer(seed=seed + i, **layer) for i in range(num_layers)]
+    for index, made in enumerate(layers):
+        made.index, made.num_layers = index, num_layers
+    return PrefillState(layers, torch.zeros(97))

@@ -1,16 +1,17 @@
 """KIVI: keys quantised per channel, values per token."""
 
-from typing import Literal
+from itertools import chain
 
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.quantised import QuantisedKeys, QuantisedLayer, QuantisedValues
+from kvbench.cache.quantised import QuantisedKeys, QuantisedLayer, QuantisedSequence, QuantisedValues
 from kvbench.cache.ragged_quantised import OlderRows, RaggedQuantisedLayer
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather
 from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.layer_bits import Bits, read_layer_bits
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, checked
 
@@ -26,6 +27,10 @@ class Kivi(Storage):
     residual  recent tokens that stay as they are. Keys leave in blocks of `residual`, so between none and
               residual - 1 of them are raw; of the values always the last `residual`.
 
+    key_bits, value_bits   where they differ from `bits`.
+    layers_file            a YAML file of the bits of each layer, as KVTuner's (Li et al. 2025) presets are: a mapping
+                           from the layer's number to nbits_key and nbits_value. Instead of the other bits.
+
     bits 2 and 4, group 32, residual 128 is the LongBench setting; SimLayerKV used 4, 32, 32. Groups are formed
     on the kept tokens as one contiguous sequence, per stored head. The first token comes from unquantised
     attention. There is no budget at which KIVI is FullKV, but a residual that nothing outgrows is.
@@ -37,21 +42,29 @@ class Kivi(Storage):
 
     takes_ragged = True
 
-    bits: Literal[2, 4, 8] = 4
+    bits: Bits = 4
     group: Positive = 32
     residual: Positive = 128
+    key_bits: Bits | None = None
+    value_bits: Bits | None = None
+    layers_file: str | None = None
 
     def __post_init__(self):
-        if self.group * self.bits % 8:
-            raise UserError(f"group={self.group} codes of {self.bits} bits do not fill whole bytes")
+        if self.layers_file is not None and (self.key_bits or self.value_bits):
+            raise UserError("layers_file has the bits of each layer: leave key_bits and value_bits out")
+        uniform = (self.key_bits or self.bits, self.value_bits or self.bits)  # of keys, of values
+        self._by_layer = None if self.layers_file is None else read_layer_bits(self.layers_file)
+        self._uniform = uniform
+        for bits in {*chain(*(self._by_layer or [uniform]))}:
+            if self.group * bits % 8:
+                raise UserError(f"group={self.group} codes of {bits} bits do not fill whole bytes")
         if self.residual % self.group:
             raise UserError(f"residual={self.residual} must be a multiple of group={self.group}")
 
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         if isinstance(selection, RaggedSelection):
             return self._store_ragged(layer, selection)
-        keys = self.key_sequence(selection.of(layer.keys))
-        values = self.value_sequence(selection.of(layer.values))
+        keys, values = self._sequences(layer, selection.of(layer.keys), selection.of(layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return QuantisedLayer(keys, values, layer.n, kept)
 
@@ -63,7 +76,7 @@ class Kivi(Storage):
         more = [count - last for count in counts]
         group = len(counts) // layer.num_key_value_heads
         rows = before // (group * n) * n + before % n  # among those of all KV heads
-        sequences = self.key_sequence(gather(layer.keys, recent)), self.value_sequence(gather(layer.values, recent))
+        sequences = self._sequences(layer, gather(layer.keys, recent), gather(layer.values, recent))
         older = tuple(
             OlderRows(x.flatten(0, 1)[rows], more, sequence.quantiser)
             for x, sequence in zip((layer.keys, layer.values), sequences, strict=True)
@@ -74,17 +87,35 @@ class Kivi(Storage):
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
         """Keys [heads, len, head_dim]. recent=False: no end of a text, only an incomplete last group stays raw."""
-        self._check(rows)
-        return QuantisedKeys(rows, self.bits, self.group, self.residual if recent else self.group)
+        return self._sequence(QuantisedKeys, rows, self._uniform[0], self.residual if recent else self.group)
 
     def value_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedValues:
         """Values [heads, len, head_dim]. recent=False: no end of a text, none stays raw."""
-        self._check(rows)
-        return QuantisedValues(rows, self.bits, self.group, self.residual if recent else 0)
+        return self._sequence(QuantisedValues, rows, self._uniform[1], self.residual if recent else 0)
 
-    def _check(self, rows: Tensor) -> None:
+    def bits_of(self, layer: LayerState) -> tuple[int, int]:
+        """The bits of the layer's keys and of its values. Raises UserError for a file of another number of layers."""
+        if self._by_layer is None:
+            return self._uniform
+        if len(self._by_layer) != layer.num_layers:
+            raise UserError(
+                f"layers_file={self.layers_file} has the bits of {len(self._by_layer)} layers, "
+                f"but this model has {layer.num_layers}"
+            )
+        return self._by_layer[layer.index]
+
+    def _sequences(self, layer: LayerState, keys: Tensor, values: Tensor) -> tuple[QuantisedKeys, QuantisedValues]:
+        """Keys and values [heads, len, head_dim] of the layer, with its bits."""
+        key_bits, value_bits = self.bits_of(layer)
+        return (
+            self._sequence(QuantisedKeys, keys, key_bits, self.residual),
+            self._sequence(QuantisedValues, values, value_bits, self.residual),
+        )
+
+    def _sequence(self, kind: type[QuantisedSequence], rows: Tensor, bits: int, residual: int) -> QuantisedSequence:
         if rows.shape[-1] % self.group:
             raise UserError(
                 f"group={self.group} does not divide this model's head dimension of {rows.shape[-1]}: "
                 "KIVI quantises a token's value in groups of channels"
             )
+        return kind(rows, bits, self.group, residual)

@@ -19,8 +19,8 @@ def split_kernel(
     query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
     partial, lse, length, older_keys, older_values, ring, split_tokens, g, scaling,
     key_codes_head, key_scale_head, key_rows_head, value_codes_head, value_scale_head, value_rows_head,
-    BITS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One program: a stored head with its g query heads, a stretch of `split_tokens` tokens, BLOCK_M query heads.
 
@@ -34,11 +34,14 @@ def split_kernel(
     within = channel < D
     at = head * g + row
     x = tl.load(query + at[:, None] * D + channel, mask=(row < g)[:, None] & within, other=0.0)
-    BYTES: tl.constexpr = GROUP * BITS // 8
-    MASK: tl.constexpr = 2**BITS - 1
+    KEY_BYTES: tl.constexpr = GROUP * KEY_BITS // 8
+    KEY_MASK: tl.constexpr = 2**KEY_BITS - 1
+    VALUE_BYTES: tl.constexpr = GROUP * VALUE_BITS // 8
+    VALUE_MASK: tl.constexpr = 2**VALUE_BITS - 1
     # where a channel's code lies in a token's values
     value_group, value_member = channel // GROUP, channel % GROUP
-    value_byte, value_shift = value_group * BYTES + value_member % BYTES, value_member // BYTES * BITS
+    value_byte = value_group * VALUE_BYTES + value_member % VALUE_BYTES
+    value_shift = value_member // VALUE_BYTES * VALUE_BITS
 
     largest = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total_weight = tl.zeros([BLOCK_M], tl.float32)
@@ -51,9 +54,9 @@ def split_kernel(
 
         coded = (token < older_keys)[:, None] & within
         raw = ((token >= older_keys) & (token < length))[:, None] & within
-        byte = (group * BYTES + member % BYTES)[:, None] * D + channel
+        byte = (group * KEY_BYTES + member % KEY_BYTES)[:, None] * D + channel
         codes = tl.load(key_codes + head * key_codes_head + byte, mask=coded, other=0).to(tl.int32)
-        codes = (codes >> (member // BYTES * BITS)[:, None]) & MASK
+        codes = (codes >> (member // KEY_BYTES * KEY_BITS)[:, None]) & KEY_MASK
         scale = head * key_scale_head + group[:, None] * D + channel
         k = codes.to(tl.float32) * tl.load(key_scale + scale, mask=coded, other=0.0).to(tl.float32)
         k += tl.load(key_minimum + scale, mask=coded, other=0.0).to(tl.float32)
@@ -68,9 +71,9 @@ def split_kernel(
 
         coded = (token < older_values)[:, None] & within
         raw = ((token >= older_values) & (token < length))[:, None] & within
-        byte = token[:, None] * (D * BITS // 8) + value_byte
+        byte = token[:, None] * (D * VALUE_BITS // 8) + value_byte
         codes = tl.load(value_codes + head * value_codes_head + byte, mask=coded, other=0).to(tl.int32)
-        codes = (codes >> value_shift) & MASK
+        codes = (codes >> value_shift) & VALUE_MASK
         scale = head * value_scale_head + token[:, None] * (D // GROUP) + value_group
         v = codes.to(tl.float32) * tl.load(value_scale + scale, mask=coded, other=0.0).to(tl.float32)
         v += tl.load(value_minimum + scale, mask=coded, other=0.0).to(tl.float32)
@@ -96,7 +99,8 @@ def quantised_attention(
     value_rows: Tensor,
     length: int,
     ring: int,
-    bits: int,
+    key_bits: int,
+    value_bits: int,
     group: int,
     scaling: float,
 ) -> Tensor:
@@ -105,7 +109,7 @@ def quantised_attention(
     num_heads, head_dim = query.shape[1], query.shape[3]
     heads = key_rows.shape[0]
     g = num_heads // heads
-    sizes = block_sizes(g, head_dim, query.dtype, bits)
+    sizes = block_sizes(g, head_dim, query.dtype, max(key_bits, value_bits))
     blocks = triton.cdiv(g, sizes["BLOCK_M"])
     splits = max(1, min(triton.cdiv(length, LEAST_TOKENS), MOST_PROGRAMS // (heads * blocks)))
     split_tokens = triton.cdiv(triton.cdiv(length, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
@@ -119,7 +123,7 @@ def quantised_attention(
         scaling * 1.4426950408889634,
         key_codes.stride(0), key_scale.stride(0), key_rows.stride(0),
         value_codes.stride(0), value_scale.stride(0), value_rows.stride(0),
-        BITS=bits, GROUP=group, D=head_dim, **sizes, **OPTIONS,
+        KEY_BITS=key_bits, VALUE_BITS=value_bits, GROUP=group, D=head_dim, **sizes, **OPTIONS,
     )  # fmt: skip
     combine_kernel[(num_heads,)](
         partial, lse, out, splits, num_heads, D=head_dim, WIDTH=sizes["WIDTH"], AT_ONCE=SPLITS_AT_ONCE, num_warps=2
@@ -128,7 +132,8 @@ def quantised_attention(
 
 
 def block_sizes(g: int, head_dim: int, dtype: torch.dtype, bits: int) -> dict[str, int]:
-    """Constants of `split_kernel` for g query heads a stored head: blocks that fit in registers and shared memory.
+    """Constants of `split_kernel` for g query heads a stored head and codes of at most `bits` bits: blocks that fit in
+    registers and shared memory.
 
     These were found by compiling for sm_80 and sm_90: others spill registers.
     """
