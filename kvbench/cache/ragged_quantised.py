@@ -94,9 +94,9 @@ class RaggedQuantisedLayer(QuantisedLayer):
         """A few numbers for each head, int32 [2, …]: those without any last tokens, and what one of these adds to them.
 
         The rows that attention reads are runs: older tokens of the first head, its last ones, older tokens of the
-        second, … The numbers are the ends of the runs; how far behind its place there a run of keys, and one of values,
-        lies in what is read, all older tokens and then all last ones; start and length of each head; and its first query
-        head.
+        second, … The numbers are the ends of the runs; how far behind its place there a run of keys, and one of
+        values, lies in what is read, all older tokens and then all last ones; start and length of each head; and its
+        first query head.
         """
         keys, values = self.older
         heads, starts = range(len(keys.counts)), [*offsets(keys.counts), sum(keys.counts)]

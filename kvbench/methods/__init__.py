@@ -9,6 +9,9 @@ from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
+from kvbench.methods.heads.adakv import AdaKV
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
@@ -37,14 +40,17 @@ from kvbench.methods.tova import TOVA
 __all__ = [
     "H2O",
     "TOVA",
+    "AdaKV",
     "Allocation",
     "Codebook",
     "ColumnSums",
     "Dense",
+    "EqualHeads",
     "Eviction",
     "ExpectedAttention",
     "Fp8",
     "FullKV",
+    "HeadBudgets",
     "KNorm",
     "KeyDiff",
     "Kivi",

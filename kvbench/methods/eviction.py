@@ -1,4 +1,4 @@
-"""Eviction: allocation × scoring × granularity × storage. SnapKV and PyramidKV are choices of these four."""
+"""Eviction: allocation × scoring × granularity × heads × storage. SnapKV, PyramidKV and AdaKV are choices of these."""
 
 from collections.abc import Sequence
 from dataclasses import field
@@ -12,10 +12,13 @@ from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.ragged_selection import RaggedSelection, first_and_window
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
-from kvbench.methods.selection import Selection, reduce_group, top_indices, with_window
-from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
+from kvbench.methods.selection import Selection, first, ranking, reduce_group, with_window
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union, require_ragged
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -28,6 +31,7 @@ class Eviction(Method):
     granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
                   query_head: each query head selects for itself, as SnapKV's and PyramidKV's code and papers do.
                   layer: one set for the layer, the scores of all its heads reduced by `group_reduce` (TOVA).
+    heads         how a layer's tokens are shared between the heads that select.
     """
 
     allocation: Allocation = field(default_factory=Uniform)
@@ -35,6 +39,7 @@ class Eviction(Method):
     granularity: Literal["kv_head", "query_head", "layer"] = "kv_head"
     group_reduce: Literal["mean", "max", "sum"] = "mean"
     storage: Storage = field(default_factory=Dense)
+    heads: HeadBudgets = field(default_factory=EqualHeads)
 
     def __post_init__(self):
         if self.granularity == "query_head" and self.group_reduce != "mean":
@@ -50,6 +55,11 @@ class Eviction(Method):
         refuse_joint(self.storage, type(self).__name__)
         if self.granularity != "query_head":
             refuse_union(self.storage, f"granularity={self.granularity}")
+        if self.heads != EqualHeads():
+            name = type(self.heads).__name__
+            require_ragged(self.storage, name)
+            if self.granularity == "layer":
+                raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
         self.needs = self.scoring.needs
         self._layer_tokens = lru_cache(maxsize=8)(self.layer_tokens)  # every layer reads the same plan
 
@@ -64,14 +74,19 @@ class Eviction(Method):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.storage.store(layer, self.select(layer, index, num_layers, budget))
 
-    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection | RaggedSelection:
         """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
         if budget >= layer.n:
             return Selection.everything(layer)
         tokens = self._layer_tokens(budget, layer.n, num_layers)[index]
         window = self.scoring.protected(budget)
-        chosen = top_indices(self.scores(layer, window), tokens - window)
-        return Selection(with_window(chosen, layer.n, window), tokens)
+        scores = self.scores(layer, window)
+        order = ranking(scores)
+        counts = self.heads.counts(scores.gather(1, order), tokens, window, layer, num_layers)
+        if isinstance(counts, int):
+            return Selection(with_window(first(order, counts), layer.n, window), tokens)
+        longest = self.heads.longest(len(scores), tokens, window, layer.n)
+        return RaggedSelection(first_and_window(order, counts, layer.n), tokens, longest)
 
     def layer_tokens(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
         """Tokens per head in each layer for a prompt of n > budget tokens.

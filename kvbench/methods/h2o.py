@@ -10,6 +10,7 @@ from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.selection import Selection
@@ -109,6 +110,8 @@ class H2O(Eviction):
             return
         if self.storage != Dense():
             raise UserError("decode=update evicts single tokens from its own store: it needs dense, unfolded storage")
+        if self.heads != EqualHeads():
+            raise UserError("decode=update evicts a token of every head at once: it needs heads EqualHeads")
         if self.group_reduce != "mean":
             raise UserError(
                 "decode=update adds the mean of a group's attention to each new token: it needs group_reduce=mean, "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from kvbench.cache.kept_positions import KeptPositions, chosen_positions
@@ -67,3 +68,11 @@ class RaggedSelection:
         late = self.chosen & (rank > counts - last)
         recent = flat_positions(late.flatten(), heads * last).view(heads, last) % n
         return recent, flat_positions((self.chosen & ~late).flatten(), sum(self.counts) - heads * last)
+
+
+def first_and_window(order: Tensor, counts: Tensor, n: int) -> Tensor:
+    """The first counts[h] of the indices of each row of order [heads, len], and all from len to n: bool [heads, n]."""
+    heads, length = order.shape
+    chosen = torch.ones(heads, n, dtype=torch.bool, device=order.device)
+    places = torch.arange(length, device=order.device)
+    return chosen.scatter_(1, order, places < counts[:, None])

@@ -59,12 +59,21 @@ class Selection:
         return x if self.indices is None else gather(x, self.indices)
 
 
-def top_indices(scores: Tensor, k: int) -> Tensor:
-    """Indices [heads, k] of the k largest of scores [heads, len], ascending; ties go to the smaller index.
+def ranking(scores: Tensor) -> Tensor:
+    """Indices [heads, len] from the largest of scores [heads, len] to the smallest; ties: the smaller index first.
 
     A stable sort, because `torch.topk` orders ties differently from device to device and max pooling makes many.
     """
-    order = torch.sort(scores.float(), dim=-1, descending=True, stable=True).indices
+    return torch.sort(scores.float(), dim=-1, descending=True, stable=True).indices
+
+
+def top_indices(scores: Tensor, k: int) -> Tensor:
+    """Indices [heads, k] of the k largest of scores [heads, len], ascending; ties go to the smaller index."""
+    return first(ranking(scores), k)
+
+
+def first(order: Tensor, k: int) -> Tensor:
+    """The first k of each row of indices order [heads, len], ascending: [heads, k]."""
     return order[:, :k].sort(dim=-1).values
 
 

@@ -1,4 +1,4 @@
-"""Every choice of an allocation, a scoring or a storage composes into every method that takes it, or is refused."""
+"""Every choice of an allocation, a scoring, a storage or budgets of heads composes into every method that takes it, or is refused."""
 
 from importlib import import_module
 
@@ -7,18 +7,19 @@ from omegaconf import OmegaConf
 
 from kvbench.config import CONF, choices
 from kvbench.errors import UserError
-from kvbench.methods import Allocation, Scoring, Storage
+from kvbench.methods import Allocation, HeadBudgets, Scoring, Storage
 from kvbench.ops.rope import Rope
 from tests.support.config import method
 from tests.support.tiny import random_state, tiny_model
 
 # Where each method takes which part; methods that inherit from these by YAML take the same.
 TAKEN = {
-    "snapkv": ("allocation", "scoring", "storage"),
-    "pyramidkv": ("allocation", "scoring", "storage"),
+    "snapkv": ("allocation", "scoring", "storage", "+heads"),
+    "adakv": ("allocation", "scoring", "storage", "heads"),
+    "pyramidkv": ("allocation", "scoring", "storage", "+heads"),
     "snapkv_codebook": ("allocation", "scoring", "storage"),
-    "h2o": ("+allocation", "scoring", "storage"),
-    "tova": ("allocation", "scoring", "storage"),
+    "h2o": ("+allocation", "scoring", "storage", "+heads"),
+    "tova": ("allocation", "scoring", "storage", "+heads"),
     "lagkv": ("storage",),
     "spindle": ("+allocation", "+scoring"),
     "squeeze_snapkv": ("policy.allocation", "policy.scoring", "policy.storage"),
@@ -34,7 +35,14 @@ TAKEN = {
 
 
 REFUSED_PARTS = {
-    ("minicache", "snapkv", "pyramidkv", "snapkv_codebook", "h2o"): "MiniCache needs the same tokens in every layer",
+    (
+        "minicache",
+        "snapkv",
+        "adakv",
+        "pyramidkv",
+        "snapkv_codebook",
+        "h2o",
+    ): "MiniCache needs the same tokens in every layer",
     ("minicache", "tova", "lagkv"): "MiniCache needs the same tokens in every layer",
     ("minicache", "squeeze", "squeeze_snapkv", "simlayerkv", "simlayerkv_snapkv"): "MiniCache needs the same tokens",
     ("minicache", "random_layers", "only_lazy_layers"): "MiniCache needs the same tokens in every layer",
@@ -47,6 +55,8 @@ REFUSED_PARTS = {
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
         for scoring in ("expected_attention", "keydiff", "knorm", "random")
     },
+    ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
+    ("fp8", "adakv"): "Fp8 holds equally many tokens in every head",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
 }
 
@@ -75,8 +85,9 @@ def test_every_choice_of_a_part_composes_into_every_method_that_takes_it_or_is_r
 
 
 def test_every_part_of_the_package_is_a_choice_of_its_config_group():
-    """What conf/allocation, conf/scoring and conf/storage name are all the parts there are."""
-    for group, base in (("allocation", Allocation), ("scoring", Scoring), ("storage", Storage)):
+    """What conf/allocation, conf/scoring, conf/storage and conf/heads name are all the parts there are."""
+    parts = {"allocation": Allocation, "scoring": Scoring, "storage": Storage, "heads": HeadBudgets}
+    for group, base in parts.items():
         named = {OmegaConf.load(CONF / group / f"{choice}.yaml").get("_target_") for choice in choices(group)}
         package = import_module(f"kvbench.methods.{group}")
         parts = {part for part in vars(package).values() if isinstance(part, type) and issubclass(part, base)}

@@ -1,0 +1,7 @@
+"""Budgets of heads: how many tokens each head of a layer keeps. The files of conf/heads name these classes."""
+
+from kvbench.methods.heads.adakv import AdaKV
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.equal import EqualHeads
+
+__all__ = ["AdaKV", "EqualHeads", "HeadBudgets"]

@@ -1,0 +1,63 @@
+"""AdaKV: a layer's budget goes to the heads with the highest scores."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Fraction, checked
+
+
+@checked(frozen=True)
+class AdaKV(HeadBudgets):
+    """AdaKV (Feng et al. 2024, arXiv 2407.11550): as many tokens as a head has among the layer's best.
+
+    With H heads that select c = tokens - window tokens each in the mean, the H·c best scores of all heads are taken
+    together; f_h of them are head h's. Scores of equal size are taken by their rank inside their head, then by head.
+
+    alpha       what every head is sure of.
+    safeguard   blend: head h selects (1 - alpha)·f_h + alpha·c (the paper and the released code). hard: its best tokens
+                up to alpha times the budget, the window included and at least one, come before all others in the pool
+                (kvpress).
+    rounding    of blend. exact: largest remainders, so that the heads select H·c together. official: the nearest
+                integer, alpha·c rounded down before, which may be some tokens more or less.
+    """
+
+    alpha: Fraction = 0.2
+    safeguard: Literal["blend", "hard"] = "blend"
+    rounding: Literal["exact", "official"] = "exact"
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState, num_layers: int) -> Tensor:
+        heads, c = len(ranked), tokens - window
+        if self.safeguard == "hard":
+            sure = max(int(self.alpha * tokens + 1e-9), 1 if self.alpha else 0) - window  # 1e-9: float noise
+            ranked = ranked.clone()
+            ranked[:, : max(sure, 0)] = float("inf")
+            return pooled_counts(ranked, heads * c)
+        pooled = pooled_counts(ranked, heads * c)
+        if self.rounding == "official":
+            return (pooled.float() * (1 - self.alpha) + int(self.alpha * c)).round().long()
+        return largest_remainder(pooled.double() * (1 - self.alpha) + self.alpha * c, heads * c)
+
+    def longest(self, heads: int, tokens: int, window: int, n: int) -> int:
+        return min(n, window + heads * (tokens - window))
+
+
+def pooled_counts(ranked: Tensor, total: int) -> Tensor:
+    """How many of the `total` largest of ranked [heads, len] are in each row, int64 [heads].
+
+    Each row descends. Ties: the smaller rank inside the row, then the smaller row.
+    """
+    heads = len(ranked)
+    order = ranked.mT.flatten().sort(descending=True, stable=True).indices[:total]
+    return order.new_zeros(heads).scatter_add_(0, order % heads, torch.ones_like(order))
+
+
+def largest_remainder(shares: Tensor, total: int) -> Tensor:
+    """Non-negative shares [count] rounded to integers that sum to `total`, as `allocation.base.largest_remainder`."""
+    floors = (shares + 1e-9).floor()
+    by_remainder = (floors - shares).mul(1e9).round().sort(stable=True).indices
+    place = torch.empty_like(by_remainder).scatter_(0, by_remainder, torch.arange(len(shares), device=shares.device))
+    return (floors + (place < total - floors.sum())).long()

@@ -1,0 +1,23 @@
+"""Budgets of heads: how many tokens each head of a layer keeps."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from kvbench.prefill import LayerState
+
+
+class HeadBudgets(ABC):
+    """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`."""
+
+    @abstractmethod
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState, num_layers: int) -> int | Tensor:
+        """How many tokens before the window each head keeps: one number for all, or int64 [heads] on the device.
+
+        ranked [heads, n - window] are the scores of each head, the largest first. The layer has `tokens` per head, its
+        window of `window` tokens included. No wait for the device.
+        """
+
+    def longest(self, heads: int, tokens: int, window: int, n: int) -> int:
+        """No head keeps more tokens, its window included."""
+        return n

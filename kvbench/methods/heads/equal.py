@@ -1,0 +1,15 @@
+"""Equally many tokens in every head of a layer."""
+
+from torch import Tensor
+
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+
+@checked(frozen=True)
+class EqualHeads(HeadBudgets):
+    """Equally many tokens in every head of a layer."""
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState, num_layers: int) -> int:
+        return tokens - window
