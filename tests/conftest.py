@@ -16,7 +16,7 @@ import transformers
 
 from kvbench.models import LoadedModel, ModelSpec, load
 from tests.support.runs import arguments, run
-from tests.support.tiny import tiny_config
+from tests.support.tiny import keep_first_tokens, tiny_config
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -45,6 +45,8 @@ LONGEST = (
     *("cache/test_batch.py", "tables/test_run_table.py", "tables/test_paper.py", "run/test_tracking.py"),
     *("end_to_end/test_experiments.py", "methods/test_full.py", "run/test_sweep.py", "end_to_end/test_ruler.py"),
 )
+# Tokens of `tiny_folder`: its files are read and hashed by every run.
+VOCABULARY = 4096
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
@@ -90,13 +92,14 @@ def embedded() -> LoadedModel:
 
 @pytest.fixture(scope="session")
 def tiny_folder(embedded, tmp_path_factory) -> Path:
-    """A tiny random model with the embedded model's tokenizer, in a folder as the hub lays it out."""
+    """A tiny random model with the embedded model's most frequent tokens, in a folder as the hub lays it out."""
     folder = tmp_path_factory.mktemp("tiny")
     config = tiny_config()
-    config.vocab_size, config.max_position_embeddings, config.eos_token_id = 49152, 4096, 2
+    config.vocab_size, config.max_position_embeddings, config.eos_token_id = VOCABULARY, 4096, 2
     torch.manual_seed(0)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     embedded.tokenizer.save_pretrained(folder)
+    keep_first_tokens(folder / "tokenizer.json", VOCABULARY)
     return folder
 
 

@@ -62,12 +62,12 @@ def test_a_heatmap_of_needles(tiny_folder, tmp_path):
 
 
 def test_rulers_table(tiny_folder, tmp_path):
-    small = ["benchmark.lengths=[800]", "benchmark.tasks=[vt,fwe]", "benchmark.num_samples=2"]
+    small = ["benchmark.lengths=[1200]", "benchmark.tasks=[vt,fwe]", "benchmark.num_samples=2"]
     folder = main.run(load("simlayerkv_table3", *toy(tiny_folder, tmp_path, *small, "limit=1")))
     records = load_records(folder)
     assert records["task"].unique().tolist() == ["vt", "fwe"]
     assert set(records["method"]) == {"full", "minicache_simlayerkv", "simlayerkv_paper"}
-    assert "SimLayerKV Table 3, scaled down:" in caption(folder) and "lengths 800" in caption(folder)
+    assert "SimLayerKV Table 3, scaled down:" in caption(folder) and "lengths 1200" in caption(folder)
 
 
 def test_one_method_under_several_values_of_a_parameter(tiny_folder, tmp_path):

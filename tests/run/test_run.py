@@ -3,15 +3,13 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from kvbench.records import load
 from kvbench.records.store import RECORDS
-from tests.support.paths import ROOT
+from tests.support.processes import Process
 from tests.support.runs import arguments, comparable, run
 
 
@@ -104,8 +102,8 @@ def test_shared_prefill_gives_the_records_of_each_setting_run_alone(undisturbed,
 def test_a_killed_run_resumes_to_the_records_of_an_undisturbed_one(moment, undisturbed, tiny_folder, tmp_path):
     """SIGKILL once `moment` records are there, then the same command again."""
     command = arguments(tiny_folder, tmp_path)
-    killed = [sys.executable, "-m", "tests.support.signalled", str(moment), "SIGKILL", *command]
-    assert subprocess.run(killed, cwd=ROOT, capture_output=True, check=False).returncode == -signal.SIGKILL
+    killed = Process("tests.support.signalled", str(moment), "SIGKILL", *command).ended()
+    assert killed.returncode == -signal.SIGKILL
     path = tmp_path / undisturbed.name / RECORDS
     survived = path.read_bytes()
     assert survived.count(b"\n") == moment

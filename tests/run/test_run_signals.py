@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,7 +14,7 @@ from kvbench.run.failures import one_line_errors
 from kvbench.run.job import ended_by
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
-from tests.support.paths import ROOT
+from tests.support.processes import Process
 from tests.support.runs import arguments, comparable, run
 
 
@@ -141,8 +139,7 @@ def test_a_thread_that_cannot_set_handlers_runs_without():
 
 @pytest.mark.heavy
 def test_the_command_says_what_stopped_it_and_exits_as_a_shell_would(tiny_folder, tmp_path):
-    command = [sys.executable, "-m", "tests.support.signalled", "3", "SIGUSR1", *arguments(tiny_folder, tmp_path)]
-    stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    stopped = Process("tests.support.signalled", "3", "SIGUSR1", *arguments(tiny_folder, tmp_path)).ended()
     told = stopped.stderr
     assert stopped.returncode == 128 + signal.SIGUSR1
     assert told.splitlines()[-1].startswith("kvbench: stopped by SIGUSR1; every finished record is on the disk")

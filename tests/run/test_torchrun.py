@@ -14,7 +14,9 @@ from kvbench.run import torchrun
 from kvbench.run.torchrun import Group, group_of_environment, one_speaks
 from kvbench.utils.console import err, out
 from tests.support.paths import ROOT
+from tests.support.processes import Process
 from tests.support.runs import arguments, compose, outcomes
+from tests.support.slurm_node import free_ports
 
 
 def started(*overrides: str) -> subprocess.CompletedProcess:
@@ -23,6 +25,14 @@ def started(*overrides: str) -> subprocess.CompletedProcess:
     env = {key: value for key, value in os.environ.items() if key not in torchrun.VARIABLES}
     env |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.run([*command, *overrides], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def two_processes(*overrides: str) -> tuple[subprocess.CompletedProcess, subprocess.CompletedProcess]:
+    """`kvbench OVERRIDES` twice with the variables that torchrun sets, but not watched over by torchrun."""
+    (port,) = free_ports(1)
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    both = [Process("kvbench", *overrides, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
+    return tuple(process.ended() for process in both)
 
 
 @pytest.mark.heavy
@@ -40,18 +50,21 @@ def test_two_processes_make_the_records_of_one_and_one_table(undisturbed, tiny_f
 @pytest.mark.heavy
 def test_a_process_that_fails_alone_is_reported_by_the_first_and_stops_no_other(undisturbed, tiny_folder, tmp_path):
     with Store(tmp_path / undisturbed.name, "1-of-2"):  # the second process cannot write its records
-        ended = started(*arguments(tiny_folder, tmp_path, "method=full"))
-    assert ended.returncode != 0
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("kvbench: ")]
-    assert line.startswith("kvbench: process 1 of 2: another kvbench is writing"), ended.stderr
+        first, second = two_processes(*arguments(tiny_folder, tmp_path, "method=full"))
+    assert first.returncode == 1
+    assert (second.returncode, second.stdout + second.stderr) == (0, "")  # else torchrun would stop the first
+    (line,) = [line for line in first.stderr.splitlines() if line.startswith("kvbench: ")]
+    assert line.startswith("kvbench: process 1 of 2: another kvbench is writing"), first.stderr
     assert len(load(tmp_path / undisturbed.name)) == 2  # all of the first shard: two of the three needles
 
 
 @pytest.mark.heavy
 def test_a_mistake_in_the_command_is_one_line(tmp_path):
-    ended = started("shards=2", f"output_dir={tmp_path}")
-    assert ended.returncode != 0
-    assert ended.stderr.count("kvbench: shards=2 shard=0 under torchrun, which makes each of its 2 processes") == 1
+    first, second = two_processes("shards=2", f"output_dir={tmp_path}")
+    assert first.returncode == 2
+    assert first.stderr.startswith("kvbench: shards=2 shard=0 under torchrun, which makes each of its 2 processes")
+    assert first.stderr.count("\n") == 1
+    assert (second.returncode, second.stdout + second.stderr) == (0, "")
 
 
 def test_only_torchruns_variables_with_several_processes_make_a_group(monkeypatch):

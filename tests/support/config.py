@@ -1,5 +1,8 @@
 """The configuration as the command composes it."""
 
+import copy
+from functools import cache
+
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -14,10 +17,16 @@ NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS
 
 def method_configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, dict]:
     """What `method=[names]` with more overrides makes of conf/method, by name."""
+    composed = _composed(names, overrides) if overrides or not set(names) <= set(NAMES) else _composed(tuple(NAMES))
+    return {name: copy.deepcopy(composed[name]) for name in names}
+
+
+@cache
+def _composed(names: tuple[str, ...], overrides: tuple[str, ...] = ()) -> dict[str, dict]:
+    """As `method_configs`; without overrides, a file's node does not depend on which others are chosen."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", overrides=[f"method=[{','.join(names)}]", *overrides])
-    config = OmegaConf.to_container(config, resolve=True)["method"]
-    return {name: config[name] for name in names}
+    return OmegaConf.to_container(config, resolve=True)["method"]
 
 
 def method(name: str, *overrides: str) -> Method:

@@ -1,11 +1,12 @@
 """Whole runs in this process: composed as the command composes them, on a tiny model."""
 
-from functools import cache
+import copy
+from functools import cache, reduce
 from pathlib import Path
 
 from hydra import compose as compose_config
 from hydra import initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from kvbench.config import CONF
 from kvbench.records import load
@@ -15,16 +16,24 @@ from kvbench.run import run as command
 # Fields that differ from run to run.
 TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
 
+# Keys that say where a test's files are. They are set afterwards, so that a configuration is composed once for all.
+PLACES = {"output_dir": (), "model.path": ("model",)}
+
 
 @cache
-def _composed(overrides: tuple[str, ...]) -> DictConfig:
+def _composed(overrides: tuple[str, ...]) -> dict:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose_config("config", list(overrides))
+        return OmegaConf.to_container(compose_config("config", list(overrides)), resolve=True)
 
 
 def compose(*overrides: str) -> dict:
     """The configuration of `kvbench OVERRIDES`."""
-    return OmegaConf.to_container(_composed(overrides), resolve=True)
+    values = dict(override.split("=", 1) for override in overrides if "=" in override)
+    places = {key: values[key] for key in PLACES if values.get(key, "").startswith("/")}
+    config = copy.deepcopy(_composed(tuple(o for o in overrides if o.partition("=")[0] not in places)))
+    for key, place in places.items():
+        reduce(dict.__getitem__, PLACES[key], config)[key.rpartition(".")[2]] = place
+    return config
 
 
 def run(*overrides: str) -> Path:

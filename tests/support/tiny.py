@@ -1,5 +1,8 @@
 """Tiny random models of the families and head layouts that kvbench must serve, and synthetic layer states."""
 
+import json
+from pathlib import Path
+
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -57,6 +60,18 @@ def tiny_model(
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.35)
     return model
+
+
+def keep_first_tokens(file: Path, count: int) -> None:
+    """Cut a byte-level BPE's tokenizer.json down to its first tokens, with the merges that make them.
+
+    The ids of special tokens come first, then bytes, then tokens in the order of their merges.
+    """
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    model = tokenizer["model"]
+    model["vocab"] = {token: number for token, number in model["vocab"].items() if number < count}
+    model["merges"] = [pair for pair in model["merges"] if "".join(pair) in model["vocab"]]
+    file.write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
 def prompt(n: int, seed: int = 0) -> torch.Tensor:
