@@ -18,6 +18,7 @@ from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
@@ -44,6 +45,7 @@ __all__ = [
     "Allocation",
     "Codebook",
     "ColumnSums",
+    "CriticalKV",
     "Dense",
     "EqualHeads",
     "Eviction",

@@ -82,7 +82,8 @@ class Eviction(Method):
         window = self.scoring.protected(budget)
         scores = self.scores(layer, window)
         order = ranking(scores)
-        counts = self.heads.counts(scores.gather(1, order), tokens, window, layer, num_layers)
+        counts = self.heads.counts(scores.gather(1, order), tokens, window, layer)
+        order = self.scoring.order(order, scores, counts, window, self.heads.sure(tokens, window), layer)
         if isinstance(counts, int):
             return Selection(with_window(first(order, counts), layer.n, window), tokens)
         longest = self.heads.longest(len(scores), tokens, window, layer.n)

@@ -11,7 +11,7 @@ from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
-from kvbench.prefill.full import CaptureLayer, FullPrefill, prefill
+from kvbench.prefill.full import CaptureLayer, FullPrefill, give_projections, prefill
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
@@ -110,6 +110,7 @@ def chunked_prefill(
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
     count = model.config.get_text_config().num_hidden_layers
     layers = [ChunkedLayer(needs, rope, release, index, count, n) for index in range(count)]
+    give_projections(layers, model, needs)
     totals = [0.0] * count  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:

@@ -1,5 +1,6 @@
 """The model's own forward pass over a whole prompt, with the observations that methods read."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.query_moments import QueryMoments, query_moments
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
+from kvbench.prefill.value_output_norm import output_projections, value_output_norm
 
 
 class CaptureLayer(AttendingLayer):
@@ -28,6 +30,7 @@ class CaptureLayer(AttendingLayer):
     ):
         super().__init__()
         self.needs, self.rope, self.release, self.index, self.num_layers = needs, rope, release, index, num_layers
+        self.projection: Tensor | None = None  # where the norms of projected values are needed
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
 
@@ -50,9 +53,12 @@ class CaptureLayer(AttendingLayer):
         return state
 
     def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
-        """The layer's state without observations."""
+        """The layer's state with what is observed of its values, and no other observations."""
         place = {"index": self.index, "num_layers": self.num_layers}
-        return LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **place)
+        state = LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **place)
+        if self.projection is not None:
+            state.value_output_norm = value_output_norm(state.values, self.projection)
+        return state
 
     def add_moments(self, query: Tensor, start: int) -> None:
         """Add query [1, num_attention_heads, q, head_dim] at positions start, start+1, … to the moments needed."""
@@ -69,6 +75,13 @@ class CaptureLayer(AttendingLayer):
         return out
 
 
+def give_projections(layers: Sequence[CaptureLayer], model: PreTrainedModel, needs: Needs) -> None:
+    """Each layer of `model` its own output projection, where `needs` has norms of projected values."""
+    if needs.value_output_norm:
+        for layer, weight in zip(layers, output_projections(model), strict=True):
+            layer.projection = weight
+
+
 @torch.inference_mode()
 def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None) -> PrefillState:
     """Run `model` once over input_ids [n] and capture the prefill state with the observations in `needs`.
@@ -78,6 +91,7 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     rope = Rope.of(model)
     count = model.config.get_text_config().num_hidden_layers
     layers = [CaptureLayer(needs, rope, release, index, count) for index in range(count)]
+    give_projections(layers, model, needs)
     with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),

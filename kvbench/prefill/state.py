@@ -19,6 +19,7 @@ class Needs:
     hidden_similarity: bool = False  # cosine of the hidden states before and after attention
     lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
     query_moments: frozenset[int] = frozenset()  # for each s: moments of the queries before RoPE, without the first s
+    value_output_norm: bool = False  # L1 norms of the values after the output projection
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -27,6 +28,7 @@ class Needs:
             self.hidden_similarity or other.hidden_similarity,
             self.lookahead_sums | other.lookahead_sums,
             self.query_moments | other.query_moments,
+            self.value_output_norm or other.value_output_norm,
         )
 
 
@@ -48,6 +50,7 @@ class LayerState:
     positions: Tensor | None = None  # [n] original positions of those that entered it, ascending
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
+    value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
     index: int = 0  # of the layer, from the lowest
     num_layers: int = 1  # of the model
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)

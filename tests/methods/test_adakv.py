@@ -36,15 +36,15 @@ def ranked_with(counts: list[int], length: int = 300) -> torch.Tensor:
 def test_the_blend_by_hand(rounding, counts):
     ranked = ranked_with(F)
     assert pooled_counts(ranked, 8 * 96).tolist() == F
-    assert AdaKV(0.2, rounding=rounding).counts(ranked, 96, 0, None, 1).tolist() == counts
+    assert AdaKV(0.2, rounding=rounding).counts(ranked, 96, 0, None).tolist() == counts
 
 
 def test_the_hard_floor_by_hand():
     """Of 5 tokens per head, the window of 1 included, 2 are sure: one of the context. 2 · 4 - 2 are free."""
     ranked = torch.tensor([[9.0, 8, 7, 6, 5, 4, 3], [2.0, 1, 1, 1, 1, 1, 1]])
-    assert AdaKV(0.4, "hard").counts(ranked, 5, 1, None, 1).tolist() == [7, 1]
-    assert AdaKV(0.8, "hard").counts(ranked, 5, 1, None, 1).tolist() == [5, 3]
-    assert AdaKV(0.01, "hard").counts(ranked, 5, 0, None, 1).tolist() == [7, 3], "the prompt has no more"
+    assert AdaKV(0.4, "hard").counts(ranked, 5, 1, None).tolist() == [7, 1]
+    assert AdaKV(0.8, "hard").counts(ranked, 5, 1, None).tolist() == [5, 3]
+    assert AdaKV(0.01, "hard").counts(ranked, 5, 0, None).tolist() == [7, 3], "the prompt has no more"
 
 
 def test_equal_scores_are_shared_out_by_their_rank_in_their_head():

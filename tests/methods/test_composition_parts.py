@@ -1,4 +1,4 @@
-"""Every choice of an allocation, a scoring, a storage or budgets of heads composes into every method that takes it, or is refused."""
+"""Every choice of a part composes into every method that takes it, or is refused."""
 
 from importlib import import_module
 

@@ -19,8 +19,8 @@ from tests.support.runs import arguments, outcomes, run
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 N = 90
-NEEDS = Needs(20, True, True, frozenset({8, 32}), frozenset({0, 20}))
-OBSERVED = ("keys", "values", "queries", "column_sums", "lse")
+NEEDS = Needs(20, True, True, frozenset({8, 32}), frozenset({0, 20}), True)
+OBSERVED = ("keys", "values", "queries", "column_sums", "lse", "value_output_norm")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

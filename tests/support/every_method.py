@@ -110,7 +110,7 @@ def model():
 
 @cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    return SharedPass(model(), prompt(n), plan, Needs(32, True, True, frozenset({8, 32}), frozenset({4})))
+    return SharedPass(model(), prompt(n), plan, Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True))
 
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:

@@ -99,6 +99,7 @@ def random_layer(
     lookahead = {w: column_sums(queries, keys, head_dim**-0.5, first_causal=max(n - w, 0))[0] for w in (8, 32)}
     state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
     state.lookahead_sums = lookahead
+    state.value_output_norm = torch.rand(heads, n, generator=generator)
     if rope is not None:
         state.query_moments = {4: query_moments(queries, rope, 4)}
     return state

@@ -29,17 +29,21 @@ class AdaKV(HeadBudgets):
     safeguard: Literal["blend", "hard"] = "blend"
     rounding: Literal["exact", "official"] = "exact"
 
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState, num_layers: int) -> Tensor:
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         heads, c = len(ranked), tokens - window
         if self.safeguard == "hard":
-            sure = max(int(self.alpha * tokens + 1e-9), 1 if self.alpha else 0) - window  # 1e-9: float noise
             ranked = ranked.clone()
-            ranked[:, : max(sure, 0)] = float("inf")
+            ranked[:, : self.sure(tokens, window)] = float("inf")
             return pooled_counts(ranked, heads * c)
         pooled = pooled_counts(ranked, heads * c)
         if self.rounding == "official":
             return (pooled.float() * (1 - self.alpha) + int(self.alpha * c)).round().long()
         return largest_remainder(pooled.double() * (1 - self.alpha) + self.alpha * c, heads * c)
+
+    def sure(self, tokens: int, window: int) -> int:
+        if self.safeguard == "blend":
+            return 0
+        return max(int(self.alpha * tokens + 1e-9) - window, 1 - window if self.alpha else 0, 0)  # 1e-9: float noise
 
     def longest(self, heads: int, tokens: int, window: int, n: int) -> int:
         return min(n, window + heads * (tokens - window))

@@ -11,12 +11,16 @@ class HeadBudgets(ABC):
     """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`."""
 
     @abstractmethod
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState, num_layers: int) -> int | Tensor:
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int | Tensor:
         """How many tokens before the window each head keeps: one number for all, or int64 [heads] on the device.
 
         ranked [heads, n - window] are the scores of each head, the largest first. The layer has `tokens` per head, its
         window of `window` tokens included. No wait for the device.
         """
+
+    def sure(self, tokens: int, window: int) -> int:
+        """How many of its best tokens before the window each head keeps whatever the other heads' scores."""
+        return 0
 
     def longest(self, heads: int, tokens: int, window: int, n: int) -> int:
         """No head keeps more tokens, its window included."""

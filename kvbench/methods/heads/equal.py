@@ -11,5 +11,5 @@ from kvbench.utils.checked import checked
 class EqualHeads(HeadBudgets):
     """Equally many tokens in every head of a layer."""
 
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState, num_layers: int) -> int:
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int:
         return tokens - window

@@ -15,11 +15,12 @@ class Scoring(ABC):
     """Importance of prompt tokens, from prefill observations. A new scoring is one class with `protected` and `votes`.
 
     `needs` names the observations that `votes` reads; without any, keys and values are there. A scoring that reads
-    these alone has no scores for single query heads: `per_query_head` is False.
+    these alone has no scores for single query heads: `per_query_head` is False. `signed` scorings have negative votes.
     """
 
     needs: Needs = Needs()
     per_query_head: ClassVar[bool] = True
+    signed: ClassVar[bool] = False
     sinks: int = 0
 
     @abstractmethod
@@ -37,6 +38,17 @@ class Scoring(ABC):
     def smooth(self, votes: Tensor) -> Tensor:
         """Votes [heads, n - protected] after the heads of a group were reduced to one, for example pooled."""
         return votes
+
+    def order(
+        self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
+    ) -> Tensor:
+        """Indices [heads, len] of what each head keeps first to what it keeps last, of the tokens before the window.
+
+        `order` is that of `scores` [heads, len], the largest first: the result for all scorings but those whose choice
+        depends on how many tokens a head keeps. These are `counts`, int64 [heads] or one number for all, beside
+        `window` tokens; the first `sure` of `order` must stay first.
+        """
+        return order
 
     def keep_sinks(self, votes: Tensor) -> Tensor:
         """`votes` [heads, n], written in place, with the first `sinks` tokens before all others."""

@@ -21,6 +21,7 @@ class KeyDiff(Scoring):
     window: NonNegative = 0
 
     per_query_head = False
+    signed = True
 
     def protected(self, budget: int) -> int:
         return self.window

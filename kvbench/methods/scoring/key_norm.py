@@ -20,6 +20,7 @@ class KNorm(Scoring):
     window: NonNegative = 0
 
     per_query_head = False
+    signed = True
 
     def protected(self, budget: int) -> int:
         return self.window

@@ -1,0 +1,42 @@
+"""How much each value adds to the residual stream: the L1 norm of its projection (CriticalKV)."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from kvbench.errors import UserError
+
+TILE = 4096  # (query head, token) pairs whose projections exist at a time: [TILE, hidden_size]
+
+
+def output_projections(model: PreTrainedModel) -> list[Tensor]:
+    """The weight of each layer's output projection [hidden_size, num_attention_heads · head_dim], lowest layer first.
+
+    UserError for a model whose decoder layers have no `self_attn.o_proj` with a weight of floating point.
+    """
+    weights = [
+        getattr(getattr(getattr(layer, "self_attn", None), "o_proj", None), "weight", None)
+        for layer in getattr(model.base_model, "layers", [])
+    ]
+    if not weights or not all(isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta for x in weights):
+        raise UserError(
+            f"{type(model).__name__} has no layers with the weight of an output projection, which CriticalKV's norms "
+            "of projected values need"
+        )
+    return weights
+
+
+def value_output_norm(values: Tensor, weight: Tensor) -> Tensor:
+    """‖v_j W_h‖₁ of every token j and query head h, float32 [num_attention_heads, n].
+
+    values [num_key_value_heads, n, head_dim]; weight [hidden_size, num_attention_heads · head_dim], of which W_h is the
+    head's part. Projected in the model's dtype, in tiles of tokens, and summed in float32.
+    """
+    heads, _, head_dim = values.shape
+    parts = weight.detach().T.unflatten(0, (heads, -1, head_dim))  # [num_key_value_heads, group, head_dim, hidden_size]
+    step = max(TILE // (heads * parts.shape[1]), 1)
+    norms = [
+        torch.linalg.vector_norm(tile[:, None] @ parts, ord=1, dim=-1, dtype=torch.float32)
+        for tile in values.split(step, dim=1)
+    ]
+    return torch.cat(norms, dim=-1).flatten(0, 1)

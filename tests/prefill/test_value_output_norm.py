@@ -1,0 +1,47 @@
+"""Norms of projected values: those of the model's own projection, in tiles of any size."""
+
+import pytest
+import torch
+from torch import nn
+
+from kvbench.errors import UserError
+from kvbench.prefill import Needs, prefill, value_output_norm
+from tests.support.tiny import LAYOUTS, prompt, tiny_model
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_prefill_observes_the_length_of_what_a_value_adds_to_the_output(layout, dtype):
+    model = tiny_model(layout=layout).to(dtype)
+    state = prefill(model, prompt(40), Needs(value_output_norm=True))
+    heads, kv_heads = LAYOUTS[layout]
+    for layer, block in zip(state.layers, model.model.layers, strict=True):
+        assert layer.value_output_norm.dtype == torch.float32
+        for head in range(heads):
+            alone = torch.zeros(40, heads, 8, dtype=dtype)
+            alone[:, head] = layer.values[head * kv_heads // heads]
+            projected = block.self_attn.o_proj(alone.flatten(1)).float()
+            tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+            torch.testing.assert_close(
+                layer.value_output_norm[head], projected.abs().sum(1), rtol=tolerance, atol=tolerance
+            )
+
+
+@pytest.mark.parametrize("tile", [1, 7, 40, 10_000])
+def test_tiles_of_any_size_give_the_same(tile, monkeypatch):
+    values, weight = torch.randn(2, 30, 8), torch.randn(24, 6 * 8)
+    whole = value_output_norm.value_output_norm(values, weight)
+    monkeypatch.setattr(value_output_norm, "TILE", tile)
+    torch.testing.assert_close(value_output_norm.value_output_norm(values, weight), whole)
+
+
+def test_nobody_else_pays_for_it():
+    assert prefill(tiny_model(), prompt(20), Needs(window=8)).layers[0].value_output_norm is None
+    assert (Needs(8) | Needs(value_output_norm=True)) == Needs(8, value_output_norm=True)
+
+
+def test_a_model_without_such_a_projection_is_one_line():
+    model = tiny_model()
+    model.model.layers[1].self_attn.o_proj = nn.Identity()
+    with pytest.raises(UserError, match="LlamaForCausalLM has no layers with the weight of an output projection"):
+        prefill(model, prompt(20), Needs(value_output_norm=True))
