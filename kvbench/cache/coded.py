@@ -68,7 +68,7 @@ class CodedSequence(Sequence):
     def _blocks(self, like: Tensor) -> list[slice]:
         most = CPU_ELEMENTS if like.device.type == "cpu" else GPU_ELEMENTS
         step = max(most // (len(like) * self.head_dim), 1)
-        return [slice(start, start + step) for start in range(0, self.length, step)]
+        return [slice(start, start + step) for start in range(0, max(self.length, 1), step)]
 
     @property
     @abstractmethod

@@ -70,10 +70,12 @@ class Float8Sequence(CodedSequence):
     def share(self) -> float:
         scales = self.scales.view if self.kind == "token" else self.scales
         stored = self.codes.view.nbytes + (0 if scales is None else scales.nbytes)
-        return stored / (self.codes.view.numel() * self.dtype.itemsize)
+        return stored / max(self.codes.view.numel() * self.dtype.itemsize, 1)
 
 
 def scale_of(rows: Tensor, kind: Scale) -> Tensor:
-    """The largest absolute value over 448, float32 [heads, 1 or len, 1 or head_dim], above 0."""
+    """The largest absolute value over 448, float32 [heads, 1 or len, 1 or head_dim], above 0; 1 of no rows."""
+    if not rows.shape[1]:
+        return rows[:, :0].float().sum(dim=DIMS[kind], keepdim=True) + 1
     largest = torch.linalg.vector_norm(rows, float("inf"), dim=DIMS[kind], keepdim=True, dtype=torch.float32)
     return largest.div_(LARGEST).clamp_(min=SMALLEST)

@@ -5,6 +5,7 @@ from kvbench.cache.coded import CodedLayer
 from kvbench.cache.float8 import Float8Sequence, Scale
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.by_head import by_head
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -21,8 +22,11 @@ class Fp8(Storage):
     Source: vLLM's documentation of its quantised KV cache; there is no paper.
     """
 
+    takes_ragged = True
+
     scale: Scale = "head"
 
+    @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys, values = (Float8Sequence(selection.of(x), self.scale) for x in (layer.keys, layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)

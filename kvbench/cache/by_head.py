@@ -1,0 +1,42 @@
+"""A layer whose heads are caches of their own, each with its number of tokens."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import Kept
+
+
+class ByHeadLayer(LayerCache):
+    """One cache of one head for each KV head, or for each query head where these select for themselves.
+
+    For storages whose heads must be equally long: heads attend one after the other, so a GPU launches as many kernels
+    for each.
+    """
+
+    def __init__(self, heads: Sequence[LayerCache], seen: int, kept: Kept):
+        super().__init__(seen, kept)
+        self.heads = list(heads)
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for head in self.heads for tensor in head.tensors()]
+
+    @property
+    def filled_bytes(self) -> int:
+        return sum(head.filled_bytes for head in self.heads)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(head.read_bytes for head in self.heads)
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        copies = len(self.heads) // keys.shape[1]
+        for number, head in enumerate(self.heads):
+            own = slice(number // copies, number // copies + 1)
+            head.update(keys[:, own], values[:, own])
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        parts = query.chunk(len(self.heads), dim=1)
+        return torch.cat([head.attend(part, scaling) for head, part in zip(self.heads, parts, strict=True)], dim=1)

@@ -1,0 +1,47 @@
+"""Selections of different numbers of tokens per head, for storages whose heads are equally long."""
+
+from dataclasses import replace
+from functools import wraps
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.by_head import ByHeadLayer
+from kvbench.cache.packed import flat_positions
+from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.selection import Selection
+from kvbench.prefill import LayerState
+
+
+def by_head(store):
+    """Makes a storage's `store` of a `Selection` take a `RaggedSelection`, too: each head as a layer of one head.
+
+    One wait for the device: for the numbers of tokens.
+    """
+
+    @wraps(store)
+    def either(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+        if isinstance(selection, Selection):
+            return store(self, layer, selection)
+        counts = selection.counts
+        heads = [
+            store(self, one_head(layer, head, len(counts)), Selection(flat_positions(mask, count)[None], count))
+            for head, (mask, count) in enumerate(zip(selection.chosen, counts, strict=True))
+        ]
+        size = sum(head.kept.r3 * count for head, count in zip(heads, counts, strict=True))
+        return ByHeadLayer(heads, layer.n, selection.kept(layer, r3=size / max(sum(counts), 1)))
+
+    return either
+
+
+def one_head(layer: LayerState, head: int, heads: int) -> LayerState:
+    """The layer as if it had this one of `heads` heads that store: a KV head with its group, or a query head."""
+    kv = head // (heads // layer.num_key_value_heads)
+    group = layer.num_attention_heads // heads
+    queries = None if layer.queries is None else layer.queries[head * group : (head + 1) * group]
+    return replace(
+        layer,
+        keys=layer.keys[kv : kv + 1],
+        values=layer.values[kv : kv + 1],
+        num_attention_heads=group,
+        queries=queries,
+        _votes={},
+    )
