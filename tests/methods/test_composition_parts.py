@@ -49,6 +49,7 @@ REFUSED_PARTS = {
     ("minicache", "minicache"): "MiniCache cannot put merged layers into MiniCache",
     ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
     ("fp8", "minicache"): "MiniCache cannot put merged layers into Fp8",
+    ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{

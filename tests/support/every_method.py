@@ -37,6 +37,7 @@ SMALL = {
     "SimLayerKV": {"window": 24, "delta": 0.123},
     "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
+    "TurboQuant": {"raw_layers": 1},
     "WindowAttention": {"window": 8},
 }
 
@@ -44,6 +45,7 @@ SMALL = {
 # A budget that does not bind makes all others FullKV.
 NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
+    **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
     "kivi_longbench_2bit": "quantised",

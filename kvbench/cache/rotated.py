@@ -1,0 +1,132 @@
+"""Keys or values rotated and rounded channel by channel, and values rounded token by token."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded import CodedSequence
+from kvbench.ops.code_table import look_up
+from kvbench.ops.lloyd_max import midpoints, normal_levels
+from kvbench.ops.rotation import Rotation, rotation
+from kvbench.ops.small_codes import code_table, pack_codes, unpack_codes
+
+HALF = torch.finfo(torch.float16)
+STEP = 2.0**-24  # float16's smallest number above 0
+
+
+class SmallCodes(CodedSequence):
+    """Rows as packed codes of 2, 3 or 4 bits and some float16 numbers for each row."""
+
+    def __init__(self, rows: Tensor, bits: int):
+        self.dtype, self.bits, self.width = rows.dtype, bits, rows.shape[-1]
+        codes, *numbers = self.encoded(rows)
+        self.parts = [Growing(codes.to(torch.uint8)), *(Growing(x.half()) for x in numbers)]
+
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        """Codes [heads, t, head_dim · bits / 8], whose lowest eight bits are stored, and numbers [heads, t, 1] of rows,
+        which are stored in float16."""
+        raise NotImplementedError
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """What codes 0, 1, … mean."""
+        raise NotImplementedError
+
+    @property
+    def length(self) -> int:
+        return self.parts[0].length
+
+    @property
+    def head_dim(self) -> int:
+        return self.width
+
+    def append(self, rows: Tensor) -> None:
+        for store, part in zip(self.parts, self.encoded(rows), strict=True):
+            store.append(part)
+
+    def decoded(self, tokens: slice) -> Tensor:
+        codes = self.parts[0].view[:, tokens]
+        return unpack_codes(codes, self.bits, code_table(self.levels, self.bits, codes.device))
+
+    def scale(self) -> Tensor:
+        return self.parts[1].view[..., 0]
+
+    def tensors(self) -> list[Tensor]:
+        return [part.buffer for part in self.parts]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(*self.parts)
+
+    @property
+    def share(self) -> float:
+        row = self.width * self.bits / 8 + 2 * (len(self.parts) - 1)
+        return row / (self.width * self.dtype.itemsize)
+
+
+class RotatedSequence(SmallCodes):
+    """Rows' lengths, and their directions rotated, each channel rounded to a level of the normal distribution.
+
+    Rotated directions have channels like normal numbers of variance 1 / head_dim, whatever the rows are. Attention
+    rotates queries and outputs, never rows.
+    """
+
+    def __init__(self, rows: Tensor, bits: int, kind: Rotation, seed: int, norm_correction: bool):
+        """norm_correction: a row's length divided by that of its rounded direction, which is shorter than 1."""
+        self.kind, self.seed, self.norm_correction = kind, seed, norm_correction
+        super().__init__(rows, bits)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return tuple(level / self.width**0.5 for level in normal_levels(self.bits))
+
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
+        # a zero row is 0 / 0: its codes mean nothing, and its length is 0
+        codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
+        if self.norm_correction:
+            levels = code_table_of_one(self.levels, rows.device)
+            lengths = lengths / torch.linalg.vector_norm(look_up(levels, codes), dim=-1, keepdim=True)
+        return [pack_codes(codes, self.bits), lengths.clamp_(max=HALF.max)]
+
+    def to_codes(self, rows: Tensor) -> Tensor:
+        return rows @ rotation(self.kind, self.width, self.seed, rows.device).T
+
+    def from_codes(self, rows: Tensor) -> Tensor:
+        return rows @ rotation(self.kind, self.width, self.seed, rows.device)
+
+
+class UniformSequence(SmallCodes):
+    """Values in equal steps between each token's smallest and largest channel, not rotated."""
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return tuple(float(code) for code in range(2**self.bits))
+
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        low, high = rows.float().aminmax(dim=-1, keepdim=True)
+        low = low.clamp_(-HALF.max, HALF.max).half()
+        step = ((high - low) / (2**self.bits - 1)).clamp_(STEP, HALF.max).half()
+        codes = ((rows - low.float()) / step + 0.5).clamp_(0, 2**self.bits - 1).int()  # half a step is rounded up
+        return [pack_codes(codes, self.bits), step, low]
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return super().weighted_sum(weights) + weights @ self.parts[2].view.float()
+
+    def read(self) -> Tensor:
+        limit = torch.finfo(self.dtype).max
+        rows = self.decoded(slice(None)) * self.scale()[..., None] + self.parts[2].view
+        return rows.clamp_(-limit, limit).to(self.dtype)
+
+
+@lru_cache(maxsize=64)
+def _edges(levels: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(midpoints(list(levels)), dtype=torch.float32).to(device)
+
+
+@lru_cache(maxsize=64)
+def code_table_of_one(levels: tuple[float, ...], device: torch.device) -> Tensor:
+    """The levels one by one, for `look_up`: float32 [levels, 1]."""
+    return torch.tensor(levels, dtype=torch.float32)[:, None].to(device)

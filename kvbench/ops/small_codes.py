@@ -1,0 +1,47 @@
+"""Codes of 2, 3 or 4 bits, packed without gaps, and tables that unpack several at a time."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.code_table import look_up
+
+PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
+LOOKED_UP = {2: 4, 3: 4, 4: 2}  # codes that are looked up together
+
+
+def pack_codes(codes: Tensor, bits: int) -> Tensor:
+    """Codes below 2^bits, int32 [..., m], as int32 [..., m · bits / 8] with a byte in the lowest eight bits of each.
+
+    The first code is in the lowest bits of the first byte.
+    """
+    shifts = _multiples(PER_WORD[bits], bits, codes.device)
+    words = (codes.unflatten(-1, (-1, PER_WORD[bits])) << shifts).sum(dim=-1, dtype=torch.int32)
+    if bits == 3:
+        words = (words[..., None] >> _multiples(3, 8, codes.device)).flatten(-2)
+    return words
+
+
+def unpack_codes(packed: Tensor, bits: int, table: Tensor) -> Tensor:
+    """What packed codes uint8 [..., m · bits / 8] mean by a `code_table`: float32 [..., m]."""
+    words = packed.int()
+    if bits == 3:  # two words of 12 bits in three bytes
+        low, middle, high = words.unflatten(-1, (-1, 3)).unbind(dim=-1)
+        words = torch.stack([low | (middle & 15) << 8, middle >> 4 | high << 4], dim=-1).flatten(-2)
+    return look_up(table, words)
+
+
+@lru_cache(maxsize=64)
+def code_table(levels: Sequence[float], bits: int, device: torch.device) -> Tensor:
+    """The levels (a tuple) of all codes that are looked up together, float32 [2^(bits · together), together]."""
+    together = LOOKED_UP[bits]
+    words = torch.arange(2 ** (bits * together))[:, None]
+    codes = words >> bits * torch.arange(together) & (2**bits - 1)
+    return torch.tensor(levels, dtype=torch.float32)[codes].to(device)
+
+
+@lru_cache(maxsize=64)
+def _multiples(count: int, of: int, device: torch.device) -> Tensor:
+    return (torch.arange(count, dtype=torch.int32) * of).to(device)
