@@ -35,6 +35,7 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.methods.tova import TOVA
@@ -75,6 +76,7 @@ __all__ = [
     "SqueezeAttention",
     "Storage",
     "StreamingLLM",
+    "ThinK",
     "TurboQuant",
     "Uniform",
     "WindowAttention",

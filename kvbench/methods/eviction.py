@@ -60,7 +60,7 @@ class Eviction(Method):
             require_ragged(self.storage, name)
             if self.granularity == "layer":
                 raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
-        self.needs = self.scoring.needs
+        self.needs = self.scoring.needs | self.storage.needs
         self._layer_tokens = lru_cache(maxsize=8)(self.layer_tokens)  # every layer reads the same plan
 
     @property

@@ -23,6 +23,7 @@ class FullKV(Method):
 
     def __post_init__(self):
         refuse_union(self.storage, type(self).__name__)
+        self.needs = self.storage.needs
 
     @property
     def layerwise(self) -> bool:

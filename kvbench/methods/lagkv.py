@@ -43,6 +43,7 @@ class LagKV(Method):
         refuse_union(self.storage, "LagKV")
         refuse_joint(self.storage, "LagKV")
         self.takes_budget = self.share is None
+        self.needs = self.storage.needs
 
     @property
     def minimum_budget(self) -> int:

@@ -41,6 +41,7 @@ class RandomLayers(Method):
             raise UserError(f"start={self.start:g} must be below stop={self.stop:g}: both are fractions of the depth")
         refuse_joint(self.storage, "RandomLayers")
         refuse_union(self.storage, "RandomLayers")
+        self.needs = self.storage.needs
         self.takes_budget = self.layers is None
 
     @property

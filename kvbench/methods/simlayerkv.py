@@ -84,7 +84,12 @@ class SimLayerKV(Method):
             refuse_union(self.storage, "SimLayerKV over FullKV")
         self.takes_budget = evicts or self.delta is None
         if self.variant == "prefill":
-            self.needs = Needs(window=self.w_last) | self.others.needs
+            self.needs = Needs(window=self.w_last) | self.others.needs | self.storage.needs
+        elif self.storage.needs != Needs():
+            raise UserError(
+                f"variant=decode compresses a layer when the prompt's queries are gone: {type(self.storage).__name__} "
+                "reads them"
+            )
         else:
             self.compress_at, self.full_cache_tokens = "first_decode", 2
 

@@ -46,6 +46,7 @@ class StreamingLLM(Method):
                 "budget (null)"
             )
         refuse_union(self.storage, "StreamingLLM")
+        self.needs = self.storage.needs
         if self.rope == "rolling" and self.decode == "grow":
             raise UserError("rope=rolling counts slots of a cache of constant size: it needs decode=evict")
         if self.decode == "evict" and self.storage != Dense():

@@ -37,6 +37,7 @@ SMALL = {
     "SimLayerKV": {"window": 24, "delta": 0.123},
     "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
+    "ThinK": {"recent": 8},
     "TurboQuant": {"raw_layers": 1},
     "WindowAttention": {"window": 8},
 }
@@ -67,6 +68,7 @@ NEVER_FULL = {
     "simlayerkv_snapkv": "lazy by threshold",
     "snapkv_codebook": "coded",
     "snapkv_kivi4": "quantised",
+    "think_snapkv": "without some channels",
     "spindle": "coded",
     "spindlekv_paper": "coded",
 }

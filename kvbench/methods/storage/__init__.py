@@ -6,6 +6,7 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 
-__all__ = ["Codebook", "Dense", "Fp8", "Kivi", "MiniCache", "Storage", "TurboQuant"]
+__all__ = ["Codebook", "Dense", "Fp8", "Kivi", "MiniCache", "Storage", "ThinK", "TurboQuant"]

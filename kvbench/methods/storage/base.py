@@ -8,18 +8,20 @@ from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.prefill import LayerState
+from kvbench.prefill import LayerState, Needs
 
 
 class Storage(ABC):
     """Turns a layer and the tokens selected from it into a layer cache. A new storage is one class with `store`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
-    their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too.
+    their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too. `needs` are the
+    observations that `store` reads; a method that takes a storage adds them to its own.
     """
 
     joint: ClassVar[bool] = False
     takes_ragged: ClassVar[bool] = False
+    needs: Needs = Needs()
 
     @abstractmethod
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
