@@ -13,6 +13,7 @@ from kvbench.integrations.lm_eval.command import HELP
 from kvbench.run.help import COMMANDS, GROUPS, help_text
 from tests.support.command import command_line
 from tests.support.paths import ROOT
+from tests.support.processes import Process
 
 
 @pytest.fixture
@@ -91,10 +92,10 @@ def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, mon
 
 @pytest.mark.heavy
 def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
-    short = process("-m", "kvbench", "ratio=2")
+    short = Process("kvbench", "ratio=2").ended()
     assert short.returncode == 2
     assert short.stderr.count("\n") == 1
-    full = process("-m", "kvbench", "ratio=2", HYDRA_FULL_ERROR="1")
+    full = Process("kvbench", "ratio=2", HYDRA_FULL_ERROR="1").ended()
     assert full.returncode != 0
     assert "Traceback" in full.stderr
     assert "ratio 2 is outside (0, 1]" in full.stderr

@@ -109,10 +109,9 @@ def test_questions_of_one_context_share_its_prefill_and_its_compression(tiny, tm
             assert comparable(record) == comparable(together[key])
 
 
-@pytest.mark.heavy
-def test_a_hidden_question_is_counted_neither_as_context_nor_as_memory(embedded, tmp_path):
-    hidden = made(tmp_path, embedded, ASKED)
-    whole = made(tmp_path / "visible", embedded, ASKED, "visible")
+def test_a_hidden_question_is_counted_neither_as_context_nor_as_memory(tiny, tmp_path):
+    hidden = made(tmp_path, tiny, ASKED)
+    whole = made(tmp_path / "visible", tiny, ASKED, "visible")
     for key, record in hidden.items():
         assert record["question"] == "hidden" and whole[key]["question"] == "visible"
         assert record["prompt_tokens"] + record["question_tokens"] == whole[key]["prompt_tokens"]
@@ -121,6 +120,11 @@ def test_a_hidden_question_is_counted_neither_as_context_nor_as_memory(embedded,
     assert {hidden[name, "full"]["r_bytes"] for name in ("one", "two", "three")} == {1}
     # FullKV loses nothing, so the protocol makes no difference to it
     assert all(hidden[s.id, "full"]["tokens"] == whole[s.id, "full"]["tokens"] for s in ASKED)
+
+
+@pytest.mark.heavy
+def test_the_embedded_model_answers_a_hidden_question(embedded, tmp_path):
+    hidden = made(tmp_path, embedded, ASKED[:1], settings=SETTINGS[:1])
     assert hidden["one", "full"]["scores"] == {"exact": 1}
 
 

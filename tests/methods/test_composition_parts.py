@@ -8,9 +8,8 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF, choices
 from kvbench.errors import UserError
 from kvbench.methods import Allocation, HeadBudgets, Scoring, Storage
-from kvbench.ops.rope import Rope
 from tests.support.config import method
-from tests.support.tiny import random_state, tiny_model
+from tests.support.every_method import LAYERS, state
 
 # Where each method takes which part; methods that inherit from these by YAML take the same.
 TAKEN = {
@@ -82,9 +81,8 @@ def test_every_choice_of_a_part_composes_into_every_method_that_takes_it_or_is_r
         assert "\n" not in str(error.value)
         return
     made = method(name, override)
-    state = random_state(4, n=60, head_dim=32, window=32, rope=Rope.of(tiny_model(head_dim=32)))
-    caches = made.compress(state, max(made.minimum_budget, 40))
-    assert len(caches) == 4 and all(cache.kept.retained for cache in caches)
+    caches = made.compress(state(60), max(made.minimum_budget, 40))
+    assert len(caches) == LAYERS and all(cache.kept.retained for cache in caches)
 
 
 def test_every_part_of_the_package_is_a_choice_of_its_config_group():

@@ -216,8 +216,8 @@ def test_the_configuration_builds_it_with_every_option_named(name):
 def test_the_embedded_model_without_pruning_is_full_kv(embedded):
     ids = embedded.encode("Name three rivers and the seas they reach.", chat=True)
     full = prefill(embedded.model, ids, Needs())
-    expected = generate(embedded.model, FullKV().compress(full, full.n), full.logits, 30, frozenset()).tokens
-    state, _, tokens = run(embedded.model, ids, PyramidInfer(decay=1.0, decode="none"), steps=30)
+    expected = generate(embedded.model, FullKV().compress(full, full.n), full.logits, 12, frozenset()).tokens
+    state, _, tokens = run(embedded.model, ids, PyramidInfer(decay=1.0, decode="none"), steps=12)
     assert torch.equal(state.logits, full.logits) and tokens == expected
 
 

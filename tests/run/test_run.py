@@ -129,7 +129,7 @@ def test_a_sample_too_long_for_the_model_is_named_and_earlier_records_stay(tiny_
 
 @pytest.mark.heavy
 def test_the_embedded_model_finds_its_needle_and_methods_differ(tmp_path):
-    folder = run("benchmark.lengths=[1024]", "benchmark.depths=[30]", "ratio=0.1", f"output_dir={tmp_path}")
+    folder = run("benchmark.lengths=[512]", "benchmark.depths=[30]", "ratio=0.1", f"output_dir={tmp_path}")
     exact = {row["method"]: row["scores"]["exact"] for row in load(folder).to_dict("records")}
     assert exact["full"] == 1
     assert exact["streaming_llm"] == 0

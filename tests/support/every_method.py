@@ -1,7 +1,7 @@
 """Every file of conf/method as a setting that fits prompts of a test; its passes and caches."""
 
 import copy
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.ops.rope import Rope
-from kvbench.prefill import Needs, PrefillPlan
+from kvbench.prefill import Needs, PrefillPlan, PrefillState
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
 from tests.support.tiny import prompt, random_state, tiny_model
@@ -128,13 +128,13 @@ PRUNED = [name for name in NAMES if isinstance(setting(name).method.plan(N, LAYE
 
 
 @cache
-@cache
 def rope() -> Rope:
     return Rope.of(tiny_model(head_dim=HEAD_DIM))
 
 
-def state(n: int, dtype: torch.dtype = torch.float32, scale: float = 1.0):
-    """Random layers with heads for KIVI, and all that any method reads."""
+@lru_cache(maxsize=128)
+def state(n: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> PrefillState:
+    """Random layers with heads for KIVI, and all that any method reads; methods leave a state as it is."""
     made = random_state(LAYERS, n=n, head_dim=HEAD_DIM, window=32, dtype=dtype, rope=rope())
     if scale != 1:
         for layer in made.layers:
