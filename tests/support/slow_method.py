@@ -9,10 +9,15 @@ from tests.support.my_method import MyMethod
 
 @dataclass
 class Slow(MyMethod):
-    """As long per setting as the environment says, which changes no record."""
+    """Waits per setting as long as the environment says, or for a file; one task of an array may fail. Its records are
+    the same whatever it does."""
 
     def compress(self, state, budget):
+        if os.environ.get("KVBENCH_TEST_FAILING") == os.environ.get("SLURM_ARRAY_TASK_ID", "none"):
+            raise RuntimeError("out of memory,\nas it were")
         time.sleep(float(os.environ.get("KVBENCH_TEST_SECONDS", 0)))
+        while not os.path.exists(os.environ.get("KVBENCH_TEST_FILE", "/")):
+            time.sleep(0.05)
         return super().compress(state, budget)
 
 
