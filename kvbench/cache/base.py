@@ -99,6 +99,14 @@ class LayerCache(AttendingLayer):
         return self.filled_bytes
 
     @property
+    def unread_bytes(self) -> int:
+        """Of the `read_bytes` of all passes so far, those that attention did not read, which only the device knows.
+
+        One wait for the device: to be read after decoding.
+        """
+        return 0
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the storages behind `tensors`, each counted once and in full, slack included."""
         return held_bytes([self])

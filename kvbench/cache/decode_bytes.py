@@ -30,19 +30,20 @@ class DecodeBytes:
         self.read += read
         self.peak = max(self.peak, held)
 
-    def figures(self, end: int, prefill_peak: int, full_bytes: int, n: int) -> "DecodeFigures":
+    def figures(self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0) -> "DecodeFigures":
         """The figures of a record.
 
         end           bytes held after the last pass
         prefill_peak  most bytes that prefill and compression held
         full_bytes    FullKV's cache of the prompt of n tokens
+        unread        bytes counted as read that attention did not read
         """
         token = full_bytes // n
         last = full_bytes + token * self.tokens  # FullKV after the last pass
         passes, held, read, full = (
             self.passes,
             self.held,
-            self.read,
+            self.read - unread,
             self.passes * full_bytes + token * self.full_tokens,
         )
         if not passes:  # the prompt's cache alone

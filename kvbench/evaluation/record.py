@@ -99,7 +99,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
         return failed(f"the logits of generated token {output.not_finite} are NaN or infinite")
     layers = [cache.kept for cache in caches]
     stored = compressed.stored_bytes(caches)
-    held = sum(cache.filled_bytes for cache in caches)
+    held, unread = (sum(getattr(cache, name) for cache in caches) for name in ("filled_bytes", "unread_bytes"))
     ratio = ReserveRatio.of(layers, stored, compressed.full_bytes)
     device_peaks = [compressed.device_peak, answer.device_peak] if answer.device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
@@ -130,7 +130,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
         "peak_device_bytes": max(filter(None, device_peaks), default=None),
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,
-        **asdict(output.decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n)),
+        **asdict(output.decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread)),
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,

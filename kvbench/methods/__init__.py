@@ -16,6 +16,7 @@ from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
+from kvbench.methods.quest import Quest
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.critical import CriticalKV
@@ -67,6 +68,7 @@ __all__ = [
     "PoolingMerge",
     "Pyramid",
     "PyramidInfer",
+    "Quest",
     "Random",
     "RandomLayers",
     "Scoring",

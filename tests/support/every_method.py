@@ -33,6 +33,7 @@ SMALL = {
     "LagKV": {"lag": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
+    "Quest": {"page": 8},
     "RandomLayers": {"window": 24},
     "SimLayerKV": {"window": 24, "delta": 0.123},
     "SpindleKV": {"window": 8},
@@ -76,6 +77,7 @@ NEVER_FULL = {
 
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
+    **dict.fromkeys(["quest", "quest_paper"], "everything stays: the budget is what is read"),
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
     "knorm_paper": "two layers stay whole",

@@ -1,0 +1,131 @@
+"""Keys and values in pages, of which attention reads those that matter most to the current query."""
+
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.reserve_ratio import Kept
+
+ROOM = 4  # pages by which a buffer grows
+
+
+class PagedLayer(LayerCache):
+    """All tokens, in pages of `page` consecutive ones, with the smallest and the largest key of each page and channel.
+
+    Each query head reads the `pages` pages with the largest upper bounds of its products with keys, and no others:
+    Σ over channels of max(q·smallest, q·largest). Ties go to the earlier page.
+    """
+
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        page: int,
+        pages: int,
+        group: int,
+        last_always: bool,
+        seen: int,
+        kept: Kept,
+    ):
+        """keys, values [num_key_value_heads, n, head_dim] of heads with `group` query heads each.
+
+        last_always: the newest page is one of those read.
+        """
+        super().__init__(seen, kept)
+        self.page, self.pages, self.group, self.last_always = page, pages, group, last_always
+        self.length = keys.shape[1]
+        heads, n, d = keys.shape
+        held = -(-n // page)
+        self.rows = torch.cat([keys, values], dim=2)  # a page is read by one operation; whole pages once it has grown
+        # a page that is not full repeats the last key, which changes no bound
+        of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
+        self.bounds = Growing(torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2), block=ROOM)
+        self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read, once a KV head, so far
+        self.unshared = 0  # the same, as `read_bytes` counts them
+
+    @property
+    def held(self) -> int:
+        """Pages that hold tokens."""
+        return self.bounds.length
+
+    def tensors(self) -> list[Tensor]:
+        return [self.rows, self.bounds.buffer, self.shared]
+
+    @property
+    def filled_bytes(self) -> int:
+        return self._token_bytes * self.length + self.bounds.filled_bytes + self.shared.nbytes
+
+    @property
+    def read_bytes(self) -> int:
+        """All bounds, and the pages of a KV head's query heads as if these chose different ones: see `unread_bytes`."""
+        return self.bounds.filled_bytes + self._most * self.page * self._token_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        skipped = self.unshared - int(self.shared)
+        return skipped * self.page * self._token_bytes // len(self.rows)
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """Append one token, [1, num_key_value_heads, 1, head_dim]."""
+        number, place = divmod(self.length, self.page)
+        heads, capacity, width = self.rows.shape
+        if self.length == capacity:
+            room = -capacity % self.page + ROOM * self.page
+            self.rows = torch.cat([self.rows, self.rows.new_zeros(heads, room, width)], dim=1)  # zeros: they are read
+        d = keys.shape[3]
+        own = self.rows[:, self.length]  # [heads, 2 · head_dim]
+        own[:, :d], own[:, d:] = keys[0, :, 0], values[0, :, 0]
+        if place == 0:
+            self.bounds.append(torch.cat([keys[0], keys[0]], dim=2))
+        else:
+            low, high = self.bounds.view[:, number].split(d, dim=1)
+            torch.minimum(low, keys[0, :, 0], out=low)
+            torch.maximum(high, keys[0, :, 0], out=high)
+        self.length += 1
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        """Of one query a head."""
+        heads, capacity, width = self.rows.shape
+        page = self.page
+        chosen = self.choose(query)  # [heads, g, pages]
+        self._count(chosen)
+        number = chosen + _multiples(heads, capacity // page, query.device)[:, None, None]
+        rows = self.rows.view(heads * capacity // page, page * width).index_select(0, number.flatten())
+        rows = rows.view(query.shape[1], 1, -1, width)
+        keys, values = rows.split(width // 2, dim=3)
+        tokens = (chosen * page)[..., None] + _multiples(page, 1, query.device)
+        there = (tokens < self.length).view(query.shape[1], 1, 1, -1)
+        out = F.scaled_dot_product_attention(query.view(-1, 1, 1, width // 2), keys, values, there, scale=scaling)
+        return out.view(query.shape)
+
+    def choose(self, query: Tensor) -> Tensor:
+        """The pages that each query head reads, [num_key_value_heads, query heads of a group, pages]."""
+        grouped = query.view(len(self.rows), -1, query.shape[3]).float()
+        # where q < 0 the smallest key gives the largest product
+        signed = torch.cat([grouped.clamp(max=0), grouped.clamp(min=0)], dim=2)
+        upper = signed @ self.bounds.view.float().mT  # [heads, g, held]
+        if self.last_always:
+            upper[..., -1] = float("inf")
+        return upper.sort(dim=2, descending=True, stable=True).indices[..., : self.pages]
+
+    @property
+    def _token_bytes(self) -> int:
+        return self.rows.shape[2] * self.rows.element_size() * len(self.rows)
+
+    @property
+    def _most(self) -> int:
+        """Pages of a KV head that its query heads read at most."""
+        return min(self.group * self.pages, self.held)
+
+    def _count(self, chosen: Tensor) -> None:
+        union = torch.zeros(len(chosen), self.held, dtype=torch.bool, device=chosen.device)
+        self.shared += union.scatter_(1, chosen.flatten(1), True).sum()
+        self.unshared += len(chosen) * self._most
+
+
+@lru_cache(maxsize=64)
+def _multiples(count: int, of: int, device: torch.device) -> Tensor:
+    return (torch.arange(count) * of).to(device)

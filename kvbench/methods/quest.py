@@ -1,0 +1,50 @@
+"""Quest (Tang et al. 2024): everything stays, and each query reads the pages that may matter to it."""
+
+from typing import Literal
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.cache.paged import PagedLayer
+from kvbench.methods.base import Method
+from kvbench.methods.selection import Selection
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, Positive, checked
+
+
+@checked
+class Quest(Method):
+    """Selection without eviction (arXiv 2406.10774): a budget of tokens that a query head reads at each decoded token.
+
+    The cache is FullKV's and the bounds of each page's keys, so r_bytes is 1 + 1 / page. What a budget saves is in
+    r_read, the bytes that attention reads. r is 1: every token stays.
+
+    page          consecutive tokens that are read together.
+    dense_layers  first layers, which read everything.
+    min_pages     pages that are read whatever the budget.
+    last_page     always: the page of the newest token is read, within the budget (the released kernels). competes:
+                  it is chosen as others are, so a new token may not see itself (the released code of the tables).
+
+    The prompt is read with full attention, and a budget of the prompt's length or more is FullKV.
+    """
+
+    page: Positive = 16
+    dense_layers: NonNegative = 2
+    min_pages: Positive = 3
+    last_page: Literal["always", "competes"] = "always"
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.min_pages * self.page
+
+    @property
+    def divisible(self) -> bool:
+        return False  # a layer holds everything, whatever its budget
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        kept = Selection.everything(layer).kept(layer)
+        if index < self.dense_layers or budget >= layer.n:
+            return DenseLayer(layer.keys, layer.values, layer.n, kept)
+        pages = max(self.min_pages, budget // self.page)
+        last = self.last_page == "always"
+        group = layer.num_attention_heads // layer.num_key_value_heads
+        return PagedLayer(layer.keys, layer.values, self.page, pages, group, last, layer.n, kept)
