@@ -1,9 +1,11 @@
 """Samples × settings → records: tokenise, prefill, compress, decode, score, record, store."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
+from kvbench.evaluation.framing import context_frame
 from kvbench.evaluation.passes import prefill_pass
 from kvbench.evaluation.record import Failure, Run, record
 from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work
@@ -39,7 +41,9 @@ def records_of_pass(run: Run, plan: PrefillPlan, tasks: Sequence[Task]) -> Itera
     Settings decode as one batch, except those whose caches a rounding error in decoding could change.
     """
     batch: list[Compression] = []
-    prefilled = prefill_pass(run.loaded.model, tasks[0].context, plan, [task.method for task in tasks], run.memory)
+    methods, first = [task.method for task in tasks], tasks[0].prompts[0]
+    frame = partial(context_frame, run.loaded, first)
+    prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame)
     for task in tasks:
         compression = Compression(task, prefilled.compress(task.method, task.budget))
         if run.batch == "auto" and compression.batches:

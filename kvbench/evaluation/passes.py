@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
 from kvbench.methods.base import Method
-from kvbench.prefill import LayerState, Needs, PrefillPlan
+from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
 MEMORY = ("shared", "stream")
@@ -61,10 +61,29 @@ class Compressed:
         yield self.caches
 
 
-class SharedPass:
-    """One prefill for any number of settings; all layers' K and V stay in memory (`memory=shared`)."""
+@dataclass(frozen=True)
+class SecondPass:
+    """What reading a context again took: part of the compression of every setting that reads its scores."""
 
-    def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan, needs: Needs):
+    seconds: float
+    peak_bytes: int  # counted as in `Compressed`
+    device_peak: int  # of the allocator; 0 on a CPU
+
+
+class SharedPass:
+    """One prefill for any number of settings; all layers' K and V stay in memory (`memory=shared`).
+
+    `frame` makes the frame of the context, which is read only where the needs have second passes.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        ids: Tensor,
+        plan: PrefillPlan,
+        needs: Needs,
+        frame: Callable[[], ContextFrame] = ContextFrame,
+    ):
         reset_device_peak(model)
         self.model = model
         started = time.perf_counter()
@@ -72,6 +91,14 @@ class SharedPass:
         wait_for(model)
         self.seconds = time.perf_counter() - started
         self.prefill_peak = device_peak(model)
+        self.second = {how: self._read_again(ids, how, frame()) for how in needs.reconstructions}
+
+    def _read_again(self, ids: Tensor, how: Reconstruction, frame: ContextFrame) -> SecondPass:
+        reset_device_peak(self.model)
+        started = time.perf_counter()
+        peak_bytes = reconstruct(self.model, ids, self.state, how, frame)
+        wait_for(self.model)
+        return SecondPass(time.perf_counter() - started, peak_bytes, device_peak(self.model) or 0)
 
     @torch.inference_mode()
     def compress(self, method: Method, budget: int) -> Compressed:
@@ -79,17 +106,19 @@ class SharedPass:
         started = time.perf_counter()
         caches = method.compress(self.state, budget)
         wait_for(self.model)
-        seconds = time.perf_counter() - started
+        second = [self.second[how] for how in method.needs.reconstructions]
+        seconds = time.perf_counter() - started + sum(one.seconds for one in second)
         live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
-        counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)))
+        counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
+        device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
         full, logits = self.state.nbytes, self.state.logits
-        return Compressed(caches, logits, full, self.seconds, seconds, live, counted, self.prefill_peak)
+        return Compressed(caches, logits, full, self.seconds, seconds, live, counted, device)
 
 
 class StreamedPass:
     """A prefill for one setting that compresses each layer as soon as its attention is computed (`memory=stream`).
 
-    At most one uncompressed layer is held. Requires a `layerwise` method.
+    At most one uncompressed layer is held. Requires a `streams` method.
     """
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan):
@@ -115,12 +144,17 @@ class StreamedPass:
 
 
 def prefill_pass(
-    model: PreTrainedModel, ids: Tensor, plan: PrefillPlan, methods: Sequence[Method], memory: str
+    model: PreTrainedModel,
+    ids: Tensor,
+    plan: PrefillPlan,
+    methods: Sequence[Method],
+    memory: str,
+    frame: Callable[[], ContextFrame] = ContextFrame,
 ) -> SharedPass | StreamedPass:
     """The pass over ids [n] that methods with one plan share, with all their observations (`memory` of MEMORY)."""
     if memory == "stream":
         return StreamedPass(model, ids, plan)
-    return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)))
+    return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)), frame)
 
 
 class Stream:

@@ -12,7 +12,7 @@ from kvbench.models import LoadedModel
 
 QUESTION = ("visible", "hidden")
 # Stands in for the question to find what the chat template writes before it; no text contains it.
-_MARK = "\ue000"
+MARK = "\ue000"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
         raise UserError(f"sample {sample.id!r} does not tell its question from its context: use question=visible")
     if not loaded.tokenizer.is_fast:
         raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
-    head, mark, _ = loaded.render(context(sample) + _MARK, sample.chat).partition(_MARK)
+    head, mark, _ = loaded.render(context(sample) + MARK, sample.chat).partition(MARK)
     if not mark or not text.startswith(head) or not context(sample).strip():
         raise UserError(f"sample {sample.id!r}: no context is left before the question to compress")
     return len(head)

@@ -23,6 +23,7 @@ from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -57,6 +58,7 @@ __all__ = [
     "FullKV",
     "HeadBudgets",
     "KNorm",
+    "KVzip",
     "KeyDiff",
     "Kivi",
     "LagKV",

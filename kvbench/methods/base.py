@@ -26,8 +26,13 @@ class Method(ABC):
 
     @property
     def layerwise(self) -> bool:
-        """Whether a layer's outcome depends on nothing but this layer, so that `memory=stream` can run it."""
+        """Whether a layer's outcome depends on nothing but this layer's state."""
         return type(self).compress is Method.compress
+
+    @property
+    def streams(self) -> bool:
+        """Whether `memory=stream` can run it: `layerwise`, and no layer's state needs the caches of all layers."""
+        return self.layerwise and not self.needs.reconstructions
 
     @property
     def divisible(self) -> bool:

@@ -78,8 +78,8 @@ class Eviction(Method):
         """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
         if budget >= layer.n:
             return Selection.everything(layer)
-        tokens = self._layer_tokens(budget, layer.n, num_layers)[index]
         window = self.scoring.protected(budget)
+        tokens = max(self._layer_tokens(budget, layer.n, num_layers)[index], window + self.scoring.least(layer))
         scores = self.scores(layer, window)
         order = ranking(scores)
         counts = self.heads.counts(scores.gather(1, order), tokens, window, layer)

@@ -72,7 +72,11 @@ class LoadedModel:
     @cached_property
     def newline(self) -> int:
         """The token of a line end: the last one that LongBench's code gets from encoding it."""
-        return self.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
+        return self.plain_tokens("\n")[-1]
+
+    def plain_tokens(self, text: str) -> list[int]:
+        """Token ids of a part of a text, without special tokens."""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def decode(self, tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens, skip_special_tokens=True)

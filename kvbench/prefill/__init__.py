@@ -3,6 +3,19 @@
 from kvbench.prefill.chunked import in_chunks
 from kvbench.prefill.full import FullPrefill, prefill
 from kvbench.prefill.plan import PrefillPlan
+from kvbench.prefill.reconstruction import ContextFrame, Reconstruction
+from kvbench.prefill.second_pass import reconstruct
 from kvbench.prefill.state import LayerState, Needs, PrefillState
 
-__all__ = ["FullPrefill", "LayerState", "Needs", "PrefillPlan", "PrefillState", "in_chunks", "prefill"]
+__all__ = [
+    "ContextFrame",
+    "FullPrefill",
+    "LayerState",
+    "Needs",
+    "PrefillPlan",
+    "PrefillState",
+    "Reconstruction",
+    "in_chunks",
+    "prefill",
+    "reconstruct",
+]

@@ -8,6 +8,7 @@ from torch import Tensor
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.prefill.query_moments import QueryMoments
+from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Needs:
     lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
     query_moments: frozenset[int] = frozenset()  # for each s: moments of the queries before RoPE, without the first s
     value_output_norm: bool = False  # L1 norms of the values after the output projection
+    reconstructions: frozenset[Reconstruction] = frozenset()  # second passes over the context, after the whole first
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -29,6 +31,7 @@ class Needs:
             self.lookahead_sums | other.lookahead_sums,
             self.query_moments | other.query_moments,
             self.value_output_norm or other.value_output_norm,
+            self.reconstructions | other.reconstructions,
         )
 
 
@@ -51,6 +54,7 @@ class LayerState:
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
+    reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
     index: int = 0  # of the layer, from the lowest
     num_layers: int = 1  # of the model
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)

@@ -123,8 +123,13 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
             f"memory=stream measures one setting at a time, not {len(settings)}: name one method with one ratio "
             "or budget, for example method=snapkv ratio=0.2"
         )
-    if not settings[0].method.layerwise:
+    method = settings[0].method
+    if not method.layerwise:
         raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
+    if not method.streams:
+        raise UserError(
+            f"memory=stream cannot run {settings[0].name!r}: its second pass reads the caches of all layers"
+        )
 
 
 def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool) -> None:

@@ -64,7 +64,7 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
         both = batched(batch)
         outputs += decode_greedily(model(gpus), both, compressed.logits.expand(2, -1), STEPS, frozenset())
         caches = [alone, asked, both.layers]
-        if one.method.layerwise:
+        if one.method.streams:
             streamed = StreamedPass(model(gpus), prompt(N), plan).compress(one.method, budget)
             outputs.append(generate(model(gpus), streamed.caches, streamed.logits, STEPS, frozenset()))
             caches.append(streamed.caches)

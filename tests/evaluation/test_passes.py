@@ -206,9 +206,9 @@ def test_settings_share_a_prefill_unless_their_plans_differ(tmp_path, monkeypatc
     made = []
 
     class Counted(SharedPass):
-        def __init__(self, model, ids, plan, needs):
+        def __init__(self, model, ids, plan, *others):
             made.append(plan)
-            super().__init__(model, ids, plan, needs)
+            super().__init__(model, ids, plan, *others)
 
     monkeypatch.setattr("kvbench.evaluation.passes.SharedPass", Counted)
     infer = METHODS["pyramidinfer"]

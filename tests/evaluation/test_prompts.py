@@ -14,7 +14,7 @@ from kvbench.evaluation.decode import batched, generate, read
 from kvbench.evaluation.prompts import tokenise
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
-from kvbench.prefill import Needs, prefill
+from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.run import run as main
 from kvbench.run.shards import first_of_each_task
 from tests.support.config import NAMES, method
@@ -147,7 +147,7 @@ def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     """Every method goes on after a block as after single tokens; the plain model agrees for FullKV."""
     model, chosen = tiny_model(num_layers=4, head_dim=32), method(name)
     ids, block = prompt(60), prompt(9, seed=1)
-    state = prefill(model, ids, chosen.needs)
+    state = passes.SharedPass(model, ids, FullPrefill(), chosen.needs).state
     caches, single = (chosen.compress(state, max(30, chosen.minimum_budget)) for _ in range(2))
     (logits,) = read(model, batched([caches]), block)
     step_by_step = batched([single])

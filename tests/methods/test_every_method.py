@@ -61,7 +61,7 @@ def test_from_prompt_to_answer(name):
             return
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if setting(name).method.layerwise])
+@pytest.mark.parametrize("name", [name for name in NAMES if setting(name).method.streams])
 def test_streaming_makes_the_caches_of_a_shared_pass(name):
     one = setting(name, 0.3)
     source, budget = pass_of(one, N)

@@ -14,7 +14,7 @@ from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.ops.rope import Rope
-from kvbench.prefill import Needs, PrefillPlan, PrefillState
+from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
 from tests.support.tiny import prompt, random_state, tiny_model
@@ -116,7 +116,11 @@ def model():
 
 @cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    return SharedPass(model(), prompt(n), plan, Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True))
+    again = frozenset({Reconstruction()})
+    needs = Needs(
+        32, True, True, frozenset({8, 32}), frozenset({4}), True, again if plan == FullPrefill() else frozenset()
+    )
+    return SharedPass(model(), prompt(n), plan, needs)
 
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:

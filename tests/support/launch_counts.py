@@ -13,11 +13,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from kvbench.cache.base import LayerCache
 from kvbench.evaluation.decode import batched
+from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import Needs, PrefillState, prefill
-from tests.support.fake_devices import place
+from tests.support.fake_devices import FakeDevices, place
 from tests.support.launches import Counting, Counts
 from tests.support.tiny import prompt
 
@@ -62,8 +63,14 @@ def pass_of(one: Setting, model: PreTrainedModel, n: int) -> tuple[PrefillState,
     """The state after the pass that a setting needs over a prompt of n tokens, and the setting's budget."""
     layers = len(model.model.layers)
     budget = one.budget_at(n, layers)
-    with Counting():
-        return one.method.plan(n, layers, budget).run(model, prompt(n), one.method.needs), budget
+    with FakeDevices():
+        return state_of(one.method, model, n, budget), budget
+
+
+def state_of(method: Method, model: PreTrainedModel, n: int, budget: float) -> PrefillState:
+    """What the method's passes over a prompt of n tokens leave."""
+    plan = method.plan(n, len(model.model.layers), budget)
+    return SharedPass(model, prompt(n), plan, method.needs).state
 
 
 def prefill_counts(model: PreTrainedModel, n: int, needs: Needs) -> Counts:
@@ -88,9 +95,8 @@ def decoding_counts(model: PreTrainedModel, n: int, settings: Sequence[tuple[Met
     """The forward passes of `STEPS` tokens, decoded by all of `settings` (method, budget) as one batch."""
     caches = []
     for method, budget in settings:
-        with Counting(), torch.inference_mode():
-            plan = method.plan(n, len(model.model.layers), budget)
-            caches.append(method.compress(plan.run(model, prompt(n), method.needs), budget))
+        with FakeDevices(), torch.inference_mode():
+            caches.append(method.compress(state_of(method, model, n, budget), budget))
     return [*steps(model, caches)]
 
 

@@ -17,6 +17,7 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.prefill.query_moments import query_moments
+from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 
 FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 # name -> (num_attention_heads, num_key_value_heads)
@@ -100,6 +101,9 @@ def random_layer(
     state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
     state.lookahead_sums = lookahead
     state.value_output_norm = torch.rand(heads, n, generator=generator)
+    scores = torch.rand(kv_heads, n, generator=generator)
+    scores[:, :4] = float("inf")
+    state.reconstruction = {Reconstruction(): ContextScores(scores, min(n, 4))}
     if rope is not None:
         state.query_moments = {4: query_moments(queries, rope, 4)}
     return state

@@ -96,7 +96,7 @@ def measure(
             max(compressed.peak_bytes, prefilled),
             on_gpus,
         ),
-        "stream" if method.layerwise else "shared",
+        "stream" if method.streams else "shared",
         sum(not layer.alone for layer in cache.layers),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )
@@ -115,7 +115,7 @@ def attempt(
 def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | float) -> Compressed:
     """A prompt under one method: a layer at a time where its layers do not need each other."""
     plan = method.plan(len(ids), num_layers(model), budget)
-    if method.layerwise:
+    if method.streams:
         return StreamedPass(model, ids, plan).compress(method, budget)
     return SharedPass(model, ids, plan, method.needs).compress(method, budget)
 

@@ -17,10 +17,12 @@ from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.config import composed
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, generate, read_all
+from kvbench.evaluation.framing import NO_TEMPLATE
 from kvbench.evaluation.passes import Compressed, SharedPass, num_layers
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import Dense, FullKV
 from kvbench.models import load, model_spec
+from kvbench.prefill import ContextFrame
 from kvbench.utils.text import first_line
 
 # Arguments that lm-eval's own Hugging Face model takes and this one, too.
@@ -150,7 +152,13 @@ class KVBenchLM(HFLM):
     def _compress(self, ids: Tensor) -> Compressed:
         model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model)
         budget = self.setting.budget_at(len(ids), layers)
-        return SharedPass(model, ids, method.plan(len(ids), layers, budget), method.needs).compress(method, budget)
+        plan = method.plan(len(ids), layers, budget)
+        return SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
+
+    def _frame(self) -> ContextFrame:
+        """A context of any text: where a chat template in it ends is not known."""
+        plain_tokens = self.loaded.plain_tokens
+        return ContextFrame(suffix=tuple(plain_tokens(NO_TEMPLATE)), encode=plain_tokens)
 
     def _count(self, compressed: Compressed) -> None:
         """Note the context's reserve ratio, after decoding."""

@@ -5,6 +5,7 @@ from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -14,6 +15,7 @@ __all__ = [
     "ColumnSums",
     "ExpectedAttention",
     "KNorm",
+    "KVzip",
     "KeyDiff",
     "LastQuery",
     "Random",

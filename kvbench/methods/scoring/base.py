@@ -35,6 +35,10 @@ class Scoring(ABC):
         it, never write it.
         """
 
+    def least(self, layer: LayerState) -> int:
+        """How many tokens before the window have infinite votes in every head and stay, whatever the budget."""
+        return 0
+
     def smooth(self, votes: Tensor) -> Tensor:
         """Votes [heads, n - protected] after the heads of a group were reduced to one, for example pooled."""
         return votes

@@ -47,6 +47,9 @@ class CriticalKV(Scoring):
     def votes(self, layer: LayerState) -> Tensor:
         return self.base.votes(layer)
 
+    def least(self, layer: LayerState) -> int:
+        return self.base.least(layer)
+
     def smooth(self, votes: Tensor) -> Tensor:
         return self.base.smooth(votes)
 

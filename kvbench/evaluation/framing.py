@@ -1,0 +1,29 @@
+"""Where the context lies in a prompt's tokens, and what a request about it is written with: for second passes."""
+
+from kvbench.errors import UserError
+from kvbench.evaluation.prompts import MARK, Prompt
+from kvbench.models import LoadedModel
+from kvbench.prefill import ContextFrame
+
+NO_TEMPLATE = "\n"  # between a request and its answer where no chat template stands
+
+
+def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
+    """The frame of a prompt's context: its tokens without the chat template around it and the start of the answer.
+
+    A visible question belongs to the context, a hidden one does not. Raises UserError for a tokenizer that does not say
+    which characters a token stands for.
+    """
+    sample = prompt.sample
+    if not loaded.tokenizer.is_fast:
+        raise UserError(
+            f"a second pass over the context needs a fast tokenizer, which {loaded.spec.name} does not have"
+        )
+    head, _, tail = loaded.render(MARK, sample.chat).partition(MARK)
+    text = loaded.render(sample.prompt, sample.chat, sample.prefix)
+    offsets = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)["offset_mapping"]
+    after = len(text) - len(tail) - len(sample.prefix)
+    prefix = sum(end <= len(head) for _, end in offsets)
+    end = sum(start < after for start, _ in offsets)
+    suffix = loaded.plain_tokens(tail or NO_TEMPLATE)
+    return ContextFrame(prefix, min(end, len(prompt.context)), tuple(suffix), loaded.plain_tokens)

@@ -1,0 +1,64 @@
+"""KVzip's score: how much attention a token gets while the model writes the context out again."""
+
+import json
+from pathlib import Path
+
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState, Needs, Reconstruction
+from kvbench.prefill.reconstruction import REQUESTS
+from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.text import in_one_line
+
+
+@checked
+class KVzip(Scoring):
+    """The most attention of any query of a second pass, in which the model repeats the context (Kim et al. 2025, arXiv
+    2505.23416).
+
+    A chunk of the context is read again behind the whole prompt. A token of the chunk has the largest weight that any
+    of these queries, of any query head of its group, gives it in a softmax over the prefix, the chunk and what has been
+    read again. The prefix (the head of the chat template) and what follows the context always stay, whatever the
+    budget. One second pass serves every ratio, and all hidden questions of a context.
+
+    chunk           tokens that are read again at a time.
+    lead            last tokens of the chunk before, which end the request for every chunk but the first.
+    sinks           first tokens that stand in for the prefix where a prompt has none.
+    requests_file   JSON with the texts of the requests, {"first": …, "others": …}; its hash is in the record's key.
+                    null: kvbench's own wording.
+    """
+
+    chunk: Positive = 2000
+    lead: NonNegative = 8
+    sinks: NonNegative = 4
+    requests_file: str | None = None
+
+    per_query_head = False
+
+    def __post_init__(self):
+        requests = REQUESTS if self.requests_file is None else read_requests(self.requests_file)
+        self._how = Reconstruction(self.chunk, self.lead, self.sinks, requests)
+        self.needs = Needs(reconstructions=frozenset([self._how]))
+
+    def protected(self, budget: int) -> int:
+        return 0
+
+    def votes(self, layer: LayerState) -> Tensor:
+        return layer.reconstruction[self._how].scores
+
+    def least(self, layer: LayerState) -> int:
+        return layer.reconstruction[self._how].outside
+
+
+def read_requests(path: str) -> tuple[str, str]:
+    """The first request and that of the other chunks; raises UserError for a file without them."""
+    try:
+        texts = json.loads(Path(path).read_text(encoding="utf-8"))
+        requests = texts["first"], texts["others"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"requests_file={path} has no requests that can be read: {in_one_line(error)}") from None
+    if not all(isinstance(text, str) for text in requests):
+        raise UserError(f"requests_file={path}: both requests must be texts")
+    return requests

@@ -1,0 +1,85 @@
+"""What a context's keys are worth to the model that writes the context out again (KVzip)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.attention import causal_probabilities
+
+# Requests of our own wording: the first chunk's, and that of the others, which the end of the chunk before completes.
+REQUESTS = (
+    "\n\nWrite out the text above once more, word for word.",
+    "\n\nWrite out the text above once more, word for word, from the place where it says: ",
+)
+TILE = 2**24  # attention weights that exist at a time
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How a context is read a second time: KVzip (Kim et al. 2025, arXiv 2505.23416), and the authors' code.
+
+    The context is cut into chunks. For each the model reads, behind the context, a request to repeat it, the end of the
+    chat template and then the chunk itself.
+
+    chunk      tokens that are read again at a time.
+    lead       tokens of the chunk before that end the request of every chunk but the first.
+    sinks      first tokens that count as the prefix of a prompt without one.
+    requests   the texts of the first request and of the others.
+    """
+
+    chunk: int = 2000
+    lead: int = 8
+    sinks: int = 4
+    requests: tuple[str, str] = REQUESTS
+
+
+@dataclass(frozen=True)
+class ContextFrame:
+    """Where the context lies in the prompt, and what a request about it is written with; the defaults are for bare ids.
+
+    prefix   tokens before the context: the head of the chat template, or a BOS token.
+    end      tokens up to the context's end; None: the prompt ends with it.
+    suffix   token ids of the chat template between a request and its answer.
+    encode   token ids of a request, without special tokens; None: requests are left out.
+    """
+
+    prefix: int = 0
+    end: int | None = None
+    suffix: tuple[int, ...] = ()
+    encode: Callable[[str], list[int]] | None = None
+
+    def request(self, text: str) -> list[int]:
+        return [] if self.encode is None else self.encode(text)
+
+
+@dataclass(frozen=True)
+class ContextScores:
+    """What a second pass observed in one layer.
+
+    scores    float32 [num_key_value_heads, n], in [0, 1] for tokens of the context, infinite for the others.
+    outside   how many tokens of the prompt are before or after the context.
+    """
+
+    scores: Tensor
+    outside: int
+
+
+def largest_attention(queries: Tensor, keys: Tensor, scaling: float, first: int, last: int, tile: int = TILE) -> Tensor:
+    """The most attention that keys first … last-1 get from any query of their group: [num_key_value_heads, last-first].
+
+    queries [num_attention_heads, q, head_dim] are of the last q of the keys [num_key_value_heads, len, head_dim], both
+    after RoPE; each attends to the keys up to its own. float32 in [0, 1]; about `tile` weights exist at a time.
+    """
+    heads, q, _ = queries.shape
+    length = keys.shape[1]
+    keys = keys.float()
+    grouped = queries.unflatten(0, (len(keys), -1))  # [num_key_value_heads, group, q, head_dim]
+    most = torch.zeros(len(keys), last - first, device=keys.device)
+    step = max(tile // (heads * length), 1)
+    for at in range(0, q, step):
+        rows = grouped[:, :, at : at + step]
+        attention, _ = causal_probabilities(rows, keys, length - q + at, scaling)
+        torch.maximum(most, attention[..., first:last].amax(dim=(1, 2)), out=most)
+    return most

@@ -1,0 +1,81 @@
+"""The second pass over a context: the model reads it again, with its own cache in front (KVzip)."""
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench.cache.base import AttendingLayer
+from kvbench.errors import UserError
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.rope import Rope
+from kvbench.prefill.reconstruction import ContextFrame, ContextScores, Reconstruction, largest_attention
+from kvbench.prefill.state import LayerState, PrefillState
+
+
+class RereadLayer(AttendingLayer):
+    """One layer's cache of the prompt up to the context's end, while a chunk of the context is read again behind it.
+
+    The new tokens' keys and values are dropped when their attention is computed. What the chunk's keys got is written
+    into `scores` [num_key_value_heads, n].
+    """
+
+    def __init__(self, layer: LayerState, end: int, prefix: int, chunk: slice, scores: Tensor):
+        super().__init__()
+        self.layer, self.end, self.prefix, self.chunk, self.scores = layer, end, prefix, chunk, scores
+        self.seen = end
+        self.held = 0  # bytes of the copy of keys and values
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        past = self.layer.keys[None, :, : self.end], self.layer.values[None, :, : self.end]
+        self.keys, self.values = (torch.cat(pair, dim=2) for pair in zip(past, (keys, values), strict=True))
+        self.held = self.keys.nbytes + self.values.nbytes
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        """Attention over all keys; scores come from the prefix, the chunk and the tokens that are read again alone."""
+        keys, (start, stop) = self.keys[0], (self.chunk.start, self.chunk.stop)
+        parts = [keys[:, : self.prefix], keys[:, self.chunk], keys[:, self.end :]]
+        last = self.prefix + stop - start
+        self.scores[:, self.chunk] = largest_attention(query[0], torch.cat(parts, dim=1), scaling, self.prefix, last)
+        out = dense_attention(query, self.keys, self.values, scaling)
+        self.keys = self.values = None
+        return out
+
+
+@torch.inference_mode()
+def reconstruct(
+    model: PreTrainedModel, input_ids: Tensor, state: PrefillState, how: Reconstruction, frame: ContextFrame
+) -> int:
+    """Read the context in input_ids [n] again and add its scores to `state`, which a full pass over them made.
+
+    Every layer gets `reconstruction[how]`. Returns the most bytes of keys and values held at once.
+
+    Raises UserError for a model whose rotation depends on the length of the text, which grows here.
+    """
+    rope = Rope.of(model)
+    if rope is not None and rope.varies.startswith("the length"):
+        raise UserError(
+            f"the second pass of KVzip lengthens the text, and this model's rotation depends on {rope.varies}"
+        )
+    n = len(input_ids)
+    end = n if frame.end is None else frame.end
+    prefix = min(frame.prefix or how.sinks, end)
+    scores = [torch.full((x.num_key_value_heads, n), float("inf"), device=x.keys.device) for x in state.layers]
+    held = 0
+    for start in range(prefix, end, how.chunk):
+        chunk = slice(start, min(start + how.chunk, end))
+        ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
+        layers = [RereadLayer(layer, end, prefix, chunk, row) for layer, row in zip(state.layers, scores, strict=True)]
+        model(
+            input_ids=ids[None].to(model.device), past_key_values=Cache(layers=layers), use_cache=True, logits_to_keep=1
+        )
+        held = max(held, *(layer.held for layer in layers))
+    for layer, row in zip(state.layers, scores, strict=True):
+        layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
+    return state.nbytes + held
+
+
+def asked(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:
+    """Token ids between the context and the chunk read again from `start` on: a request, its lead, the suffix."""
+    first = start == prefix
+    lead = [] if first else input_ids[start - min(how.lead, how.chunk) : start].tolist()
+    return [*frame.request(how.requests[not first]), *lead, *frame.suffix]
