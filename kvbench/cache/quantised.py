@@ -32,6 +32,10 @@ class Ring:
             self.buffer = torch.cat([self.buffer, self.buffer.new_empty(heads, room, width)], dim=1)
         return self.buffer.narrow(1, slot, 1)
 
+    def filled_bytes(self, length: int) -> int:
+        """Bytes of the rows that it holds of a sequence of `length` rows."""
+        return min(length, self.limit) * self.buffer.shape[0] * self.buffer.shape[2] * self.buffer.element_size()
+
     def rows(self, start: int, end: int) -> Tensor:
         """Rows start … end-1 of the sequence in order [heads, end - start, head_dim]; a view if not wrapped."""
         first = start % self.limit if end > start else 0
@@ -92,9 +96,7 @@ class QuantisedSequence(Sequence):
 
     @property
     def filled_bytes(self) -> int:
-        ring = self.ring.buffer
-        raw = (self.length - self.quantised) * ring.shape[0] * ring.shape[2] * ring.element_size()
-        return raw + sum(part.filled_bytes for part in self.parts)
+        return self.ring.filled_bytes(self.length - self.quantised) + sum(part.filled_bytes for part in self.parts)
 
     @property
     def share(self) -> float:

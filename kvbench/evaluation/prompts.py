@@ -27,6 +27,11 @@ class Prompt:
     context: Tensor  # [n]
     question: Tensor  # [q], empty where the question is visible
 
+    @property
+    def new_tokens(self) -> int:
+        """The most tokens that are read after the context: the question's, and all of an answer's."""
+        return len(self.question) + self.sample.max_new_tokens
+
 
 def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
     """The sample's tokens under a protocol of `QUESTION`.

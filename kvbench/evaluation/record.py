@@ -105,7 +105,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
     prediction = run.loaded.decode(output.tokens)
     fields = {
         **identity(run, sample, setting),
-        "floored": setting.floored(n, len(layers)),
+        "floored": setting.floored(n, len(layers), prompt.new_tokens),
         **sample.meta,
         "question": run.question,
         "compress_at": setting.method.compress_at,

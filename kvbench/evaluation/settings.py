@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydra.utils import get_class
+
 from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
@@ -32,37 +34,64 @@ class Setting:
         """The name with ratio or budget, as tables and figures show it; unique in a run."""
         if self.budget is not None:
             return f"{self.name} {self.budget}"
-        return self.name if self.ratio is None else f"{self.name} {self.ratio:g}"
+        of = "" if self.method.ratio_of == "prompt" else f" of {self.method.ratio_of}"
+        return self.name if self.ratio is None else f"{self.name} {self.ratio:g}{of}"
 
     @property
     def key(self) -> str:
         """Everything a record depends on besides sample and model, and the name; part of the record's key."""
         return json.dumps([self.name, self.parameters, self.ratio, self.budget])
 
-    def requested_tokens(self, n: int) -> int | float:
-        """Tokens per layer and head that the ratio or budget asks for, with a prompt of n tokens."""
+    def requested_tokens(self, n: int, new_tokens: int = 0) -> int | float:
+        """Tokens per layer and head that the ratio or budget asks for, with a prompt of n tokens.
+
+        At most `new_tokens` are read after it, of which a ratio is a share too where `method.ratio_of` is total.
+        """
         if self.budget is not None:
             return self.budget
+        whole = n + new_tokens if self.method.ratio_of == "total" else n
         if self.method.takes_fractions and self.ratio is not None:
-            return self.ratio * n
-        return n if self.ratio is None else math.floor(self.ratio * n + 1e-9)  # 1e-9: float noise on integers
+            return self.ratio * whole
+        return whole if self.ratio is None else math.floor(self.ratio * whole + 1e-9)  # 1e-9: float noise on integers
 
-    def budget_at(self, n: int, num_layers: int) -> int | float:
+    def budget_at(self, n: int, num_layers: int, new_tokens: int = 0) -> int | float:
         """The budget given to the method: `requested_tokens`, but at least the method's floor for such a prompt."""
-        return max(self.requested_tokens(n), self.method.floor(n, num_layers))
+        return max(self.requested_tokens(n, new_tokens), self.method.floor(n, num_layers))
 
-    def floored(self, n: int, num_layers: int) -> bool:
+    def floored(self, n: int, num_layers: int, new_tokens: int = 0) -> bool:
         """Whether the method's floor raised the requested budget."""
-        return self.budget_at(n, num_layers) > self.requested_tokens(n)
+        return self.budget_at(n, num_layers, new_tokens) > self.requested_tokens(n, new_tokens)
 
 
-def build_settings(methods: Mapping[str, Mapping], ratio: object, budget: object) -> list[Setting]:
+def build_settings(
+    methods: Mapping[str, Mapping], ratio: object, budget: object, compress: Mapping | None = None
+) -> list[Setting]:
     """Every method at every ratio or budget, or at its own if its configuration has some; FullKV once.
 
-    Raises UserError for a bad value.
+    `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV that has none
+    of its own. Raises UserError for a bad value.
     """
     shared = ratios_or_budgets(ratio, budget)
-    return [setting for name, config in named(methods).items() for setting in settings_of(name, {**config}, shared)]
+    chosen = named(methods) if compress is None else while_decoding(named(methods), compress)
+    return [setting for name, config in chosen.items() for setting in settings_of(name, {**config}, shared)]
+
+
+def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[str, Mapping]:
+    """The methods with decode.compress as their decode_compression. UserError for one that cannot have it."""
+    node = {"_target_": "kvbench.methods.DecodeCompression", **compress}
+    compressing = {}
+    for name, config in methods.items():
+        kind = get_class(config["_target_"])
+        if issubclass(kind, FullKV) or config.get("decode_compression") is not None:
+            compressing[name] = config
+        elif "decode_compression" in getattr(kind, "__dataclass_fields__", {}):
+            compressing[name] = {**config, "decode_compression": node}
+        else:
+            raise UserError(
+                f"decode.compress={json.dumps(compress)}: method {name!r} does not compress while decoding: leave one "
+                "of the two out"
+            )
+    return compressing
 
 
 def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) -> list[Setting]:

@@ -57,7 +57,9 @@ def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[
         for setting in run.settings:
             left = [prompt for prompt in prompts if run.key(prompt.sample, setting) not in store.done]
             if left:
-                tasks.append(Task(setting, setting.budget_at(len(left[0].context), layers), left, layers))
+                new_tokens = max(prompt.new_tokens for prompt in left)
+                budget = setting.budget_at(len(left[0].context), layers, new_tokens)
+                tasks.append(Task(setting, budget, left, layers))
         yield tasks
 
 

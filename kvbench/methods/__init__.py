@@ -6,6 +6,7 @@ from kvbench.methods.allocation.pyramid import Pyramid
 from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
+from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
@@ -26,6 +27,7 @@ from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.random import Random
+from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.simlayerkv import SimLayerKV
@@ -44,12 +46,14 @@ from kvbench.methods.tova import TOVA
 
 __all__ = [
     "H2O",
+    "RKV",
     "TOVA",
     "AdaKV",
     "Allocation",
     "Codebook",
     "ColumnSums",
     "CriticalKV",
+    "DecodeCompression",
     "Dense",
     "EqualHeads",
     "Eviction",

@@ -16,6 +16,7 @@ class Method(ABC):
     needs: Needs = Needs()
     takes_budget: bool = True  # FullKV does not
     takes_fractions: bool = False  # a ratio arrives as ratio·n, not rounded down to whole tokens
+    ratio_of: str = "prompt"  # tokens that a ratio is a share of: prompt, total (with the answer), seen (so far)
     compress_at: str = "prefill_end"
     full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill
 

@@ -12,8 +12,10 @@ from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
+from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.ragged_selection import RaggedSelection, first_and_window
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -26,12 +28,14 @@ from kvbench.utils.checked import checked
 
 @checked
 class Eviction(Method):
-    """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill.
+    """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill, or later too.
 
     granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
                   query_head: each query head selects for itself, as SnapKV's and PyramidKV's code and papers do.
                   layer: one set for the layer, the scores of all its heads reduced by `group_reduce` (TOVA).
     heads         how a layer's tokens are shared between the heads that select.
+    decode_compression   when and how far the cache is reduced while decoding, by the same scores of the tokens that are
+                  left; null: never.
     """
 
     allocation: Allocation = field(default_factory=Uniform)
@@ -40,6 +44,7 @@ class Eviction(Method):
     group_reduce: Literal["mean", "max", "sum"] = "mean"
     storage: Storage = field(default_factory=Dense)
     heads: HeadBudgets = field(default_factory=EqualHeads)
+    decode_compression: DecodeCompression | None = None
 
     def __post_init__(self):
         if self.granularity == "query_head" and self.group_reduce != "mean":
@@ -61,6 +66,9 @@ class Eviction(Method):
             if self.granularity == "layer":
                 raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
         self.needs = self.scoring.needs | self.storage.needs
+        if self.decode_compression is not None:
+            self._check_decoding(self.decode_compression)
+            self.takes_fractions, self.ratio_of, self.compress_at = self.decode_compression.protocol
         self._layer_tokens = lru_cache(maxsize=8)(self.layer_tokens)  # every layer reads the same plan
 
     @property
@@ -71,8 +79,18 @@ class Eviction(Method):
     def divisible(self) -> bool:
         return super().divisible and isinstance(self.allocation, Uniform)
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        return self.storage.store(layer, self.select(layer, index, num_layers, budget))
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+        when = self.decode_compression
+        if when is None:
+            return self.storage.store(layer, self.select(layer, index, num_layers, budget))
+
+        def select(layer: LayerState, budget: int) -> Selection:
+            return self.select(layer, index, num_layers, budget)
+
+        def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
+            return self._keep(state, index, num_layers, target, seen)
+
+        return interval_layer(when, layer, budget, select, keep, self.needs)
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection | RaggedSelection:
         """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
@@ -88,6 +106,43 @@ class Eviction(Method):
             return Selection(with_window(first(order, counts), layer.n, window), tokens)
         longest = self.heads.longest(len(scores), tokens, window, layer.n)
         return RaggedSelection(first_and_window(order, counts, layer.n), tokens, longest)
+
+    def _keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
+        """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
+
+        `state` has the tokens that are left of a text of `seen` tokens.
+        """
+        target = max(target, self.minimum_budget)
+        if target >= seen or (tokens := self._layer_tokens(target, seen, num_layers)[index]) >= state.n:
+            return None
+        window = self.scoring.protected(target)
+        chosen = ranking(self.scores(state, window))[:, : tokens - window]
+        if self.decode_compression.slots == "position":
+            chosen = chosen.sort(dim=-1).values
+        return with_window(chosen, state.n, window)
+
+    def _check_decoding(self, when: DecodeCompression) -> None:
+        """Refuse what cannot drop tokens while decoding."""
+        if self.storage != Dense():
+            raise UserError(
+                "decode_compression drops single tokens from its own store: it needs dense, unfolded storage, not "
+                f"{type(self.storage).__name__}"
+            )
+        if self.heads != EqualHeads():
+            raise UserError(
+                f"{type(self.heads).__name__} gives heads different numbers of tokens, but decode_compression leaves as "
+                "many in each: it needs equal heads"
+            )
+        if not self.scoring.while_decoding:
+            raise UserError(
+                f"{type(self.scoring).__name__} reads what only the prefill of a prompt observes: it cannot score for "
+                "decode_compression"
+            )
+        if when.budget is not None and when.budget < self.minimum_budget:
+            raise UserError(
+                f"decode_compression.budget={when.budget} is too small for {type(self.scoring).__name__}: at least "
+                f"{self.minimum_budget} are needed"
+            )
 
     def layer_tokens(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
         """Tokens per head in each layer for a prompt of n > budget tokens.

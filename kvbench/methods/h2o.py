@@ -108,6 +108,8 @@ class H2O(Eviction):
         super().__post_init__()
         if self.decode == "grow":
             return
+        if self.decode_compression is not None:
+            raise UserError("decode=update evicts at every token: it takes no decode_compression beside it")
         if self.storage != Dense():
             raise UserError("decode=update evicts single tokens from its own store: it needs dense, unfolded storage")
         if self.heads != EqualHeads():

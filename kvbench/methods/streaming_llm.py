@@ -9,12 +9,14 @@ from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.methods.decode_compression import DecodeCompression
+from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope, fixed_rotation
-from kvbench.prefill import LayerState, PrefillState
+from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import NonNegative, Positive, checked
 
 
@@ -29,6 +31,8 @@ class StreamingLLM(Method):
     rope       original: keys keep the positions of their tokens. rolling: a key's position is its slot in the cache,
                so positions stay below the budget; requires decode=evict.
 
+    decode_compression   with decode=grow: when the cache is brought back to its sinks and recent tokens.
+
     The released code is decode=evict with rope=rolling. The prompt is prefilled with full attention, as in the
     authors' chat demo.
     """
@@ -38,6 +42,7 @@ class StreamingLLM(Method):
     rope: Literal["original", "rolling"] = "original"
     storage: Storage = field(default_factory=Dense)
     recent: Positive | None = None
+    decode_compression: DecodeCompression | None = None
 
     def __post_init__(self):
         if (self.sinks is None) == (self.recent is None):
@@ -51,6 +56,12 @@ class StreamingLLM(Method):
             raise UserError("rope=rolling counts slots of a cache of constant size: it needs decode=evict")
         if self.decode == "evict" and self.storage != Dense():
             raise UserError("decode=evict overwrites tokens in place: it needs dense storage")
+        if self.decode_compression is not None:
+            if self.decode == "evict" or self.storage != Dense():
+                raise UserError(
+                    "decode_compression drops tokens of a growing cache: it needs decode=grow and dense storage"
+                )
+            self.takes_fractions, self.ratio_of, self.compress_at = self.decode_compression.protocol
 
     @property
     def minimum_budget(self) -> int:
@@ -67,6 +78,9 @@ class StreamingLLM(Method):
         sinks = self._sinks(budget)
         return Selection(sinks_and_recent(layer.n, sinks, budget - sinks, layer.keys.device), budget)
 
+    def _keep(self, state: LayerState, target: int, seen: int) -> Tensor | None:
+        return self.select(state, max(target, self.minimum_budget)).indices
+
     def _sinks(self, budget: int) -> int:
         return budget - self.recent if self.sinks is None else self.sinks
 
@@ -75,7 +89,11 @@ class StreamingLLM(Method):
             return self.storage.store_all(state.layers, [self.select(layer, budget) for layer in state.layers])
         return super().compress(state, budget)
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+        if self.decode_compression is not None:
+            return interval_layer(
+                self.decode_compression, layer, budget, self.select, self._keep, Needs(), batches=True
+            )
         selection = self.select(layer, budget)
         if self.decode == "grow":
             return self.storage.store(layer, selection)

@@ -33,6 +33,8 @@ class TOVA(Eviction):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.decode == "evict" and self.decode_compression is not None:
+            raise UserError("decode=evict drops a token at every step: it takes no decode_compression beside it")
         if self.decode == "evict" and (self.storage != Dense() or self.granularity != "layer"):
             raise UserError(
                 "decode=evict drops one token of all heads from its own store: it needs dense, unfolded storage and "

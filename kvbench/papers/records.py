@@ -65,7 +65,7 @@ def select(cfg: Mapping, folders: Sequence[str | Path]) -> ModelRecords | None:
 
     Findings about them are printed as warnings. Raises UserError where runs that differ in runs.SHARED match.
     """
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
     full = next(filter(is_full, settings), None) or _full_kv()
     records, runs = _records(cfg, folders)
     if records.empty:

@@ -65,7 +65,9 @@ class OfSetting(Record):
     method: Text = field("the method's name in tables")
     ratio: Number | None = field("requested share of the prompt's tokens; null where a budget is requested", "1")
     budget: Count | None = field("requested tokens per layer and head; null where a ratio is requested", "tokens")
-    compress_at: Text = field("when the prompt is compressed: in_prefill, prefill_end, first_decode or every_step")
+    compress_at: Text = field(
+        "when the prompt is compressed: in_prefill, prefill_end, first_decode, every_step or while_decoding"
+    )
     scores: dict[Text, Number] = field(
         "score by metric; the first is the benchmark's main one", "as the metric defines it"
     )

@@ -58,7 +58,7 @@ def build_request(cfg: Mapping) -> Request:
             raise UserError(f"no {group} is chosen: {group}=NAME")
     observations = build_probes(cfg["probe"])
     methods = chosen_methods(cfg)
-    settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"])
+    settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
     check_press(cfg, methods)
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = model_spec(cfg["model"])

@@ -29,6 +29,7 @@ N, STEPS = 120, 12
 SMALL = {
     "Codebook": {"window": 8},
     "ColumnSums": {"recent": 8},
+    "DecodeCompression": {"every": 4},
     "Kivi": {"residual": 32},
     "LagKV": {"lag": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
@@ -80,7 +81,9 @@ OVERSPENDS = {
     **dict.fromkeys(["quest", "quest_paper"], "everything stays: the budget is what is read"),
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
+    "knorm_decode_512": "the prompt stays whole until the first reduction",
     "knorm_paper": "two layers stay whole",
+    "rkv_paper": "the prompt stays whole until the first reduction",
     "pyramidkv_paper": "the released allocation rounds its step down",
     "pyramidkv_paper_2024_06": "the released allocation rounds its step down",
     "simlayerkv_snapkv": "lazy layers keep theirs whatever the budget",

@@ -63,7 +63,7 @@ def measure(
     each other sequence of the batch during prefill, as if the prompts were prefilled one after the other.
     """
     collect(model)
-    method, budget = setting.method, setting.budget_at(len(ids), num_layers(model))
+    method, budget = setting.method, setting.budget_at(len(ids), num_layers(model), new_tokens)
     with taken({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
         compressed.live.clear()

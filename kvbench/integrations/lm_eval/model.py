@@ -186,7 +186,7 @@ def rendered(value: object) -> str:
 
 
 def one_setting(config: dict) -> Setting:
-    settings = build_settings(config["method"], config["ratio"], config["budget"])
+    settings = build_settings(config["method"], config["ratio"], config["budget"], config["decode"]["compress"])
     if len(settings) != 1:
         labels = ", ".join(setting.label for setting in settings)
         raise UserError(f"lm-eval runs one setting at a time, not {labels}: one method=, with one ratio= or budget=")

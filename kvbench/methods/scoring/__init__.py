@@ -8,10 +8,12 @@ from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.random import Random
+from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 
 __all__ = [
+    "RKV",
     "ColumnSums",
     "ExpectedAttention",
     "KNorm",

@@ -23,6 +23,12 @@ class Scoring(ABC):
     signed: ClassVar[bool] = False
     sinks: int = 0
 
+    @property
+    def while_decoding(self) -> bool:
+        """Whether it can score the tokens that are left while decoding, when there are the last queries, and the
+        attention of all queries so far, but no other observation."""
+        return self.needs == Needs(window=self.needs.window, column_sums=self.needs.column_sums)
+
     @abstractmethod
     def protected(self, budget: int) -> int:
         """How many trailing tokens of the prompt are always kept, out of `budget` per head."""

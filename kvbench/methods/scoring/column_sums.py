@@ -39,6 +39,10 @@ class ColumnSums(Scoring):
         return Needs(column_sums=True) if self.causal else Needs(lookahead_sums=frozenset([self.recent]))
 
     @property
+    def while_decoding(self) -> bool:
+        return self.causal and self.score == "sum"  # a mean counts queries by the place of a key in the prompt
+
+    @property
     def minimum_budget(self) -> int:
         """With half of the budget recent, one heavy and one recent token."""
         return 2 if self.recent is None else super().minimum_budget

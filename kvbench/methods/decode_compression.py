@@ -1,0 +1,53 @@
+"""Compression while decoding: when tokens are dropped, and how many stay."""
+
+from typing import Literal
+
+from kvbench.utils.checked import Positive, checked
+
+# Against float noise in shares of whole numbers.
+NOISE = 1e-9
+
+
+@checked
+class DecodeCompression:
+    """Reduce each layer's cache to a budget at intervals, prompt and decoded tokens alike; only append in between.
+
+    every    passes from one reduction to the next. A pass attends to all that is stored before it reduces, so a cache
+             holds at most budget + every tokens per head.
+    budget   tokens per layer and head, in the mean over layers. null: the setting's ratio or budget.
+    prompt   cut: the prompt is brought to the setting's ratio or budget after prefill, as without decoding. whole: it
+             stays whole until the first reduction; a shorter answer then reduces nothing.
+    of       what the setting's ratio is a share of, where `budget` is null: the prompt; total, the prompt and the most
+             tokens that the answer may have; or seen, the tokens read so far, so that the budget grows.
+    counts   decoded: passes are counted from the end of the prompt. seen: they reduce where the length of the text is
+             a multiple of `every` (R-KV's code).
+    slots    position: stored tokens keep the order of the text. score: they lie in the order of their scores, as after
+             R-KV's code, where pooling over neighbours and "the last similar token" then mean that order.
+    """
+
+    every: Positive = 128
+    budget: Positive | None = None
+    prompt: Literal["cut", "whole"] = "cut"
+    of: Literal["prompt", "total", "seen"] = "prompt"
+    counts: Literal["decoded", "seen"] = "decoded"
+    slots: Literal["position", "score"] = "position"
+
+    def due(self, seen: int, prompt: int) -> bool:
+        """Whether the pass that has read the text to `seen` tokens, `prompt` of them the prompt's, reduces."""
+        return (seen if self.counts == "seen" else seen - prompt) % self.every == 0
+
+    def target(self, budget: float, seen: int, prompt: int) -> int:
+        """Tokens per head to keep after such a pass, in the mean over layers, with the setting's `budget`."""
+        if self.budget is not None:
+            return self.budget
+        return whole_tokens(budget / prompt * seen if self.of == "seen" else budget)
+
+    @property
+    def protocol(self) -> tuple[bool, str, str]:
+        """A method's `takes_fractions`, `ratio_of` and `compress_at`."""
+        of = "prompt" if self.budget is not None else self.of
+        return of == "seen", of, "prefill_end" if self.prompt == "cut" else "while_decoding"
+
+
+def whole_tokens(budget: float) -> int:
+    return int(budget + NOISE)

@@ -1,0 +1,74 @@
+"""R-KV's score: attention of the last queries, less the likeness of a key to the others."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import Fraction, Number, Positive, checked
+
+TILE = 1024  # keys whose likeness to all others exists at a time
+EPSILON = 1e-8
+
+
+@checked
+class RKV(Scoring):
+    """R-KV (Cai et al. 2025, arXiv 2505.24133): importance · I − (1 − importance) · R, per KV head and in float32.
+
+    I   attention of the last w queries: of a group's logits the largest, softmax over the keys before the window, the
+        mean over the queries, max-pooled over `kernel` neighbours.
+    R   softmax over the keys of the mean cosine of all stored keys with a key. In every key's cosines two are set to 0:
+        its own, and that with the last key above `threshold`, so that of like tokens the newest is not redundant. A key
+        without such a neighbour gives the first key's up, as the released code does.
+
+    importance   lambda: 0.1 in the authors' README, 0.07 in their code; 1 leaves SnapKV's score over these queries.
+    """
+
+    window: Positive = 8
+    kernel: Positive = 7
+    importance: Fraction = 0.1
+    threshold: Number = 0.5
+
+    per_query_head = False
+    signed = True
+
+    def __post_init__(self):
+        if self.kernel % 2 == 0:
+            raise UserError(f"kernel={self.kernel} is even: a pooling kernel must be odd to stay aligned")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        votes = self.importance * self.attention(layer)
+        if self.importance < 1:
+            votes[:, : layer.n - self.window] -= (1 - self.importance) * self.redundancy(layer.keys)[:, : -self.window]
+        return votes
+
+    def attention(self, layer: LayerState) -> Tensor:
+        """I, float32 [num_key_value_heads, n]; 0 in the window."""
+        queries = layer.queries[:, -self.window :].float().unflatten(0, (layer.num_key_value_heads, -1))
+        earlier = layer.keys[:, : layer.n - self.window].float()
+        logits = (queries @ earlier[:, None].mT).amax(dim=1) * layer.scaling  # [num_key_value_heads, w, n - w]
+        mean = logits.softmax(dim=-1).mean(dim=1)
+        return F.pad(F.max_pool1d(mean, self.kernel, stride=1, padding=self.kernel // 2), (0, self.window))
+
+    def redundancy(self, keys: Tensor) -> Tensor:
+        """R of keys [heads, n, head_dim], float32 [heads, n]."""
+        unit = keys.float()
+        unit = unit / (unit.norm(dim=-1, keepdim=True) + EPSILON)
+        n = keys.shape[1]
+        places = torch.arange(n, device=keys.device)
+        total = torch.zeros(len(keys), n, device=keys.device)
+        for tile in places.split(TILE):
+            cosine = unit.index_select(1, tile) @ unit.mT
+            cosine.masked_fill_(places == tile[:, None], 0)
+            last = places.where(cosine > self.threshold, 0).amax(dim=-1, keepdim=True)
+            total += cosine.scatter_(-1, last, 0).sum(dim=1)
+        return (total / n).softmax(dim=-1)
