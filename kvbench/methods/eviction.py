@@ -130,8 +130,8 @@ class Eviction(Method):
             )
         if self.heads != EqualHeads():
             raise UserError(
-                f"{type(self.heads).__name__} gives heads different numbers of tokens, but decode_compression leaves as "
-                "many in each: it needs equal heads"
+                f"{type(self.heads).__name__} gives heads different numbers of tokens, but decode_compression leaves "
+                "equally many in each: it needs equal heads"
             )
         if not self.scoring.while_decoding:
             raise UserError(
