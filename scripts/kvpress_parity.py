@@ -44,6 +44,7 @@ PRESSES = {
     "expected attention": ("expected", {"epsilon": 0.0}),
     "expected attention epsilon=0.01": ("expected", {"epsilon": 0.01}),
 }
+CHANNELS = (0.2, 0.4, 0.5, 0.7)  # shares of key channels that ThinKPress zeroes, and ThinK drops
 # tokens per layer alone, on a wide grid: every n with every depth, ratio and (window, beta)
 GRID = {
     "n": [*range(100, 1000, 37), 1000, 2048, 4000, 8192],
@@ -121,6 +122,7 @@ def build_press(kind: str, options: dict):
 @torch.inference_mode()
 def press(folder: Path) -> None:
     """Step 2, with kvpress: queries, keys, kept positions and scores of every layer, one file per prompt."""
+    from kvpress import ThinKPress
     from kvpress.utils import compute_n_kept, get_prerope_query_states
     from transformers import DynamicCache
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -150,6 +152,10 @@ def press(folder: Path) -> None:
                     method.compression_ratio = removed
                     kept = method.compress(module, hidden, keys, positions, attentions, kwargs)[1][0, :, :, 0]
                     tensors[f"{layer}/{name}/{removed}"] = kept.to(torch.int32).sort(dim=-1).values
+            for share in CHANNELS:
+                press = ThinKPress(key_channel_compression_ratio=share)
+                zeroed, _ = press.compress(module, hidden, keys.clone(), values, None, kwargs)
+                tensors[f"{layer}/think/{share}"] = zeroed[0].any(dim=1)
 
         for layer in model.model.layers:
             layer.self_attn.rotary_emb = model.model.rotary_emb  # where presses look for it
@@ -234,6 +240,16 @@ def build_state(tensors: dict, layer: int, rope):
     return state
 
 
+def kept_channels(state, share: float) -> torch.Tensor:
+    """Which channels of its older keys ThinK keeps, bool [heads, head_dim]."""
+    from kvbench.methods import ThinK
+    from kvbench.methods.selection import Selection
+    from kvbench.ops.bits import unpack_bits
+
+    cache = ThinK(share=share).store(state, Selection.everything(state))
+    return unpack_bits(cache.channels, state.keys.shape[2])
+
+
 def kept_positions(method, state, layers: int, budget: int) -> torch.Tensor:
     """Positions [heads, k] that a method of kvbench keeps."""
     from kvbench.methods import Eviction
@@ -246,6 +262,7 @@ def kept_positions(method, state, layers: int, budget: int) -> torch.Tensor:
 @torch.inference_mode()
 def compare(folder: Path) -> None:
     """Step 3, with kvbench: the same budgets on the same tensors; prints the tables of scripts/README.md."""
+    from kvbench.methods import ThinK
     from kvbench.ops.rope import Rope
 
     counts = defaultdict(lambda: {"sets": 0, "equal": 0, "sizes": 0, "gap": 0.0, "short": 0})
@@ -266,6 +283,14 @@ def compare(folder: Path) -> None:
                     ours = kept_positions(method, state, layers, budget).to(torch.int32)
                     tally(counts[case["model"], name], ours.expand(len(theirs), -1), theirs, scores)
                     counts[case["model"], name]["short"] += budget < asked
+            for share in CHANNELS:
+                ours, theirs = kept_channels(state, share), tensors[f"{layer}/think/{share}"]
+                scores = ThinK().scores(state, state.keys)
+                tally(
+                    counts[case["model"], "think"],
+                    *(x.nonzero()[:, 1].view(len(x), -1) for x in (ours, theirs)),
+                    scores,
+                )
     print("| model | setting | sets of layer and head | equal sets | equal sizes | largest gap |")
     print("|---|---|---|---|---|---|")
     for (model, name), row in counts.items():

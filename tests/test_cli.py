@@ -39,9 +39,7 @@ def process(*arguments, **env):
 
 
 MISTAKES = {
-    (
-        "method=snapkw",
-    ): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: expected_attention, fp8_head, fp8_token,",
+    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: ada_",
     ("method=[full,pyramid]",): "unknown method 'pyramid'. Did you mean 'pyramidkv'?",
     ("model=llama",): "unknown model 'llama'.",
     ("benchmark=needle",): "unknown benchmark 'needle'.",

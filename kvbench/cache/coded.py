@@ -11,6 +11,12 @@ from kvbench.cache.sequence import Sequence, SequenceLayer
 CPU_ELEMENTS, GPU_ELEMENTS = 2**18, 2**26
 
 
+def blocks(length: int, elements: int, device: torch.device) -> list[slice]:
+    """Ranges of `length` tokens, of `elements` each, to turn into float32 one after the other: at least one."""
+    step = max((CPU_ELEMENTS if device.type == "cpu" else GPU_ELEMENTS) // elements, 1)
+    return [slice(start, start + step) for start in range(0, max(length, 1), step)]
+
+
 class CodedSequence(Sequence):
     """Rows held as codes: row i is M(scale_i · c_i) with decoded codes c_i, a scale per token and a fixed linear map M.
 
@@ -66,9 +72,7 @@ class CodedSequence(Sequence):
         return self.from_codes(rows).clamp_(-limit, limit).to(self.dtype)
 
     def _blocks(self, like: Tensor) -> list[slice]:
-        most = CPU_ELEMENTS if like.device.type == "cpu" else GPU_ELEMENTS
-        step = max(most // (len(like) * self.head_dim), 1)
-        return [slice(start, start + step) for start in range(0, max(self.length, 1), step)]
+        return blocks(self.length, len(like) * self.head_dim, like.device)
 
     @property
     @abstractmethod

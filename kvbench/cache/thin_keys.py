@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache, filled
+from kvbench.cache.coded import blocks
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.bits import pack_bits, unpack_bits
 
@@ -45,6 +46,10 @@ class ThinKeysLayer(LayerCache):
         grouped = query.view(heads, -1, d).float() * scaling
         kept = unpack_bits(self.channels, d).sort(dim=1, descending=True, stable=True).indices[:, :width]
         thin = grouped.gather(2, kept[:, None].expand(-1, grouped.shape[1], -1))
-        logits = [thin @ self.older.float().mT, grouped @ self.recent.view.float().mT]
+        logits = [
+            rows @ keys[:, block].float().mT
+            for rows, keys in ((thin, self.older), (grouped, self.recent.view))
+            for block in blocks(keys.shape[1], heads * keys.shape[2], query.device)
+        ]
         weights = torch.cat(logits, dim=-1).softmax(dim=-1).to(query.dtype)
         return (weights @ self.values.view).view(query.shape)
