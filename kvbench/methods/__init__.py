@@ -13,6 +13,7 @@ from kvbench.methods.h2o import H2O
 from kvbench.methods.heads.adakv import AdaKV
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.heads.pooled import PooledHeads
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
@@ -71,6 +72,7 @@ __all__ = [
     "Method",
     "MiniCache",
     "OnlyLazyLayers",
+    "PooledHeads",
     "PoolingMerge",
     "Pyramid",
     "PyramidInfer",

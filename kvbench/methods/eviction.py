@@ -1,7 +1,8 @@
 """Eviction: allocation × scoring × granularity × heads × storage. SnapKV, PyramidKV and AdaKV are choices of these."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -15,6 +16,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.heads.pooled import GivenHeads, GivenTokens
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.ragged_selection import RaggedSelection, first_and_window
 from kvbench.methods.scoring.base import Scoring
@@ -22,7 +24,7 @@ from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection, first, ranking, reduce_group, with_window
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union, require_ragged
 from kvbench.methods.storage.dense import Dense
-from kvbench.prefill import LayerState
+from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import checked
 
 
@@ -65,6 +67,9 @@ class Eviction(Method):
             require_ragged(self.storage, name)
             if self.granularity == "layer":
                 raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
+            if self.heads.pools_layers and not isinstance(self.allocation, Uniform | GivenTokens):
+                raise UserError(f"{name} divides the budget between layers, too: it needs allocation Uniform")
+            self.takes_fractions = self.heads.takes_fractions
         self.needs = self.scoring.needs | self.storage.needs
         if self.decode_compression is not None:
             self._check_decoding(self.decode_compression)
@@ -76,8 +81,25 @@ class Eviction(Method):
         return self.scoring.minimum_budget
 
     @property
+    def layerwise(self) -> bool:
+        return type(self).compress is Eviction.compress and not self.heads.pools_layers
+
+    @property
     def divisible(self) -> bool:
         return super().divisible and isinstance(self.allocation, Uniform)
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        if not self.heads.pools_layers or budget >= state.n:
+            return super().compress(state, budget)
+        return self.with_given_heads(state, budget).compress(state, budget)
+
+    def with_given_heads(self, state: PrefillState, budget: int) -> "Eviction":
+        """This eviction with the budgets of heads that the scores of all layers of `state` give; one wait."""
+        window = self.scoring.protected(budget)
+        ranked = [self.scores(layer, window).sort(dim=-1, descending=True).values for layer in state.layers]
+        found = self.heads.pooled(ranked, budget, window, state.n)
+        tokens = tuple(window + math.ceil(sum(row) / len(row)) for row in found.tolist())
+        return replace(self, allocation=GivenTokens(tokens), heads=GivenHeads(found))
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
         when = self.decode_compression

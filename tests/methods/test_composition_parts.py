@@ -57,6 +57,8 @@ REFUSED_PARTS = {
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
         for scoring in ("expected_attention", "keydiff", "knorm", "kvzip", "random")
     },
+    ("pooled", "pyramidkv"): "PooledHeads divides the budget between layers, too",
+    ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
     ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
     ("fp8", "adakv"): "Fp8 holds equally many tokens in every head",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",

@@ -83,6 +83,7 @@ OVERSPENDS = {
     "adakv_paper": "the released code rounds the budget of each head",
     "knorm_decode_512": "the prompt stays whole until the first reduction",
     "knorm_paper": "two layers stay whole",
+    "kvzip_paper": "the ratio is of the context",
     "rkv_paper": "the prompt stays whole until the first reduction",
     "pyramidkv_paper": "the released allocation rounds its step down",
     "pyramidkv_paper_2024_06": "the released allocation rounds its step down",

@@ -1,6 +1,7 @@
 """Budgets of heads: how many tokens each head of a layer keeps."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -8,7 +9,14 @@ from kvbench.prefill import LayerState
 
 
 class HeadBudgets(ABC):
-    """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`."""
+    """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`.
+
+    Budgets that say `pools_layers` share the tokens of all layers, from the scores of all layers: see `PooledHeads`.
+    Those that say `takes_fractions` are given a ratio as ratio·n, not rounded down to whole tokens.
+    """
+
+    pools_layers: ClassVar[bool] = False
+    takes_fractions: bool = False
 
     @abstractmethod
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int | Tensor:

@@ -1,0 +1,76 @@
+"""Pooled heads: the whole model's budget goes to the best scores of all heads of all layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+
+@checked(frozen=True)
+class PooledHeads(HeadBudgets):
+    """As many tokens as a head has among the best of all heads of all layers: KVzip's level `pair` (Kim et al. 2025,
+    arXiv 2505.23416).
+
+    threshold   exact: the budget to the token. Equal scores go to the smaller rank inside the head, then to the lower
+                layer, then to the lower head.
+                official: the released code. A ratio ρ is of the tokens that are scored, and what always stays comes on
+                top. Of N scores of all heads and layers those above the int(Nρ)-th largest stay: one token less than
+                int(Nρ), and none of several equal scores at the cut.
+    """
+
+    threshold: Literal["exact", "official"] = "exact"
+
+    pools_layers = True
+
+    @property
+    def takes_fractions(self) -> bool:
+        return self.threshold == "official"
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
+        return self.pooled([ranked], tokens, window, layer.n)[0]
+
+    def pooled(self, ranked: Sequence[Tensor], budget: float, window: int, n: int) -> Tensor:
+        """How many tokens before the window each head of each layer keeps, int64 [layers, heads].
+
+        ranked are the scores [heads, n - window] of each layer, each row descending; infinite ones always stay. The
+        result is on the first layer's device.
+        """
+        scores = torch.stack([rows.to(ranked[0].device, non_blocking=True) for rows in ranked])
+        sure = scores.isposinf().sum(dim=-1)
+        heads = sure.numel()
+        values, order = scores.permute(2, 0, 1).flatten().sort(descending=True, stable=True)
+        if self.threshold == "official":
+            scored = len(values) - sure.sum()
+            place = (scored.double() * (budget / n) + 1e-9).long() - 1  # 1e-9: float noise
+            cut = values.gather(0, (sure.sum() + place.clamp(min=0)).clamp(max=len(values) - 1)[None])
+            return torch.maximum((scores > cut).sum(dim=-1), sure)
+        first = order[: heads * (int(budget) - window)] % heads
+        counts = sure.new_zeros(heads).scatter_add_(0, first, torch.ones_like(first))
+        return torch.maximum(counts.view_as(sure), sure)
+
+
+@dataclass(frozen=True)
+class GivenHeads(HeadBudgets):
+    """The numbers of tokens before the window that were found for every head of every layer, int64 [layers, heads]."""
+
+    found: Tensor
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
+        return self.found[layer.index].to(ranked.device, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class GivenTokens(Allocation):
+    """The mean numbers of tokens that were found for each layer, the window included."""
+
+    found: tuple[int, ...]
+
+    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
+        return self.found
