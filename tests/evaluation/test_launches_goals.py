@@ -12,6 +12,7 @@ from tests.support.config import NAMES
 from tests.support.every_method import setting
 
 N, BATCH_N, RATIO = 160, 512, 0.3
+TOKENS = 3  # the median of which is counted
 DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
 # SpindleKV's search compresses a layer several times, each with one wait.
 COMPRESS_WAITS_OF = {"spindle": 3}
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing(name):
     one = setting(name, ratio=RATIO)
-    token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name)
+    token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name, TOKENS)
     assert token.waits == token.uploads == 0, token.names
     assert token.kernels <= DECODE_OF.get(name, DECODE), token.names
 
@@ -39,8 +40,8 @@ def test_compression_waits_at_most_once_a_layer(name):
 def test_twelve_settings_as_a_batch_launch_what_one_does():
     methods = [StreamingLLM(), H2O(), Eviction(), Eviction(Pyramid(), WindowAttention(window=8))]
     every = [(method, int(ratio * BATCH_N)) for method in methods for ratio in (0.1, 0.2, 0.4)]
-    batch, _ = count.decoding_per_layer(BATCH_N, lambda _: every)
-    full, _ = count.decoding_per_layer(BATCH_N, lambda _: [(FullKV(), BATCH_N)])
+    batch, _ = count.decoding_per_layer(BATCH_N, lambda _: every, tokens=TOKENS)
+    full, _ = count.decoding_per_layer(BATCH_N, lambda _: [(FullKV(), BATCH_N)], tokens=TOKENS)
     assert batch.waits == 0 and batch.kernels <= BATCH * full.kernels, batch.names
 
 

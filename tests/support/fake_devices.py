@@ -9,7 +9,6 @@ on the CPU and gives the result the device of its arguments. It raises where one
 devices. It says nothing about what a kernel supports, its rounding or its memory.
 """
 
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import torch
@@ -95,13 +94,18 @@ def common(func, args, kwargs) -> torch.device:
     return devices.pop() if devices else CPU
 
 
-def tensors_in(value: object) -> Iterator[Tensor]:
-    """The tensors in nested lists, tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part)
+def tensors_in(value: object) -> list[Tensor]:
+    """The tensors in nested lists, tuples and dictionaries, in their order."""
+    found, left = [], [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, list | tuple):
+            left.extend(reversed(part))
+        elif isinstance(part, dict):
+            left.extend(reversed(part.values()))
+    return found
 
 
 def stamped(result, device: torch.device):

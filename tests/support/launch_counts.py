@@ -17,7 +17,7 @@ from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.prefill import Needs, PrefillState, prefill
+from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, prefill
 from tests.support.fake_devices import FakeDevices, place
 from tests.support.launches import Counting, Counts
 from tests.support.tiny import prompt
@@ -58,19 +58,16 @@ def per_layer(count: Callable[[PreTrainedModel], Counts], name: str = "") -> Cou
     return (count(counted_model(more)) - count(counted_model(fewer))) / 2
 
 
-@torch.inference_mode()
-def pass_of(one: Setting, model: PreTrainedModel, n: int) -> tuple[PrefillState, int]:
-    """The state after the pass that a setting needs over a prompt of n tokens, and the setting's budget."""
-    layers = len(model.model.layers)
-    budget = one.budget_at(n, layers)
-    with FakeDevices():
-        return state_of(one.method, model, n, budget), budget
+@cache
+def state_of(model: PreTrainedModel, n: int, plan: PrefillPlan, needs: Needs) -> PrefillState:
+    """What the passes of a plan over a prompt of n tokens leave; methods do not change it."""
+    with FakeDevices(), torch.inference_mode():
+        return SharedPass(model, prompt(n), plan, needs).state
 
 
-def state_of(method: Method, model: PreTrainedModel, n: int, budget: float) -> PrefillState:
-    """What the method's passes over a prompt of n tokens leave."""
-    plan = method.plan(n, len(model.model.layers), budget)
-    return SharedPass(model, prompt(n), plan, method.needs).state
+def pass_of(method: Method, model: PreTrainedModel, n: int, budget: float) -> PrefillState:
+    """The state after the pass that a method needs."""
+    return state_of(model, n, method.plan(n, len(model.model.layers), budget), method.needs)
 
 
 def prefill_counts(model: PreTrainedModel, n: int, needs: Needs) -> Counts:
@@ -80,32 +77,34 @@ def prefill_counts(model: PreTrainedModel, n: int, needs: Needs) -> Counts:
 
 def compression_counts(one: Setting, model: PreTrainedModel, n: int) -> Counts:
     """From the state after prefill to the caches."""
-    state, budget = pass_of(one, model, n)
+    budget = one.budget_at(n, len(model.model.layers))
+    state = pass_of(one.method, model, n, budget)
     return counts_of(lambda: one.method.compress(state, budget))
 
 
 def window_counts(model: PreTrainedModel, n: int, window: int = 32) -> Counts:
     """The scores that SnapKV selects by: attention of the last queries, summed."""
-    with Counting():
-        state = prefill(model, prompt(n), Needs(window=window))
+    state = state_of(model, n, FullPrefill(), Needs(window=window))
     return counts_of(lambda: [layer.window_votes(window) for layer in state.layers])
 
 
-def decoding_counts(model: PreTrainedModel, n: int, settings: Sequence[tuple[Method, float]]) -> list[Counts]:
-    """The forward passes of `STEPS` tokens, decoded by all of `settings` (method, budget) as one batch."""
-    caches = []
-    for method, budget in settings:
-        with FakeDevices(), torch.inference_mode():
-            caches.append(method.compress(state_of(method, model, n, budget), budget))
-    return [*steps(model, caches)]
+def decoding_counts(
+    model: PreTrainedModel, n: int, settings: Sequence[tuple[Method, float]], tokens: int
+) -> list[Counts]:
+    """The forward passes of so many tokens, decoded by all of `settings` (method, budget) as one batch."""
+    states = [pass_of(method, model, n, budget) for method, budget in settings]
+    with FakeDevices(), torch.inference_mode():
+        pairs = zip(settings, states, strict=True)
+        caches = [method.compress(state, budget) for (method, budget), state in pairs]
+    return steps(model, caches, tokens)
 
 
-def steps(model: PreTrainedModel, caches: Sequence[Sequence[LayerCache]]) -> list[Counts]:
+def steps(model: PreTrainedModel, caches: Sequence[Sequence[LayerCache]], tokens: int) -> list[Counts]:
     """Counts of each token after the first two, which may set up what later ones use."""
-    with Counting(), torch.inference_mode():
+    with FakeDevices(), torch.inference_mode():
         cache = batched(caches)
     each = []
-    for step in range(STEPS + 2):
+    for step in range(tokens + 2):
         ids = token_ids(step, len(caches))
         counts = counts_of(lambda ids=ids: model(input_ids=ids, past_key_values=cache, use_cache=True))
         if step >= 2:
@@ -114,7 +113,7 @@ def steps(model: PreTrainedModel, caches: Sequence[Sequence[LayerCache]]) -> lis
 
 
 def token_ids(step: int, rows: int) -> Tensor:
-    with Counting():
+    with FakeDevices():
         return torch.full((rows, 1), step + 3, device="cuda:0")
 
 
@@ -124,12 +123,14 @@ def typical(each: Sequence[Counts]) -> Counts:
 
 
 def decoding_per_layer(
-    n: int, settings_at: Callable[[int], Sequence[tuple[Method, float]]], name: str = ""
+    n: int, settings_at: Callable[[int], Sequence[tuple[Method, float]]], name: str = "", tokens: int = STEPS
 ) -> tuple[Counts, Counts]:
-    """One token of a batch per layer: of the median step, and the mean over steps, in some of which buffers grow or
+    """One token of a batch per layer: of the median of `tokens` steps, and their mean, in some of which buffers grow or
     blocks are quantised. `settings_at` gives the batch's methods and budgets for a number of layers; `name` as for
     `per_layer`."""
-    four, two = (decoding_counts(counted_model(layers), n, settings_at(layers)) for layers in MODELS.get(name, (4, 2)))
+    four, two = (
+        decoding_counts(counted_model(layers), n, settings_at(layers), tokens) for layers in MODELS.get(name, (4, 2))
+    )
     return (typical(four) - typical(two)) / 2, (mean_of(four) - mean_of(two)) / 2
 
 
