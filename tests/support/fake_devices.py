@@ -21,6 +21,8 @@ from transformers import PreTrainedModel
 CPU = torch.device("cpu")
 CUDA = {"synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 0}  # what a call returns
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}  # indices may lie on the CPU
+# What is asked most often, and has no tensor in its answer.
+PLAIN = {Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.dim, Tensor.element_size, Tensor.untyped_storage}
 OF_THE_FIRST = {Tensor.copy_, Tensor.__deepcopy__}  # whatever the other arguments are
 
 
@@ -43,6 +45,8 @@ class FakeDevices(TorchFunctionMode):
         return super().__exit__(*error)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in PLAIN:
+            return func(*args)
         kwargs = dict(kwargs or {})
         if func == Tensor.device.__get__:
             return device_of(args[0])
