@@ -118,7 +118,7 @@ def _fix_layout(figure: Figure) -> None:
     The solver orders its terms by memory address, so its last digits differ from process to process.
     """
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # with "none", an engine that does nothing, savefig would draw twice
     for axis in figure.findobj(Axes):
         axis.set_position(_rounded(axis.get_position(original=True).bounds))
     for part in figure.findobj(SubFigure):

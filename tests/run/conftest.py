@@ -1,5 +1,10 @@
-"""What the tests of run share."""
+"""What the tests of runs share."""
 
-from tests.support.unrendered import unrendered
+import pytest
 
-__all__ = ["unrendered"]
+from tests.support.unrendered import render_nothing
+
+
+@pytest.fixture(autouse=True)
+def unrendered(monkeypatch):
+    render_nothing(monkeypatch)

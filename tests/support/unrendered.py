@@ -1,8 +1,7 @@
-"""Figures that are built and saved, but not rendered, for tests of runs: rendering takes longer than the records."""
+"""Figures that are built and saved, but not rendered: that takes longer than a tiny run makes its records."""
 
 from pathlib import Path
 
-import pytest
 from matplotlib.figure import Figure
 
 from kvbench.figures import style
@@ -14,8 +13,7 @@ def write_zeros(figure: Figure, path: Path, **options) -> None:
     Path(path).write_bytes(bytes(SIZE))
 
 
-@pytest.fixture(autouse=True)
-def unrendered(monkeypatch):
-    """For all tests of the folder whose conftest.py imports it."""
+def render_nothing(monkeypatch) -> None:
+    """For the rest of a test."""
     monkeypatch.setattr(Figure, "savefig", write_zeros)
     monkeypatch.setattr(style, "_fix_layout", lambda figure: None)
