@@ -50,7 +50,7 @@ class LagKV(Method):
         return self.sinks + 1
 
     def floor(self, n: int, num_layers: int) -> int:
-        return max(self.minimum_budget, min(self._whole(n), n))
+        return max(self.minimum_budget, self._whole(n))
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.storage.store(layer, self.select(layer, budget))
@@ -63,9 +63,7 @@ class LagKV(Method):
             return Selection.everything(layer)
         scored = slice(self.sinks, self.sinks + len(quotas) * self.lag)
         order = self.scores(layer).sort(dim=-1, descending=True, stable=True).indices
-        ranks = torch.empty_like(order).scatter_(
-            -1, order, torch.arange(self.lag, device=order.device).expand_as(order)
-        )
+        ranks = order.argsort(dim=-1)
         chosen = layer.keys.new_ones(layer.num_key_value_heads, n, dtype=torch.float32)
         limits = torch.tensor(quotas).to(order.device)[:, None]
         chosen[:, scored] = (ranks < limits).flatten(1).float()
@@ -79,7 +77,7 @@ class LagKV(Method):
             return []
         if self.share is not None:
             return [int(self.share * self.lag)] * count
-        each, extra = divmod(budget - self._whole(n), count)
+        each, extra = divmod(max(budget - self._whole(n), 0), count)
         return [each + (partition >= count - extra) for partition in range(count)]
 
     def scores(self, layer: LayerState) -> Tensor:

@@ -78,3 +78,10 @@ def test_values_can_be_left_out():
     method = LagKV(sinks=4, lag=10, v_ratio=0.0)
     assert method.select(layer, 30).indices.equal(method.select(other, 30).indices)
     assert not LagKV(sinks=4, lag=10).select(layer, 30).indices.equal(LagKV(sinks=4, lag=10).select(other, 30).indices)
+
+
+def test_a_layer_whose_budget_is_below_what_stays_whole_keeps_exactly_that():
+    """Another method may share out the budget between layers: SqueezeAttention gives some layers little."""
+    layer = random_layer(n=63)
+    chosen = LagKV(sinks=4, lag=10).select(layer, 8).indices
+    assert chosen[0].tolist() == [0, 1, 2, 3, *range(44, 63)]
