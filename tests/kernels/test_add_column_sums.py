@@ -6,15 +6,12 @@ from torch.testing import assert_close
 
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.operator import LAUNCHES, use_kernels
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.kernels
 
 from kvbench.ops.kernels import add_column_sums as kernels  # noqa: E402
-
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
-compiled = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
 CASES = [  # group, head_dim, q, start, first_causal
     (1, 64, 70, 0, 0),
@@ -55,23 +52,11 @@ def test_sums_and_log_sums_are_the_references(group, head_dim, q, start, first_c
 
 @interpreted
 def test_two_kernels_are_launched(monkeypatch):
-    launched = []
-    for name in ("log_sums", "sum_columns"):
-        kernel = getattr(kernels, name)
-        monkeypatch.setattr(kernels, name, Recorded(kernel, launched))
+    launched = record_launches(monkeypatch, kernels, "log_sums", "sum_columns")
     queries, keys = tensors(1, 64, 20, 20, torch.float32)
     with use_kernels("triton"):
         column_sums(queries, keys, 0.1)
     assert len(launched) == LAUNCHES["add_column_sums"]
-
-
-class Recorded:
-    def __init__(self, kernel, launched):
-        self.kernel, self.launched = kernel, launched
-
-    def __getitem__(self, grid):
-        self.launched.append(grid)
-        return self.kernel[grid]
 
 
 @compiled

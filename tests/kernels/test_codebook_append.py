@@ -11,14 +11,11 @@ from kvbench.ops.codebook_append import codebook_append
 from kvbench.ops.codebook_layout import KEYS
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.codebook_caches import random_cache
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.codebook_append")
-
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
 
 
 def agrees(cache, steps=4):
@@ -83,16 +80,7 @@ def test_theta_of_one_finds_nothing():
 
 @interpreted
 def test_a_call_launches_what_the_operator_says(monkeypatch):
-    launched = []
-    for name in ("nearest_entry_kernel", "settle_entry_kernel"):
-        kernel = getattr(kernels, name)
-
-        class Counted:
-            def __getitem__(self, grid, kernel=kernel):
-                launched.append(grid)
-                return kernel[grid]
-
-        monkeypatch.setattr(kernels, name, Counted())
+    launched = record_launches(monkeypatch, kernels, "nearest_entry_kernel", "settle_entry_kernel")
     with use_kernels("triton"):
         random_cache([4], [2], [1], 1, 8).update(torch.ones(1, 1, 1, 8), torch.ones(1, 1, 1, 8))
     assert len(launched) == 2 * LAUNCHES[codebook_append.__name__]  # keys and values

@@ -9,15 +9,13 @@ from kvbench.ops.codebook_layout import KEYS, VALUES
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 from tests.support.tiny import tiny_model
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.codebook_attention")
 
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
 TOLERANCE = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 
 
@@ -69,16 +67,7 @@ def test_streams_that_share_a_book_or_a_head_and_entries_without_magnitudes_are_
 
 @interpreted
 def test_a_call_launches_what_the_operator_says(monkeypatch):
-    launched = []
-    for name in ("codebook_split_kernel", "combine_kernel"):
-        kernel = getattr(kernels, name)
-
-        class Counted:
-            def __getitem__(self, grid, kernel=kernel):
-                launched.append(grid)
-                return kernel[grid]
-
-        monkeypatch.setattr(kernels, name, Counted())
+    launched = record_launches(monkeypatch, kernels, "codebook_split_kernel", "combine_kernel")
     agrees(random_cache([4], [2], [1], 1, 8), 1)
     assert len(launched) == LAUNCHES[codebook_attention.__name__]
 

@@ -6,15 +6,13 @@ import torch
 from kvbench.ops.directions import directions
 from kvbench.ops.greedy_cover import greedy_covers
 from kvbench.ops.operator import use_kernels
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.kernels
 
 from kvbench.ops.kernels import greedy_covers as kernels  # noqa: E402
 
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
-compiled = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 LAUNCHED = ("unit_directions", "adjacency", "cover")
 
 
@@ -67,20 +65,9 @@ def test_a_similarity_equal_to_theta_is_not_above_it():
 
 @interpreted
 def test_a_layer_takes_three_kernels(monkeypatch):
-    launched = []
-    for name in LAUNCHED:
-        monkeypatch.setattr(kernels, name, Recorded(name, getattr(kernels, name), launched))
+    launched = record_launches(monkeypatch, kernels, *LAUNCHED)
     both(sets(20, 8, 0.1, torch.float32), torch.full((3,), 20), torch.ones(3, 20).long(), 0.9)
     assert tuple(launched) == LAUNCHED
-
-
-class Recorded:
-    def __init__(self, name, kernel, launched):
-        self.name, self.kernel, self.launched = name, kernel, launched
-
-    def __getitem__(self, grid):
-        self.launched.append(self.name)
-        return self.kernel[grid]
 
 
 TYPES = {"squares": "*fp64", "units": "*fp64", "lengths": "*i64", "counts": "*i64", "owners": "*i64", "limit": "i64"}

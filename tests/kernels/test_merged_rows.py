@@ -5,14 +5,11 @@ import torch
 
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.merged_rows import merged_rows as plain
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.merged_rows")
-
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
 
 
 @interpreted

@@ -5,14 +5,14 @@ import torch
 
 from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.packed_append import packed_append
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.packed_append")
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
+@interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("head_dim, t", [(64, 1), (80, 3)])
 def test_new_tokens_stand_where_the_reference_puts_them(head_dim, t, dtype):
@@ -29,7 +29,7 @@ def test_new_tokens_stand_where_the_reference_puts_them(head_dim, t, dtype):
     assert all(torch.equal(one, other) for one, other in zip(*written, strict=True))
 
 
-@pytest.mark.skipif(INTERPRETED, reason="compiles")
+@compiled
 @pytest.mark.parametrize("sm", ARCHITECTURES)
 @pytest.mark.parametrize("head_dim, dtype", [(128, "bf16"), (256, "fp32")])
 def test_the_kernel_spills_no_registers(head_dim, dtype, sm):

@@ -5,14 +5,12 @@ import torch
 from torch.testing import assert_close
 
 from tests.reference.plain_packed import plain_packed_attention, segments
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.packed_attention")
 
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 
 
@@ -61,16 +59,7 @@ def test_long_segments_are_split_over_keys_and_short_ones_beside_them_are_not():
 def test_a_call_launches_what_the_operator_says(monkeypatch):
     from kvbench.ops.operator import LAUNCHES
 
-    launched = []
-    for name in ("split_kernel", "combine_kernel"):
-        kernel = getattr(kernels, name)
-
-        class Counted:
-            def __getitem__(self, grid, kernel=kernel):
-                launched.append(grid)
-                return kernel[grid]
-
-        monkeypatch.setattr(kernels, name, Counted())
+    launched = record_launches(monkeypatch, kernels, "split_kernel", "combine_kernel")
     agrees(segments([[9]], 2))
     assert len(launched) == LAUNCHES["packed_attention"]
 

@@ -6,15 +6,13 @@ import torch
 from kvbench.ops.quantise import CHANNELS, TOKENS
 from kvbench.ops.quantise import dequantise as plain_dequantise
 from kvbench.ops.quantise import quantise as plain_quantise
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.quantise")
 inverse = pytest.importorskip("kvbench.ops.kernels.dequantise")
 
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
 
 SHAPES = [  # heads, tokens, head_dim, bits, group
     (2, 64, 64, 4, 32),

@@ -4,15 +4,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.support.kernels import ARCHITECTURES, INTERPRETED, resources
+from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 from tests.support.quantised import TOLERANCE, arguments, plain_attention, sequences
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.quantised_attention")
-
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-compiled = pytest.mark.skipif(INTERPRETED, reason="compiles")
 
 
 def agrees(n, grown, heads, g, head_dim, bits, group, ring, dtype):
@@ -50,16 +47,7 @@ def test_long_sequences_are_split_over_tokens():
 def test_a_call_launches_what_the_operator_says(monkeypatch):
     from kvbench.ops.operator import LAUNCHES
 
-    launched = []
-    for name in ("split_kernel", "combine_kernel"):
-        kernel = getattr(kernels, name)
-
-        class Counted:
-            def __getitem__(self, grid, kernel=kernel):
-                launched.append(grid)
-                return kernel[grid]
-
-        monkeypatch.setattr(kernels, name, Counted())
+    launched = record_launches(monkeypatch, kernels, "split_kernel", "combine_kernel")
     agrees(9, 0, 1, 1, 16, 4, 16, 16, torch.float32)
     assert len(launched) == LAUNCHES["quantised_attention"]
 

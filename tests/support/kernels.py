@@ -9,8 +9,31 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ARCHITECTURES = (80, 90)  # Ampere, Hopper
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+compiled = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
+
+
+class Recorded:
+    """A kernel that notes its name in `launched` whenever it is launched."""
+
+    def __init__(self, name: str, kernel, launched: list[str]):
+        self.name, self.kernel, self.launched = name, kernel, launched
+
+    def __getitem__(self, grid):
+        self.launched.append(self.name)
+        return self.kernel[grid]
+
+
+def record_launches(monkeypatch, module, *names: str) -> list[str]:
+    """A list that receives the name of each of these kernels of a module when it is launched."""
+    launched: list[str] = []
+    for name in names:
+        monkeypatch.setattr(module, name, Recorded(name, getattr(module, name), launched))
+    return launched
 
 
 def resources(kernel, signature: dict[str, str], constexprs: dict[str, object], sm: int, **options) -> dict[str, int]:
