@@ -3,7 +3,8 @@
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.niah import NeedleInAHaystack
+from kvbench.benchmarks.own_prompts import OwnPrompts
 from kvbench.benchmarks.ruler import Ruler
 from kvbench.benchmarks.speed import Speed
 
-__all__ = ["Benchmark", "LongBench", "LongBenchE", "NeedleInAHaystack", "Ruler", "Sample", "Speed"]
+__all__ = ["Benchmark", "LongBench", "LongBenchE", "NeedleInAHaystack", "OwnPrompts", "Ruler", "Sample", "Speed"]

@@ -20,6 +20,7 @@ class Sample:
     max_new_tokens: int
     question: str = ""  # the question at the end of `prompt`; question=hidden compresses only what stands before it
     prefix: str = ""  # text that begins the answer, after the chat template's assistant header
+    history: tuple[tuple[str, str], ...] = ()  # role and content of a chat's messages before `prompt`, its last one
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
@@ -47,8 +48,11 @@ class Benchmark(ABC):
 
     @property
     @abstractmethod
-    def longest(self) -> int:
-        """Tokens of the longest prompt and its answer together, as far as known before a model is loaded."""
+    def longest(self) -> int | None:
+        """Tokens of the longest prompt and its answer together, as far as known before a model is loaded.
+
+        None: not known; then all samples are tokenised and measured before the first of them is run.
+        """
 
     @abstractmethod
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
@@ -68,11 +72,13 @@ class Benchmark(ABC):
 
 
 # Keys of benchmarks that say where this machine has their data, which are identified by their hash.
-PLACES = frozenset("data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file".split())
+PLACES = frozenset(
+    "data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file path".split()
+)
 
 
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
-_ADDED = {"single_stop": False}
+_ADDED = {"single_stop": False, "history": ()}
 
 
 def data_hash(samples: Sequence[Sample]) -> str:

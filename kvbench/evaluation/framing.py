@@ -19,8 +19,11 @@ def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
         raise UserError(
             f"a second pass over the context needs a fast tokenizer, which {loaded.spec.name} does not have"
         )
-    head, _, tail = loaded.render(MARK, sample.chat).partition(MARK)
-    text = loaded.render(sample.prompt, sample.chat, sample.prefix)
+    (role, _), *rest = [*sample.history, ("user", sample.prompt)]
+    *before, (_, last) = [(role, MARK), *rest]  # the first message stands where the context begins
+    head = loaded.render(last, sample.chat, history=before).partition(MARK)[0]
+    tail = loaded.render(MARK, sample.chat, history=sample.history).partition(MARK)[2]
+    text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     offsets = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)["offset_mapping"]
     after = len(text) - len(tail) - len(sample.prefix)
     prefix = sum(end <= len(head) for _, end in offsets)

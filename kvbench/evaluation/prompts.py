@@ -38,7 +38,7 @@ def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
 
     Raises UserError if they do not fit the model, or if the question cannot be separated from the context.
     """
-    text = loaded.render(sample.prompt, sample.chat, sample.prefix)
+    text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     if question == "visible":
         encoded = loaded.tokenise(text, sample.chat)
         split = len(encoded["input_ids"])
@@ -62,8 +62,9 @@ def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
         raise UserError(f"sample {sample.id!r} does not tell its question from its context: use question=visible")
     if not loaded.tokenizer.is_fast:
         raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
-    head, mark, _ = loaded.render(context(sample) + MARK, sample.chat).partition(MARK)
-    if not mark or not text.startswith(head) or not context(sample).strip():
+    before = context(sample)
+    head, mark, _ = loaded.render(before + MARK, sample.chat, history=sample.history).partition(MARK)
+    if not mark or not text.startswith(head) or not (before.strip() or sample.history):
         raise UserError(f"sample {sample.id!r}: no context is left before the question to compress")
     return len(head)
 
@@ -77,6 +78,6 @@ def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:
     """Groups of samples that may share one compressed context, in order of first appearance."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
-        key = sample.id if question == "visible" else (sample.chat, context(sample))
+        key = sample.id if question == "visible" else (sample.chat, sample.history, context(sample))
         groups.setdefault(key, []).append(sample)
     return list(groups.values())

@@ -71,7 +71,7 @@ def first_line(task: str, prediction: str) -> str:
 
 def qa_f1(prediction: str, answer: str, all_classes: Sequence[str] | None = None) -> float:
     """F1 of words in lower case, without ASCII punctuation and articles."""
-    return f1(_english(prediction), _english(answer))
+    return f1(english_words(prediction), english_words(answer))
 
 
 def qa_f1_zh(prediction: str, answer: str, all_classes: Sequence[str] | None = None) -> float:
@@ -139,7 +139,7 @@ def f1(prediction: Sequence[str], answer: Sequence[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _english(text: str) -> list[str]:
+def english_words(text: str) -> list[str]:
     return ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
 
 

@@ -1,6 +1,6 @@
 """Loading a Hugging Face causal language model so that caches answer its attention."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,17 +45,23 @@ class LoadedModel:
         ids = [] if eos is None else [eos] if isinstance(eos, int) else eos
         self.stop_tokens = frozenset(ids)
 
-    def render(self, prompt: str, chat: bool, prefix: str = "") -> str:
-        """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`."""
+    def render(self, prompt: str, chat: bool, prefix: str = "", history: Sequence[tuple[str, str]] = ()) -> str:
+        """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`.
+
+        `history` has role and content of the messages before the prompt. Raises UserError where there is no chat
+        template to write them in, or where it fails.
+        """
         if self._templated(chat):
-            turn = [{"role": "user", "content": prompt}]
+            turns = [{"role": role, "content": content} for role, content in [*history, ("user", prompt)]]
             try:
-                prompt = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+                prompt = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
             except TemplateError as error:
                 raise UserError(
                     f"the chat template of {self.spec.name} fails: {first_line(error)} "
                     "(model.chat_template=none gives the model raw text)"
                 ) from error
+        elif history:
+            raise UserError(f"{self.spec.name} reads this prompt without a chat template, but it has several messages")
         return prompt + prefix
 
     def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:

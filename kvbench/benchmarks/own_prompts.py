@@ -1,0 +1,192 @@
+"""Prompts of one's own: a JSON-lines file with contexts or chats, questions, and answers and metrics to score by."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import BeforeValidator
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.errors import UserError
+from kvbench.metrics import answers as metrics
+from kvbench.metrics.aggregate import breakdown
+from kvbench.utils.checked import Positive, checked
+from kvbench.utils.jsonl import read_rows
+
+
+def _texts(value: object) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError("a text or a list of texts, none of them empty")
+    return texts
+
+
+@checked(prefix="message.")
+class Message:
+    """One message of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@checked(prefix="question.")
+class Question:
+    """One question about a context; None leaves the choice to the row around it, then to the benchmark."""
+
+    question: str = ""
+    answers: Annotated[list[str], BeforeValidator(_texts)] | None = None  # those that are right; none: not known
+    task: str | None = None
+    metric: str | None = None
+    max_new_tokens: Positive | None = None
+    id: str | None = None
+    meta: dict = field(default_factory=dict)  # columns of the record
+
+
+@checked(prefix="row.")
+class Row(Question):
+    """One line of the file: a context with a question or several, or a chat whose last message is the question."""
+
+    context: str | None = None
+    messages: list | None = None
+    questions: list | None = None
+
+    def __post_init__(self):
+        if (self.context is None) == (self.messages is None):
+            raise UserError("a row has either a context or messages")
+        if self.messages is not None:
+            self.messages = _each(Message, self.messages, "messages")
+            if not self.messages or self.messages[-1].role != "user":
+                raise UserError("the last of messages must have the role user: it is the question")
+            if self.question or self.questions:
+                raise UserError("the last of messages is the question: the row cannot have another")
+        elif not self.context.strip():
+            raise UserError("row.context is empty")
+        if self.questions is not None:
+            self.questions = _each(Question, self.questions, "questions")
+            if not self.questions or self.question or self.answers:
+                raise UserError("questions is a list of objects with question and answers, which then stand only there")
+
+    def asked(self) -> list[Question]:
+        """The row's questions, each with what it leaves to the row."""
+        if self.questions is None:
+            return [self]
+        shared = {"task": self.task, "metric": self.metric, "max_new_tokens": self.max_new_tokens}
+        return [
+            Question(
+                question=one.question,
+                answers=one.answers,
+                id=one.id,
+                meta=self.meta | one.meta,
+                **{name: value if getattr(one, name) is None else getattr(one, name) for name, value in shared.items()},
+            )
+            for one in self.questions
+        ]
+
+
+def _each(form: type, values: Sequence, name: str) -> list:
+    """`values` as objects of `form`."""
+    made = []
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, dict):
+            raise UserError(f"item {number} of {name} is not an object")
+        try:
+            made.append(form(**value))
+        except UserError as error:
+            raise UserError(f"item {number} of {name}: {error}") from None
+    return made
+
+
+@checked(prefix="benchmark.")
+class OwnPrompts(Benchmark):
+    """The rows of a JSON-lines file, each a `Row`; docs/own-prompts.md describes them.
+
+    A prompt is the context, an empty line and the question, as one user turn of the chat template; a chat is its
+    messages. The score of a row without answers is not a number of its own: only its distance from FullKV is known.
+
+    path            the file; UTF-8.
+    metric          of rows that name none: contains, exact, f1, rouge_l, choice, or module.function, which is called
+                    with the prediction and the list of answers and returns a number from 0 to 1.
+    max_new_tokens  of rows that say nothing else.
+    chat            false: raw text, also for a model with a chat template.
+    """
+
+    path: str | None
+    metric: str = "f1"
+    max_new_tokens: Positive = 64
+    chat: bool = True
+    name: str = "jsonl"
+    samples_read: list[Sample] = field(init=False, repr=False)
+    longest = None  # the lengths of these prompts are known once they are tokenised
+
+    def __post_init__(self):
+        if self.path is None:
+            raise UserError("benchmark.path=FILE is missing: a JSON-lines file with your prompts")
+        if Path(self.path).is_dir():
+            raise UserError(f"benchmark.path={self.path!r} is a folder, not a file")
+        metrics.check(self.metric)
+        self.samples_read = list(self._samples())
+        self.metrics = ("score",) if any(map(_scored, self.samples_read)) else ()
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        return self.samples_read
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        if not _scored(sample):
+            return {}
+        return {"score": metrics.score(sample.meta["metric"], prediction, sample.answers)}
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
+        """A row per task, where the file names several."""
+        if not self.metrics or records["task"].nunique() < 2:
+            return None
+        scored = records[records["scores"].map(bool)]
+        return breakdown(scored, {task: [task] for task in scored["task"].unique()}, {})
+
+    def _samples(self) -> Iterator[Sample]:
+        rows: list[Row] = []
+        read_rows(self.path, {}, check=lambda row: rows.append(self._row(row)))
+        seen: set[str] = set()
+        for number, row in enumerate(rows, 1):
+            questions = row.asked()
+            for place, question in enumerate(questions, 1):
+                default = str(number) if len(questions) == 1 else f"{row.id or number}.{place}"
+                sample = self._sample(row, question, question.id or default)
+                if sample.id in seen:
+                    raise UserError(f"{self.path}: the id {sample.id!r} occurs twice")
+                seen.add(sample.id)
+                yield sample
+
+    def _row(self, values: dict) -> Row:
+        """A checked row; UserError without the file and the row's number, which `read_rows` adds."""
+        row = Row(**values)
+        for question in row.asked():
+            metrics.check(question.metric or self.metric, question.answers or ())
+        return row
+
+    def _sample(self, row: Row, question: Question, name: str) -> Sample:
+        metric = question.metric or self.metric
+        meta = {"task": question.task or Path(self.path).stem, "metric": metric}
+        if (sha256 := metrics.source(metric)) is not None:
+            meta["metric_sha256"] = sha256
+        text, history = question.question, ()
+        if row.messages is not None:
+            *before, last = row.messages
+            text, history = last.content, tuple((message.role, message.content) for message in before)
+        return Sample(
+            id=name,
+            prompt=text if row.context is None else "\n\n".join(filter(None, [row.context, text])),
+            answers=tuple(question.answers or ()),
+            max_new_tokens=question.max_new_tokens or self.max_new_tokens,
+            question=text,
+            history=history,
+            chat=self.chat,
+            meta=question.meta | meta,
+        )
+
+
+def _scored(sample: Sample) -> bool:
+    """Whether a prediction has a score: a function may give one where no answer is known."""
+    return bool(sample.answers) or "metric_sha256" in sample.meta

@@ -1,0 +1,103 @@
+"""Metrics for prompts of one's own, by name: a prediction against each accepted answer, in [0, 1]."""
+
+import inspect
+import math
+import pkgutil
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from rouge_score.rouge_scorer import RougeScorer
+
+from kvbench.errors import UserError, unknown
+from kvbench.metrics.longbench import english_words, qa_f1
+from kvbench.utils.hashing import file_hash
+
+Metric = Callable[[str, Sequence[str]], float]
+
+# What a model writes before the letter of its choice, and the letter alone or before a mark: "(B)", "B. Paris".
+_NAMED = re.compile(r"\banswer(?: is)?:?\W*([A-Za-z])(?![A-Za-z])", re.IGNORECASE)
+_LEADING = re.compile(r"\W*([A-Za-z])\s*(?:[).:,\]\n]|$)")
+
+
+def exact(prediction: str, answer: str) -> float:
+    """1 if both have the same words, without case, ASCII punctuation and articles (SQuAD's exact match)."""
+    return float(english_words(prediction) == english_words(answer))
+
+
+def contains(prediction: str, answer: str) -> float:
+    """1 if the answer's words, normalised as by `exact`, stand in the prediction one after the other."""
+    words = f" {' '.join(english_words(answer))} "
+    return float(words in f" {' '.join(english_words(prediction))} ")
+
+
+def rouge_l(prediction: str, answer: str) -> float:
+    """ROUGE-L F-measure of `rouge-score`, without stemming."""
+    return _rouge().score(answer, prediction)["rougeL"].fmeasure
+
+
+def choice(prediction: str, answer: str) -> float:
+    """1 if the prediction chooses the letter `answer`: "answer is (B)" anywhere, else a letter at its beginning."""
+    found = _NAMED.search(prediction) or _LEADING.match(prediction)
+    return float(found is not None and found[1].upper() == answer.upper())
+
+
+METRICS: dict[str, Callable[[str, str], float]] = {
+    "contains": contains,
+    "exact": exact,
+    "f1": qa_f1,
+    "rouge_l": rouge_l,
+    "choice": choice,
+}
+
+
+def score(name: str, prediction: str, answers: Sequence[str]) -> float:
+    """The best score over the answers by a metric of METRICS, or what the function module.name returns for them all.
+
+    Raises:
+        UserError: an unknown metric; a function that returns no number in [0, 1].
+    """
+    if name in METRICS:
+        return max(METRICS[name](prediction, answer) for answer in answers)
+    value = function(name)(prediction, list(answers))
+    if isinstance(value, bool | int | float) and math.isfinite(value) and 0 <= value <= 1:
+        return float(value)
+    raise UserError(f"metric={name} returned {value!r}: a number from 0 to 1 is needed")
+
+
+def check(name: str, answers: Sequence[str] = ()) -> None:
+    """Raise UserError for an unknown metric, and for answers that it cannot compare with."""
+    if name not in METRICS:
+        function(name)
+    if name == "choice" and (wrong := [answer for answer in answers if not re.fullmatch("[A-Za-z]", answer)]):
+        raise UserError(f"answer {wrong[0]!r} is not a letter, which metric=choice compares")
+
+
+@cache
+def function(name: str) -> Metric:
+    """The function module.name, called with a prediction and the list of its answers.
+
+    Raises UserError for a name that is neither a metric's nor a function's.
+    """
+    if "." not in name:
+        raise unknown("metric", name, [*METRICS, "module.function"])
+    try:
+        found = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"metric={name} cannot be imported: {error}") from error
+    if not callable(found):
+        raise UserError(f"metric={name} is {type(found).__name__}, not a function")
+    return found
+
+
+def source(name: str) -> str | None:
+    """SHA-256 of the file that defines the function module.name; None for a metric of METRICS."""
+    if name in METRICS:
+        return None
+    return file_hash(Path(inspect.getfile(inspect.unwrap(function(name)))))
+
+
+@cache
+def _rouge() -> RougeScorer:
+    return RougeScorer(["rougeL"], use_stemmer=False)

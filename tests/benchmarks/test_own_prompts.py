@@ -1,0 +1,140 @@
+"""Prompts from a JSON-lines file."""
+
+import json
+
+import pytest
+
+from kvbench.benchmarks import OwnPrompts
+from kvbench.benchmarks.base import data_hash
+from kvbench.errors import UserError
+from kvbench.evaluation.check_samples import check_samples
+from kvbench.evaluation.prompts import together, tokenise
+
+ROW = {"context": "Ben lives in Rome.", "question": "Where does Ben live?", "answers": "Rome"}
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "user", "content": "Who are you?"},
+    ]
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Rows → the benchmark of a file with them."""
+
+    def write(*rows, **options):
+        path = tmp_path / "prompts.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return OwnPrompts(path=str(path), **options)
+
+    return write
+
+
+def test_a_row_becomes_a_prompt_that_ends_with_its_question(written):
+    (sample,) = written(ROW, metric="contains").samples(None)
+    assert sample.prompt == "Ben lives in Rome.\n\nWhere does Ben live?"
+    assert (sample.id, sample.question, sample.answers) == ("1", ROW["question"], ("Rome",))
+    assert sample.meta == {"task": "prompts", "metric": "contains"}
+
+
+def test_a_row_says_what_differs_from_the_benchmark(written):
+    row = ROW | {"metric": "exact", "max_new_tokens": 7, "task": "towns", "id": "ben", "meta": {"source": "a letter"}}
+    benchmark = written(row, ROW)
+    first, second = benchmark.samples(None)
+    assert (first.id, first.max_new_tokens, second.max_new_tokens) == ("ben", 7, 64)
+    assert first.meta == {"task": "towns", "metric": "exact", "source": "a letter"}
+    assert benchmark.score(first, "in Rome") == {"score": 0}
+    assert benchmark.score(second, "in Rome") == {"score": pytest.approx(2 / 3)}
+
+
+def test_questions_of_one_row_share_its_context_and_its_settings(written):
+    questions = [{"question": "Where?", "answers": ["Rome"]}, {"question": "Who?", "answers": "Ben", "metric": "exact"}]
+    row = {"context": "Ben lives in Rome.", "questions": questions, "max_new_tokens": 5, "meta": {"page": 3}}
+    samples = written(row, metric="contains").samples(None)
+    assert [sample.id for sample in samples] == ["1.1", "1.2"]
+    assert [sample.meta["metric"] for sample in samples] == ["contains", "exact"]
+    assert {sample.max_new_tokens for sample in samples} == {5}
+    assert {sample.meta["page"] for sample in samples} == {3}
+    assert together(samples, "hidden") == [samples]
+
+
+def test_a_chat_is_rendered_message_by_message(written, embedded):
+    (sample,) = written(CHAT).samples(embedded.tokenizer)
+    prompt = tokenise(embedded, sample, "visible")
+    expected = embedded.tokenizer.apply_chat_template(CHAT["messages"], add_generation_prompt=True, return_dict=False)
+    assert prompt.context.tolist() == list(expected)
+
+
+def test_the_last_message_of_a_chat_is_the_question_that_can_be_hidden(written, embedded):
+    (sample,) = written(CHAT).samples(embedded.tokenizer)
+    whole, split = tokenise(embedded, sample, "visible"), tokenise(embedded, sample, "hidden")
+    assert split.context.tolist() + split.question.tolist() == whole.context.tolist()
+    assert embedded.decode(split.question.tolist()).startswith("Who are you?")
+
+
+def test_a_row_without_answers_has_no_score_unless_a_function_gives_one(written):
+    row = {"context": "abc"}
+    benchmark = written(row)
+    assert benchmark.metrics == ()
+    assert benchmark.score(benchmark.samples(None)[0], "anything") == {}
+    assert written(row, metric="tests.support.metric.two").metrics == ("score",)
+
+
+def test_the_hash_of_the_samples_follows_the_function_but_not_the_place_of_the_file(written, tmp_path):
+    named = written(ROW, metric="tests.support.metric.shortest").samples(None)
+    assert data_hash(named) != data_hash(written(ROW).samples(None))
+    (tmp_path / "other").mkdir()
+    moved = tmp_path / "other" / "prompts.jsonl"
+    moved.write_text((tmp_path / "prompts.jsonl").read_text())
+    assert data_hash(OwnPrompts(path=str(moved)).samples(None)) == data_hash(written(ROW).samples(None))
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ({"context": "a", "anwsers": "b"}, "unknown key in row 'anwsers'. Did you mean 'answers'?"),
+        (
+            {"context": "a", "answers": [""]},
+            "row.answers=[''] must be a text or a list of texts, none of them empty or null",
+        ),
+        ({"context": "a", "max_new_tokens": 0}, "row.max_new_tokens=0 must be an integer of at least 1 or null"),
+        ({"context": " "}, "row.context is empty"),
+        ({"question": "a"}, "a row has either a context or messages"),
+        ({"context": "a", "questions": []}, "questions is a list of objects with question and answers"),
+        ({"context": "a", "questions": [{"q": "b"}]}, "item 1 of questions: unknown key in question 'q'"),
+        ({"context": "a", "metric": "f9"}, "unknown metric 'f9'. Did you mean 'f1'?"),
+        ({"messages": []}, "the last of messages must have the role user: it is the question"),
+        ({"messages": [{"role": "boss", "content": ""}]}, "item 1 of messages: unknown message.role 'boss'"),
+        ({"messages": CHAT["messages"], "question": "b"}, "the last of messages is the question"),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_row_and_field(written, tmp_path, row, message):
+    with pytest.raises(UserError) as error:
+        written(ROW, row)
+    assert str(error.value).startswith(f"{tmp_path / 'prompts.jsonl'}, row 2: {message}")
+
+
+def test_an_id_occurs_once(written):
+    with pytest.raises(UserError, match="the id 'a' occurs twice"):
+        written(ROW | {"id": "a"}, ROW | {"id": "a"})
+
+
+@pytest.mark.parametrize("path, message", [(None, "benchmark.path=FILE is missing"), (".", "is a folder, not a file")])
+def test_the_file_must_be_named(path, message):
+    with pytest.raises(UserError, match=message):
+        OwnPrompts(path=path)
+
+
+def test_a_prompt_that_is_too_long_is_found_before_the_first_is_run(written, embedded):
+    benchmark = written(ROW, {"context": "word " * 9000})
+    with pytest.raises(UserError, match=r"sample '2' has 9\d\d\d tokens; smollm2-135m takes at most"):
+        check_samples(embedded, benchmark, benchmark.samples(None), "visible")
+
+
+def test_columns_of_a_row_cannot_replace_fields_of_the_record(written, embedded):
+    benchmark = written(ROW | {"meta": {"r_bytes": 0.1}})
+    with pytest.raises(UserError, match="sample '1': meta cannot have 'r_bytes', a field of every record"):
+        check_samples(embedded, benchmark, benchmark.samples(None), "visible")
