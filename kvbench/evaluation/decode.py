@@ -25,6 +25,7 @@ class Generation:
 
     decode_bytes: DecodeBytes  # of its caches, from the end of the prompt on
     tokens: list[int] = field(default_factory=list)  # without the stop token
+    ended_by: int | None = None  # the stop token; None where something else ended the sequence
     steps: int = 0  # forward passes after prefill that included this sequence
     seconds: float = 0.0  # from the start of decoding to the end of this sequence
     not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
@@ -83,7 +84,9 @@ def decode_greedily(
                 sequence.close_call = len(sequence.tokens)
             if not finite[row]:
                 sequence.not_finite = len(sequence.tokens)
-            elif token not in stop_tokens:
+            elif token in stop_tokens:
+                sequence.ended_by = token
+            else:
                 sequence.tokens.append(token)
                 if len(sequence.tokens) < max_new_tokens and not (until and until(sequence.tokens)):
                     rows.append(row)

@@ -5,10 +5,11 @@ from functools import partial
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
+from kvbench.evaluation.distance import Distances
 from kvbench.evaluation.framing import context_frame
 from kvbench.evaluation.passes import prefill_pass
 from kvbench.evaluation.record import Failure, Run, record
-from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work
+from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work, with_full
 from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
@@ -31,31 +32,45 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 
 def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict | Failure]:
     """The records of one context, with one prefill for all settings that can share it."""
+    distances = None
+    if run.distance != "off":
+        tasks, distances = with_full(tasks), Distances(run)
     for plan, sharing in by_pass(tasks).items():
-        yield from records_of_pass(run, in_chunks(plan, run.chunk), sharing)
+        yield from records_of_pass(run, in_chunks(plan, run.chunk), sharing, distances)
 
 
-def records_of_pass(run: Run, plan: PrefillPlan, tasks: Sequence[Task]) -> Iterator[dict | Failure]:
+def records_of_pass(
+    run: Run, plan: PrefillPlan, tasks: Sequence[Task], distances: Distances | None
+) -> Iterator[dict | Failure]:
     """Prefill once; compress once per setting; answer each question from a copy of the setting's caches.
 
-    Settings decode as one batch, except those whose caches a rounding error in decoding could change.
+    Settings decode as one batch, except those whose caches a rounding error in decoding could change. These come
+    afterwards, since FullKV, from which distances are measured, is in the batch.
     """
     batch: list[Compression] = []
+    alone: list[Compression] = []
     methods, first = [task.method for task in tasks], tasks[0].prompts[0]
     frame = partial(context_frame, run.loaded, first)
     prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame)
     for task in tasks:
-        compression = Compression(task, prefilled.compress(task.method, task.budget))
+        compression = Compression(task, prefilled.compress(task.method, task.budget), run.distance)
         if run.batch == "auto" and compression.batches:
             batch.append(compression)
+        elif run.batch == "auto" and distances:
+            alone.append(compression)
         else:
-            yield from answers(run, [compression])
+            yield from answers(run, [compression], distances)
         del compression  # its caches, before the next setting's are made
-    yield from answers(run, batch)
+    yield from answers(run, batch, distances)
+    while alone:
+        yield from answers(run, [alone.pop(0)], distances)
 
 
-def answers(run: Run, batch: Sequence[Compression]) -> Iterator[dict | Failure]:
+def answers(run: Run, batch: Sequence[Compression], distances: Distances | None) -> Iterator[dict | Failure]:
     """Decode, score and record, question after question."""
     for prompt, rows in by_question(batch):
-        for row, output in zip(rows, answer(run, prompt, rows), strict=True):
-            yield record(run, prompt, row, output)
+        outputs = answer(run, prompt, rows)
+        found = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
+        for row, output, distance in zip(rows, outputs, found, strict=True):
+            if row.recorded:
+                yield record(run, prompt, row, output, distance)

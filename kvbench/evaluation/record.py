@@ -1,6 +1,6 @@
 """The record of one sample under one setting: scores, reserve ratio, bytes and times; and the run it belongs to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -29,6 +29,7 @@ class Run:
     memory: str = "shared"  # or stream, see kvbench.evaluation.passes
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
+    distance: str = "off"  # or blocks, all: see kvbench.evaluation.work
     batch: str = "auto"  # settings decode as one batch where that cannot change their caches; 1: one by one
 
     def key(self, sample: Sample, setting: Setting) -> str:
@@ -42,6 +43,9 @@ class Row:
     setting: Setting
     compressed: Compressed
     caches: list[LayerCache]
+    copies: Iterator[list[LayerCache]]  # more of them, as the prompt left them
+    measured: bool  # whether its distance from FullKV is wanted
+    recorded: bool  # False: FullKV's, which has a record already or is no setting of the run
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ def per_head(layers: Sequence[Kept]) -> list[list[int] | None] | None:
     return counts if any(counts) else None
 
 
-def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure:
+def record(
+    run: Run, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
+) -> dict | Failure:
     """Score one row's answer and count what its caches hold of the prompt, after decoding."""
     sample, n = prompt.sample, len(prompt.context)
     setting, compressed, caches = row.setting, row.compressed, row.caches
@@ -117,6 +123,7 @@ def record(run: Run, prompt: Prompt, row: Row, answer: Answer) -> dict | Failure
         "prediction": prediction,
         "tokens": output.tokens,
         "scores": run.benchmark.score(sample, prediction),
+        "distance": distance and dict(distance),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **asdict(ratio),
         "stored_bytes": stored,

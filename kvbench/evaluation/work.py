@@ -10,7 +10,8 @@ from kvbench.cache.base import LayerCache
 from kvbench.evaluation.passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
 from kvbench.evaluation.record import Row, Run
-from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.settings import Setting, is_full
+from kvbench.methods import FullKV
 from kvbench.methods.base import Method
 from kvbench.prefill import PrefillPlan
 from kvbench.records.store import Store
@@ -24,6 +25,7 @@ class Task:
     budget: int | float  # tokens per layer and head, at this context
     prompts: list[Prompt]
     num_layers: int
+    unrecorded: frozenset[str] = frozenset()  # samples of FullKV's that are answered for others' distances alone
 
     @property
     def context(self) -> Tensor:
@@ -36,12 +38,19 @@ class Task:
 
 
 class Compression:
-    """A setting's compressed context, from which each of the task's questions is answered."""
+    """A setting's compressed context, from which each of the task's questions is answered.
 
-    def __init__(self, task: Task, compressed: Compressed):
+    `distance`: off; blocks measures it where caches read an answer in one forward pass; all.
+    """
+
+    def __init__(self, task: Task, compressed: Compressed, distance: str = "off"):
         self.task = task
         self.compressed = compressed
-        self.copies: Iterator[list[LayerCache]] = compressed.copies(len(task.prompts))
+        in_blocks = all(cache.takes_blocks for cache in compressed.caches)
+        self.measured = distance == "all" or (distance == "blocks" and in_blocks)
+        # to decode, and to read FullKV's answer and the expected one
+        readings = sum(2 + bool(prompt.sample.answers) if self.measured else 1 for prompt in task.prompts)
+        self.copies: Iterator[list[LayerCache]] = compressed.copies(readings)
 
     @property
     def batches(self) -> bool:
@@ -74,6 +83,17 @@ def missing_contexts(run: Run, samples: Sequence[Sample], store: Store) -> Itera
         yield from contexts.values()
 
 
+def with_full(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks of one context, FullKV's first and with every prompt of the others."""
+    prompts = list({prompt.sample.id: prompt for task in tasks for prompt in task.prompts}.values())
+    own = next((task for task in tasks if is_full(task.setting)), None)
+    setting = Setting("full", FullKV(), "") if own is None else own.setting
+    requested = frozenset() if own is None else frozenset(prompt.sample.id for prompt in own.prompts)
+    others = frozenset(prompt.sample.id for prompt in prompts) - requested
+    full = Task(setting, len(prompts[0].context), prompts, tasks[0].num_layers, others)
+    return [full, *(task for task in tasks if task is not own)]
+
+
 def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
     """The tasks of one context by the prefill pass that they can share."""
     groups: dict[PrefillPlan, list[Task]] = {}
@@ -90,7 +110,14 @@ def by_question(batch: Sequence[Compression]) -> Iterator[tuple[Prompt, list[Row
         yield (
             prompt,
             [
-                Row(one.task.setting, one.compressed, next(one.copies))
+                Row(
+                    one.task.setting,
+                    one.compressed,
+                    next(one.copies),
+                    one.copies,
+                    one.measured,
+                    sample not in one.task.unrecorded,
+                )
                 for one in batch
                 if any(other.sample.id == sample for other in one.task.prompts)
             ],

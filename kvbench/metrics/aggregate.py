@@ -58,6 +58,20 @@ def breakdown(
     return pd.DataFrame(rows)
 
 
+# The measures of a record's `distance` (kvbench.evaluation.distance), the one that tables show first in front.
+DISTANCES = ("top1", "kl", "agreed", "answer_loglik")
+
+
+def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The records with their distances from FullKV among their scores, and the names of those that any record has."""
+    if "distance" not in records:
+        return records, []
+    distances = [distance if isinstance(distance, dict) else {} for distance in records["distance"]]
+    scores = [{**own, **distance} for own, distance in zip(records["scores"], distances, strict=True)]
+    found = set().union(*distances)
+    return records.assign(scores=scores), [name for name in DISTANCES if name in found]
+
+
 def tokens_per_s(records: pd.DataFrame) -> float:
     """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches."""
     alone = (

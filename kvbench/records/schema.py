@@ -84,6 +84,12 @@ class MethodRecord(OfSetting):
     question_tokens: Count = field("length of a hidden question, read after compression; 0 if visible", "tokens")
     answers: list[Text] = field("the expected answers")
     prediction: Text = field("the generated text")
+    distance: dict[Text, Number] | None = field(
+        "from FullKV along FullKV's own greedy answer: `kl` and `answer_loglik` (of the first expected answer, "
+        "minus FullKV's) in nats, `top1` and `agreed` as shares; null where it was not measured",
+        "see there",
+        since="0.2",
+    )
     target_missed: bool = field(
         "the method searches for the requested ratio, and no eviction came within 1 % of it", since="0.2"
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
+from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
@@ -28,7 +29,9 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     if records.empty:
         raise UserError(f"{folder} holds no record yet")
     frame = with_labels(records, [label for manifest in manifests for label in manifest.get("settings", [])])
-    metrics = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
+    own = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
+    frame, distances = with_distances(frame)
+    metrics = [*own, *distances]
     samples = frame.drop_duplicates("sample")
     rows = read_samples(folder)
     of_sample = _properties(samples, rows)
@@ -42,7 +45,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "metrics": metrics,
         "settings": run_tables.settings(frame, metrics),
         "tasks": run_tables.tasks(frame, metrics[0]),
-        "heatmap": run_tables.heatmap(frame, metrics),
+        "heatmap": run_tables.heatmap(frame, own),
         "properties": list(of_sample),
         "samples": _sample_columns(samples, of_sample, rows),
         "records": {

@@ -14,6 +14,7 @@ from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.probes import draw_probes
 from kvbench.figures.speed import repetitions, speed_figure
 from kvbench.figures.style import save
+from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.experiment import Experiment
@@ -30,14 +31,20 @@ from kvbench.utils.text import count
 Outputs = tuple[dict[str, pd.DataFrame], list[Path]]
 
 
+# Distances from FullKV that the printed table has; table.csv has all.
+SHOWN = ("top1", "kl")
+
+
 def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Outputs:
     """The table of settings, the one by task where there are tasks, and the benchmark's figures.
 
     `title` leads the caption: the experiment's, empty for a run of none.
     """
     records, caption = records_of(run, samples, folder), protocol_caption(run, samples, title, "when compressing")
-    metrics = run.benchmark.metrics
-    summary, tasks = summarise(records, metrics), run.benchmark.breakdown(records)
+    tasks = run.benchmark.breakdown(records)
+    with_all, distances = with_distances(records)
+    summary = summarise(with_all, [*run.benchmark.metrics, *distances])
+    metrics = [*run.benchmark.metrics, *(name for name in distances if name in SHOWN)]
     written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:
         written += write_task_table(tasks, folder, caption)

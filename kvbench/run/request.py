@@ -12,7 +12,7 @@ from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.evaluate import BATCH
 from kvbench.evaluation.passes import MEMORY
 from kvbench.evaluation.prompts import QUESTION
-from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.evaluation.settings import Setting, build_settings, is_full
 from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
@@ -22,6 +22,7 @@ from kvbench.run.kernels import check_kernels
 from kvbench.run.tracking import MODES
 from kvbench.utils.validation import at_least, choice
 
+DISTANCE = ("auto", "true", "false")
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -46,6 +47,7 @@ class Request:
     settings: Sequence[Setting]  # or probes
     benchmark: Benchmark
     spec: ModelSpec
+    distance: str  # off, blocks or all, as kvbench.evaluation.work has it
     title: str  # of the experiment, as captions have it; empty for a run of none
 
 
@@ -76,7 +78,10 @@ def build_request(cfg: Mapping) -> Request:
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
         kind = Kind(speed.evaluate, partial(outputs.report_speed, paper=Experiment.of(cfg)))
-    return Request(kind, settings, benchmark, spec, heading)
+    distance = "off"
+    if kind is METHODS:
+        distance = measured_distance(cfg["distance"], cfg["memory"], settings, benchmark)
+    return Request(kind, settings, benchmark, spec, distance, heading)
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:
@@ -85,7 +90,7 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, li
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
     if limit is not None:
         at_least("limit", limit, 1)
-    if benchmark.longest > spec.max_length:
+    if benchmark.longest is not None and benchmark.longest > spec.max_length:
         raise UserError(
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
             f"{spec.name} reads at most {spec.max_length}"
@@ -130,6 +135,21 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
         raise UserError(
             f"memory=stream cannot run {settings[0].name!r}: its second pass reads the caches of all layers"
         )
+
+
+def measured_distance(value: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark) -> str:
+    """Which settings' distance from FullKV is measured: off, blocks (caches that read an answer in one pass) or all.
+
+    auto is `blocks` where FullKV is among the settings, and `all` where nothing else tells settings apart.
+    """
+    choice("distance", str(value).lower(), DISTANCE)
+    if value == "auto":
+        alone = memory == "stream"
+        some = "blocks" if any(map(is_full, settings)) else "off"
+        return "off" if alone else some if benchmark.metrics else "all"
+    if value and memory == "stream":
+        raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
+    return "all" if value else "off"
 
 
 def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool) -> None:

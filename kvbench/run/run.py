@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import Incomplete, on_disk
+from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, load
 from kvbench.ops.operator import use_kernels
@@ -57,13 +58,14 @@ def make_records(cfg: dict, request: Request, started: float, group: Group | Non
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])
+    check_samples(loaded, request.benchmark, samples, cfg["question"])
     shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])
 
     with Store(folder, its_name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
         how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
-        how["chunk"] = cfg["prefill"]["chunk"]
+        how |= {"chunk": cfg["prefill"]["chunk"], "distance": request.distance}
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
         run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
         with on_disk(f"write to {folder}"):

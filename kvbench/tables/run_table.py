@@ -18,6 +18,7 @@ FLOORED_MARK = "*"
 # The remark on settings that search for the requested ratio, with samples for which none was within 1 %.
 MISSED = "the requested ratio was not reached within 1 % on every sample; r is the result"
 MISSED_MARK = "§"
+DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
 
 
 def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -82,6 +83,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     ]
     remarks = {"floored": f"{FLOORED_MARK} {FLOORED}", "target_missed": f"{MISSED_MARK} {MISSED}"}
     notes = [remark for column, remark in remarks.items() if summary[column].any()]
+    notes += [DISTANCE] * ("kl" in metrics)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
 
 

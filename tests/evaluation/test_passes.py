@@ -162,7 +162,7 @@ class Letters:
     spec: ModelSpec
     stop_tokens: frozenset = frozenset()
 
-    def render(self, text, chat, prefix):
+    def render(self, text, chat, prefix, history):
         return text
 
     def tokenise(self, text, chat):

@@ -1,0 +1,128 @@
+"""How far a setting is from FullKV along FullKV's own greedy answer, without expected answers.
+
+The tokens of FullKV's answer are read behind each setting's caches, and the logits that predict them are compared
+with those behind FullKV's caches (teacher forcing): the Kullback-Leibler divergence, and how often both have the same
+most likely token. Where an answer is expected, its log-likelihood is compared too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from kvbench.evaluation.decode import batched, read, read_all
+from kvbench.evaluation.prompts import Prompt
+from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.settings import is_full
+from kvbench.utils.device import reset_device_peak
+
+LONGEST = 1024  # tokens of an answer that are read: their logits are held at once, [tokens, vocab_size]
+CHUNK = 128  # tokens whose logits are compared at a time in float32
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What a setting says to two given continuations of a prompt."""
+
+    logits: Tensor  # [t, vocab_size]: those that predict each token of FullKV's answer
+    answer_loglik: float | None  # nats: of the first expected answer; None where none is expected
+
+
+class Distances:
+    """The distances of the settings of one context, prompt after prompt; FullKV's row comes first for each."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.tokens: dict[str, Tensor] = {}  # by sample: FullKV's answer [t], its stop token included
+        self.reference: dict[str, Forced] = {}
+
+    def of(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
+        """One distance per row; None where it cannot be had or is not wanted."""
+        model, name = self.run.loaded.model, prompt.sample.id
+        for row, output in zip(rows, outputs, strict=True):
+            generation = output.generation
+            if is_full(row.setting) and generation.not_finite is None:
+                ids = [*generation.tokens, *([] if generation.ended_by is None else [generation.ended_by])]
+                self.tokens[name] = torch.tensor(ids[:LONGEST])
+                self.reference[name] = self.forced(prompt, row)
+        found = [self.of_row(prompt, row, output) for row, output in zip(rows, outputs, strict=True)]
+        for row, output in zip(rows, outputs, strict=True):
+            if output.device_peak is not None:  # the passes above are no part of a later question's peak
+                row.compressed.device_peak = max(output.device_peak, row.compressed.device_peak or 0)
+                reset_device_peak(model)
+        return found
+
+    def of_row(self, prompt: Prompt, row: Row, output: Answer) -> dict[str, float] | None:
+        name = prompt.sample.id
+        if name not in self.reference or output.generation.not_finite is not None or not row.measured:
+            return None
+        reference = self.reference[name]
+        forced = reference if is_full(row.setting) else self.forced(prompt, row)
+        # tokens that were chosen with the uncompressed cache are the same under every setting
+        same = 0 if len(prompt.question) else row.setting.method.full_cache_tokens
+        distance = compare(reference.logits[same:], forced.logits[same:])
+        if forced.answer_loglik is not None:
+            distance["answer_loglik"] = forced.answer_loglik - reference.answer_loglik
+        return distance or None
+
+    @torch.inference_mode()
+    def forced(self, prompt: Prompt, row: Row) -> Forced:
+        """Read both continuations behind copies of a row's compressed caches."""
+        logits = self.logits(prompt, row, self.tokens[prompt.sample.id])
+        if not prompt.sample.answers:
+            return Forced(logits, None)
+        answer = prompt.sample.answers[0]
+        ids = self.run.loaded.tokenizer(answer, add_special_tokens=False, return_tensors="pt")["input_ids"][0][:LONGEST]
+        if not len(ids):
+            return Forced(logits, None)
+        return Forced(logits, loglik(self.logits(prompt, row, ids), ids))
+
+    def logits(self, prompt: Prompt, row: Row, tokens: Tensor) -> Tensor:
+        """The logits that predict each of tokens [t] after the prompt: [t, vocab_size]."""
+        model, cache = self.run.loaded.model, batched([next(row.copies)])
+        first = row.compressed.logits[None]
+        if len(prompt.question):
+            first = read(model, cache, prompt.question)
+        return torch.cat([first, read_rest(model, cache, tokens)])
+
+
+def read_rest(model: PreTrainedModel, cache, tokens: Tensor) -> Tensor:
+    """The logits after each of tokens [t] but the last: [t - 1, vocab_size]."""
+    if len(tokens) < 2:
+        return torch.empty(0, model.config.get_text_config().vocab_size, device=model.device, dtype=model.dtype)
+    return read_all(model, cache, tokens[:-1])[0]
+
+
+def compare(full: Tensor, other: Tensor) -> dict[str, float]:
+    """Distances of logits `other` from FullKV's, both [t, vocab_size]; {} for no tokens.
+
+    kl      mean over tokens of KL(FullKV ‖ other), in nats.
+    top1    share of tokens at which both have the same most likely token.
+    agreed  share of tokens before the first at which they differ.
+    """
+    if not len(full):
+        return {}
+    kl = torch.cat([divergence(*pair) for pair in zip(full.split(CHUNK), other.split(CHUNK), strict=True)])
+    same = full.argmax(dim=-1) == other.argmax(dim=-1)
+    agreed = same.int().cumprod(dim=0)
+    means = torch.stack([kl.double().mean(), same.double().mean(), agreed.double().mean()]).tolist()
+    return dict(zip(("kl", "top1", "agreed"), means, strict=True))
+
+
+def divergence(full: Tensor, other: Tensor) -> Tensor:
+    """KL(full ‖ other) of logits [t, vocab_size] in nats, over the whole vocabulary in float32: [t]."""
+    p, q = full.float().log_softmax(dim=-1), other.float().log_softmax(dim=-1)
+    terms = p.exp() * (p - q)
+    return terms.masked_fill_(p.isneginf(), 0).sum(dim=-1).clamp_(min=0)  # rounding makes small ones negative
+
+
+def loglik(logits: Tensor, tokens: Tensor) -> float:
+    """The log-likelihood of tokens [t] under logits [t, vocab_size], in nats."""
+    tokens = tokens.to(logits.device)
+    parts = [
+        part.float().log_softmax(dim=-1).gather(1, ids[:, None]).double().sum()
+        for part, ids in zip(logits.split(CHUNK), tokens.split(CHUNK), strict=True)
+    ]
+    return torch.stack(parts).sum().item()
