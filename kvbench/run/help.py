@@ -28,6 +28,7 @@ COMMANDS = {
     "table": Command("kvbench.tables.command", "an experiment's table from its records, beside the published values"),
     "figure": Command("kvbench.figures.command", "an experiment's figures from its records, beside the published ones"),
     "report": Command("kvbench.report.command", "one HTML page of runs, with every sample"),
+    "frontier": Command("kvbench.run.frontier", "the fewest bytes at which each method keeps 95 % of FullKV's quality"),
     "records": Command("kvbench.records.command", "what records there are, and whether they fit together; export"),
     "status": Command("kvbench.run.status", "how far runs and their shards are"),
     "score": Command("kvbench.run.score", "LongBench predictions scored again with the official metrics"),

@@ -6,6 +6,7 @@ A closed pipe (`| head`), a full disk behind `>` or a locale without the charact
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -88,3 +89,13 @@ def print_line(line: str) -> None:
 def warn(line: str) -> None:
     """A line on standard error, beside what the command prints."""
     err.print(line, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Print nothing to standard output within the block; warnings and progress stay on standard error."""
+    before, out.quiet = out.quiet, True
+    try:
+        yield
+    finally:
+        out.quiet = before

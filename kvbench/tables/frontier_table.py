@@ -1,0 +1,103 @@
+"""The frontiers of several methods as a table, and what follows from them in one sentence."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.metrics.frontier import Frontier, Point
+from kvbench.tables.text_table import MISSING, TextTable
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.files import write_atomically
+
+NOTES = {
+    "end": "≤ the last ratio tried still holds: the frontier may lie lower",
+    "gap": "§ a setting with fewer bytes holds again: quality does not fall steadily with the bytes",
+    "none": f"{MISSING} not even the setting with the most bytes",
+}
+
+
+def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str) -> TextTable:
+    """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1]."""
+    rows = [
+        [
+            name,
+            _bytes(found, found.sure),
+            _bytes(found, found.possible),
+            MISSING if found.sure is None or not _takes_ratio(found) else f"{found.sure.ratio:g}",
+            MISSING if found.sure is None else f"{100 * (full + found.sure.difference):.1f}",
+            str(len(found.points)),
+        ]
+        for name, found in ordered(frontiers)
+    ]
+    notes = [
+        "held: r_bytes at which, and above which, the loss is below the margin (one-sided bound of 95 %); "
+        "possible: at which it may be"
+    ]
+    notes += [NOTES["end"]] * any(found.end and _takes_ratio(found) for found in frontiers.values())
+    notes += [NOTES["gap"]] * any(found.gap for found in frontiers.values())
+    notes += [NOTES["none"]] * any(found.sure is None for found in frontiers.values())
+    return TextTable(["method", "held", "possible", "ratio", "score there", "settings"], rows, title, notes)
+
+
+def ordered(frontiers: Mapping[str, Frontier]) -> list[tuple[str, Frontier]]:
+    """The methods with the fewest bytes first; those without a frontier last."""
+    return sorted(frontiers.items(), key=lambda item: (item[1].sure is None, item[1].sure and item[1].sure.bytes))
+
+
+def recommendation(frontiers: Mapping[str, Frontier], quality: float, measure: str, samples: str) -> str:
+    """One sentence: which method needs the fewest bytes, and which the data cannot tell from it."""
+    kept = f"{100 * quality:g} % of FullKV's {measure}"
+    (name, best), *others = ordered(frontiers)
+    if best.sure is None:
+        least = min(-point.low for found in frontiers.values() for point in found.points)
+        return (
+            f"On {samples} no method certainly keeps {kept}: the best setting may lose {100 * least:.1f} points, the "
+            f"margin is {100 * best.margin:.1f}. More samples narrow the bounds."
+        )
+    close = [
+        other for other, found in others if (found.possible is not None and found.possible.bytes <= best.sure.bytes)
+    ]
+    beside = f"; {', '.join(close)} may need no more" if close else ""
+    at_most = "at most " if best.end else ""
+    return (
+        f"On {samples} {name} keeps {kept} with the fewest bytes that are certain: {at_most}{best.sure.bytes:.3f} of "
+        f"FullKV's ({best.sure.setting}), possibly {best.possible.bytes:.3f}{beside}."
+    )
+
+
+def write_frontier(
+    frontiers: Mapping[str, Frontier], full: float, table: TextTable, advice: str, folder: Path
+) -> list[Path]:
+    """frontier.md with the table and the sentence, frontier.csv with every setting that was tried."""
+    markdown, csv = folder / "frontier.md", folder / "frontier.csv"
+    write_atomically(markdown, f"{table.markdown()}\n{advice}\n")
+    rows = [
+        {
+            "method": name,
+            "setting": point.setting,
+            "r_bytes": point.bytes,
+            "score": full + point.difference,
+            "difference": point.difference,
+            "low": point.low,
+            "high": point.high,
+            "margin": found.margin,
+            "held": point is found.sure,
+            "possible": point is found.possible,
+        }
+        for name, found in frontiers.items()
+        for point in found.points
+    ]
+    write_csv(pd.DataFrame(rows), csv)
+    return [markdown, csv]
+
+
+def _takes_ratio(found: Frontier) -> bool:
+    return found.points[0].ratio < 1
+
+
+def _bytes(found: Frontier, point: Point | None) -> str:
+    if point is None:
+        return MISSING
+    last = "≤ " if point is found.points[-1] and _takes_ratio(found) else ""
+    return f"{last}{point.bytes:.3f}" + "§" * (found.gap and point is found.sure)
