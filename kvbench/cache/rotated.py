@@ -1,5 +1,6 @@
 """Keys or values rotated and rounded channel by channel, and values rounded token by token."""
 
+from abc import abstractmethod
 from functools import lru_cache
 
 import torch
@@ -24,15 +25,16 @@ class SmallCodes(CodedSequence):
         codes, *numbers = self.encoded(rows)
         self.parts = [Growing(codes.to(torch.uint8)), *(Growing(x.half()) for x in numbers)]
 
+    @abstractmethod
     def encoded(self, rows: Tensor) -> list[Tensor]:
-        """Codes [heads, t, head_dim · bits / 8], whose lowest eight bits are stored, and numbers [heads, t, 1] of rows,
-        which are stored in float16."""
-        raise NotImplementedError
+        """Codes of rows [heads, t, head_dim · bits / 8], whose lowest eight bits are stored, and numbers [heads, t, 1],
+        which are stored in float16: the scale, and others.
+        """
 
     @property
+    @abstractmethod
     def levels(self) -> tuple[float, ...]:
         """What codes 0, 1, … mean."""
-        raise NotImplementedError
 
     @property
     def length(self) -> int:
@@ -87,7 +89,7 @@ class RotatedSequence(SmallCodes):
         # a zero row is 0 / 0: its codes mean nothing, and its length is 0
         codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
         if self.norm_correction:
-            levels = code_table_of_one(self.levels, rows.device)
+            levels = _one_by_one(self.levels, rows.device)
             lengths = lengths / torch.linalg.vector_norm(look_up(levels, codes), dim=-1, keepdim=True)
         return [pack_codes(codes, self.bits), lengths.clamp_(max=HALF.max)]
 
@@ -127,6 +129,6 @@ def _edges(levels: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def code_table_of_one(levels: tuple[float, ...], device: torch.device) -> Tensor:
+def _one_by_one(levels: tuple[float, ...], device: torch.device) -> Tensor:
     """The levels one by one, for `look_up`: float32 [levels, 1]."""
     return torch.tensor(levels, dtype=torch.float32)[:, None].to(device)

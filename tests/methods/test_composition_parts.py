@@ -60,7 +60,6 @@ REFUSED_PARTS = {
     ("pooled", "pyramidkv"): "PooledHeads divides the budget between layers, too",
     ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
     ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
-    ("fp8", "adakv"): "Fp8 holds equally many tokens in every head",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
 }
 
