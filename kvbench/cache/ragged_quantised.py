@@ -6,6 +6,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from kvbench.cache.base import filled
 from kvbench.cache.packed import offsets
 from kvbench.cache.quantised import QuantisedKeys, QuantisedLayer, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
@@ -72,6 +73,18 @@ class RaggedQuantisedLayer(QuantisedLayer):
 
     def tensors(self) -> list[Tensor]:
         return super().tensors() + [tensor for rows in self.older for tensor in rows.tensors()]
+
+    @property
+    def filled_bytes(self) -> int:
+        return super().filled_bytes + self._older_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return super().read_bytes + self._older_bytes
+
+    @property
+    def _older_bytes(self) -> int:
+        return filled(*(tensor for rows in self.older for tensor in rows.tensors()))
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         counts, length = self.older[0].counts, self.k.length

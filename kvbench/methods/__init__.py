@@ -7,12 +7,14 @@ from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
 from kvbench.methods.decode_compression import DecodeCompression
+from kvbench.methods.duo_attention import DuoAttention
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
 from kvbench.methods.heads.adakv import AdaKV
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.heads.headkv import HeadKV
 from kvbench.methods.heads.pooled import PooledHeads
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
@@ -56,12 +58,14 @@ __all__ = [
     "CriticalKV",
     "DecodeCompression",
     "Dense",
+    "DuoAttention",
     "EqualHeads",
     "Eviction",
     "ExpectedAttention",
     "Fp8",
     "FullKV",
     "HeadBudgets",
+    "HeadKV",
     "KNorm",
     "KVzip",
     "KeyDiff",

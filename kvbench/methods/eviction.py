@@ -67,7 +67,7 @@ class Eviction(Method):
             require_ragged(self.storage, name)
             if self.granularity == "layer":
                 raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
-            if self.heads.pools_layers and not isinstance(self.allocation, Uniform | GivenTokens):
+            if self.heads.whole_model and not isinstance(self.allocation, Uniform):
                 raise UserError(f"{name} divides the budget between layers, too: it needs allocation Uniform")
             self.takes_fractions = self.heads.takes_fractions
         self.needs = self.scoring.needs | self.storage.needs
@@ -86,7 +86,7 @@ class Eviction(Method):
 
     @property
     def divisible(self) -> bool:
-        return super().divisible and isinstance(self.allocation, Uniform)
+        return super().divisible and isinstance(self.allocation, Uniform) and not self.heads.whole_model
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if not self.heads.pools_layers or budget >= state.n:
@@ -126,8 +126,9 @@ class Eviction(Method):
         order = self.scoring.order(order, scores, counts, window, self.heads.sure(tokens, window), layer)
         if isinstance(counts, int):
             return Selection(with_window(first(order, counts), layer.n, window), tokens)
-        longest = self.heads.longest(len(scores), tokens, window, layer.n)
-        return RaggedSelection(first_and_window(order, counts, layer.n), tokens, longest)
+        place = len(scores), tokens, window, layer
+        chosen = first_and_window(order, counts, layer.n)
+        return RaggedSelection(chosen, self.heads.nominal(*place), self.heads.longest(*place))
 
     def _keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.

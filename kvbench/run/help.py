@@ -32,6 +32,7 @@ COMMANDS = {
     "records": Command("kvbench.records.command", "what records there are, and whether they fit together; export"),
     "status": Command("kvbench.run.status", "how far runs and their shards are"),
     "score": Command("kvbench.run.score", "LongBench predictions scored again with the official metrics"),
+    "calibrate": Command("kvbench.run.calibrate", "a file of head scores, which HeadKV and DuoAttention read"),
     "ruler": Command("kvbench.run.ruler_files", "RULER's samples as files"),
     "lm_eval": Command("kvbench.integrations.lm_eval.command", "lm-evaluation-harness with kvbench's models"),
 }

@@ -13,6 +13,7 @@ from kvbench.evaluation.evaluate import BATCH
 from kvbench.evaluation.passes import MEMORY
 from kvbench.evaluation.prompts import QUESTION
 from kvbench.evaluation.settings import Setting, build_settings, is_full
+from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
@@ -65,6 +66,8 @@ def build_request(cfg: Mapping) -> Request:
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = model_spec(cfg["model"])
     check(settings, benchmark, spec, cfg["limit"])
+    if not observations:
+        check_calibrations(settings, spec)
     if isinstance(benchmark, Speed):
         speed.check(cfg["question"], cfg["memory"])
     if not observations:
@@ -116,6 +119,13 @@ def check_press(cfg: Mapping, methods: Mapping) -> None:
     for key in ("press", "press_args"):
         if cfg[key] is not None and not any(isinstance(node, Mapping) and key in node for node in methods.values()):
             raise UserError(f"{key}={cfg[key]} is for method=kvpress, which is not chosen")
+
+
+def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
+    """Refuse calibration files that say they were made for another model."""
+    for file in (file for setting in settings for file in calibrations(setting.method)):
+        if file.model and file.model != spec.name:
+            raise UserError(f"{file.path} was made for model {file.model!r}, not for {spec.name!r}")
 
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:

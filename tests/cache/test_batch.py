@@ -79,7 +79,7 @@ def test_only_caches_that_decide_nothing_while_decoding_are_batched(name):
     chosen = method(name)
     caches = chosen.compress(prefill(model, prompt(60), chosen.needs), 40)
     kinds = {type(cache).__name__ for cache in caches if cache.batches}
-    assert kinds <= {"DenseLayer", "UnionLayer", "SlidingLayer"}
+    assert kinds <= {"DenseLayer", "UnionLayer", "RaggedLayer", "SlidingLayer", "DuoLayer"}
     assert not LayerCache.batches, "a cache of a user's own decodes alone unless it says otherwise"
 
 

@@ -59,6 +59,8 @@ REFUSED_PARTS = {
     },
     ("pooled", "pyramidkv"): "PooledHeads divides the budget between layers, too",
     ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
+    ("headkv", "pyramidkv"): "HeadKV divides the budget between layers, too",
+    ("headkv", "tova"): "HeadKV shares tokens between heads: granularity=layer",
     ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
 }

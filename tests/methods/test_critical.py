@@ -74,9 +74,17 @@ def test_each_head_keeps_its_first_stage_and_fills_up_by_weighted_scores(
         sure = max(int(first_stage * total + 1e-9) - 8, plain.heads.sure(budget, 8))
         chosen = set(by_score[:sure])
         rest = [i for i in range(n - 8) if i not in chosen]
-        weighted = (scores[head] + 1e-4) * norms[head]
+        weighted = (scores[head] + 8 * 1e-4) * norms[head]  # S is summed over 8 queries
         chosen |= set(sorted(rest, key=lambda i: (-weighted[i].item(), i))[: total - 8 - sure])
         assert set(kept[head].nonzero()[:, 0].tolist()) == chosen | set(range(n - 8, n))
+
+
+@pytest.mark.parametrize("base", [BASE, ColumnSums(recent=8), ColumnSums(recent=8, score="mean")])
+def test_epsilon_is_added_to_the_attention_of_one_query(base):
+    """Where a score is a sum over queries, it is added as often."""
+    layer = random_layer(n=40)
+    queries = {"sum": 40, "mean": 1}.get(getattr(base, "score", ""), 8)
+    assert CriticalKV(base).base.queries(layer) == queries
 
 
 @pytest.mark.parametrize("heads", [AdaKV(0.2), AdaKV(0.2, "hard"), AdaKV(1)])

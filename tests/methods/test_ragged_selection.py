@@ -67,6 +67,7 @@ def test_attention_is_that_of_a_full_cache_with_the_dropped_tokens_masked(name, 
         out = cache.attend(query, layer.scaling)[0]
         assert_close(out, attention_over(query, keys, values, chosen, layer.scaling), atol=error, rtol=error)
     assert cache.get_seq_length() == N + 20
+    assert 0 < cache.read_bytes <= cache.filled_bytes <= cache.nbytes
 
 
 @pytest.mark.parametrize("heads", [KV, HEADS])
@@ -77,6 +78,7 @@ def test_heads_of_equal_numbers_are_counted_and_held_as_an_equal_selection(name,
     equal = Selection(indices, 25)
     ragged = RaggedSelection(equal.mask(layer).flatten(0, 1), 25)
     caches = [STORAGES[name].store(layer, selection) for selection in (equal, ragged)]
+    assert caches[0].filled_bytes == caches[1].filled_bytes and caches[0].read_bytes == caches[1].read_bytes
     ratios = [ReserveRatio.of([cache.kept], cache.nbytes, layer.nbytes) for cache in caches]
     assert ratios[0] == ratios[1]
     assert caches[0].kept.positions == caches[1].kept.positions

@@ -9,16 +9,31 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Method
+from tests.support.paths import ROOT
 
 # What needs a package that kvbench does not; tests/integrations/test_kvpress.py tests it.
 GUESTS = {"kvpress"}
 NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS)
 
 
+# What presets leave out: a calibration file, here of a model of 4 layers with 6 query heads.
+SCORES = str(ROOT / "tests" / "data" / "head_scores" / "four-layers.json")
+FILES = {"DuoAttention": {"gates_file": SCORES}, "HeadKV": {"scores_file": SCORES}}
+
+
+def with_files(config):
+    """A method's configuration with the calibration files that it leaves out."""
+    if not isinstance(config, dict):
+        return config
+    own = FILES.get(config.get("_target_", "").rpartition(".")[2], {})
+    own = {key: value for key, value in own.items() if config[key] is None}
+    return {key: with_files(value) for key, value in config.items()} | own
+
+
 def method_configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, dict]:
     """What `method=[names]` with more overrides makes of conf/method, by name."""
     composed = _composed(names, overrides) if overrides or not set(names) <= set(NAMES) else _composed(tuple(NAMES))
-    return {name: copy.deepcopy(composed[name]) for name in names}
+    return {name: with_files(copy.deepcopy(composed[name])) for name in names}
 
 
 @cache

@@ -12,6 +12,7 @@ from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.methods.duo_attention import DuoLayer
 from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
@@ -30,6 +31,7 @@ SMALL = {
     "Codebook": {"window": 8},
     "ColumnSums": {"recent": 8},
     "DecodeCompression": {"every": 4},
+    "DuoAttention": {"sinks": 4, "recent": 8},
     "Kivi": {"residual": 32},
     "LagKV": {"lag": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
@@ -47,6 +49,7 @@ SMALL = {
 
 # A budget that does not bind makes all others FullKV.
 NEVER_FULL = {
+    "duo_paper": "its share of streaming heads is fixed",
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     "kivi": "quantised",
@@ -82,6 +85,7 @@ OVERSPENDS = {
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
     "knorm_decode_512": "the prompt stays whole until the first reduction",
+    "headkv_r2_paper": "the released code rounds the budget of each head",
     "knorm_paper": "two layers stay whole",
     "kvzip_paper": "the ratio is of the context",
     "rkv_paper": "the prompt stays whole until the first reduction",
@@ -195,6 +199,7 @@ def check_bytes(caches) -> None:
     tables = [table for x in caches if isinstance(x, CodebookLayer) for table in (x.layout, x.k.sizes, x.v.sizes)]
     packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
     tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
+    tables += [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]
     assert all(len(table) <= HEADS and table.nbytes <= 100 * len(table) for table in tables)
     # the graph of objects may mention a few empty tensors and no others
     hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in listed + tables}

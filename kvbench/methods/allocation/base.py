@@ -20,6 +20,20 @@ class Allocation(ABC):
         """
 
 
+def water_filled(shares: Sequence[float], most: float) -> list[float]:
+    """Shares of at most `most` each: what is beyond it is shared equally by the others, again and again.
+
+    Their sum stays, where it is at most `most` for each.
+    """
+    filled = list(shares)
+    while (excess := sum(share - most for share in filled if share > most)) > 1e-9:  # float noise
+        filled = [min(share, most) for share in filled]
+        free = [i for i, share in enumerate(filled) if share < most]
+        for i in free:
+            filled[i] += excess / len(free)
+    return [min(share, most) for share in filled]
+
+
 def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
     """Non-negative shares rounded down, then raised by one where most was cut off until they sum to `total`.
 

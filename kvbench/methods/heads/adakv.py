@@ -45,8 +45,8 @@ class AdaKV(HeadBudgets):
             return 0
         return max(int(self.alpha * tokens + 1e-9) - window, 1 - window if self.alpha else 0, 0)  # 1e-9: float noise
 
-    def longest(self, heads: int, tokens: int, window: int, n: int) -> int:
-        return min(n, window + heads * (tokens - window))
+    def longest(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
+        return min(layer.n, window + heads * (tokens - window))
 
 
 def pooled_counts(ranked: Tensor, total: int) -> Tensor:

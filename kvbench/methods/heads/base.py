@@ -11,10 +11,12 @@ from kvbench.prefill import LayerState
 class HeadBudgets(ABC):
     """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`.
 
-    Budgets that say `pools_layers` share the tokens of all layers, from the scores of all layers: see `PooledHeads`.
+    `whole_model` budgets share the tokens of all layers: they go with an allocation that gives every layer the same.
+    Those that say `pools_layers` do so from the scores of all layers: see `PooledHeads`.
     Those that say `takes_fractions` are given a ratio as ratio·n, not rounded down to whole tokens.
     """
 
+    whole_model: ClassVar[bool] = False
     pools_layers: ClassVar[bool] = False
     takes_fractions: bool = False
 
@@ -30,6 +32,10 @@ class HeadBudgets(ABC):
         """How many of its best tokens before the window each head keeps whatever the other heads' scores."""
         return 0
 
-    def longest(self, heads: int, tokens: int, window: int, n: int) -> int:
+    def nominal(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
+        """The mean number of tokens that the layer's heads are given, the window included."""
+        return tokens
+
+    def longest(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
         """No head keeps more tokens, its window included."""
-        return n
+        return layer.n

@@ -27,7 +27,7 @@ class PooledHeads(HeadBudgets):
 
     threshold: Literal["exact", "official"] = "exact"
 
-    pools_layers = True
+    whole_model = pools_layers = True
 
     @property
     def takes_fractions(self) -> bool:

@@ -45,6 +45,10 @@ class Scoring(ABC):
         """How many tokens before the window have infinite votes in every head and stay, whatever the budget."""
         return 0
 
+    def queries(self, layer: LayerState) -> int:
+        """Over how many queries the attention in `votes` is summed."""
+        return 1
+
     def smooth(self, votes: Tensor) -> Tensor:
         """Votes [heads, n - protected] after the heads of a group were reduced to one, for example pooled."""
         return votes

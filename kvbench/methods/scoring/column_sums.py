@@ -50,6 +50,9 @@ class ColumnSums(Scoring):
     def protected(self, budget: int) -> int:
         return budget // 2 if self.recent is None else self.recent
 
+    def queries(self, layer: LayerState) -> int:
+        return layer.n if self.score == "sum" else 1
+
     def votes(self, layer: LayerState) -> Tensor:
         if not self.causal:
             return layer.lookahead_sums[self.recent]

@@ -23,7 +23,8 @@ class CriticalKV(Scoring):
     what the floor makes sure of counts as first stage, as in the authors' code. Stages are sets of tokens, so that no
     score is multiplied that must win: the released code multiplies those of the window, too.
 
-    base   gives S, which must not be negative. Expected Attention goes with value_norm=false.
+    base      gives S, which must not be negative. Expected Attention goes with value_norm=false.
+    epsilon   is added to the attention of one query: where S is a sum over several, as often.
     """
 
     base: Scoring = field(default_factory=WindowAttention)
@@ -63,7 +64,7 @@ class CriticalKV(Scoring):
             first = stage.clamp(min=sure)[:, None]
         heads, length = scores.shape
         norms = reduce_group(layer.value_output_norm[:, :length], heads, "mean")
-        weighted = (scores + self.epsilon) * norms
+        weighted = (scores + self.epsilon * self.base.queries(layer)) * norms
         places = torch.arange(length, device=scores.device).expand_as(order)
         ranks = torch.empty_like(order).scatter_(1, order, places)
         return ranking(weighted.masked_fill_((ranks < first) | scores.isposinf(), float("inf")))

@@ -26,7 +26,7 @@ class ExpectedAttention(Scoring):
     future       positions after the prompt whose rotations are averaged.
     epsilon      lets the value's norm speak where the expected attention is close to zero.
     covariance   false: the mean alone.
-    value_norm   false: the expected attention alone.
+    value_norm   false: the expected attention alone, without epsilon.
     """
 
     sinks: NonNegative = 4
@@ -47,7 +47,7 @@ class ExpectedAttention(Scoring):
     def votes(self, layer: LayerState) -> Tensor:
         attention = self.expected_logits(layer)[..., self.sinks :].softmax(dim=-1).mean(dim=1)
         scores = attention.new_zeros(layer.num_key_value_heads, layer.n)
-        scores[:, self.sinks :] = attention + self.epsilon
+        scores[:, self.sinks :] = attention + self.epsilon if self.value_norm else attention
         if self.value_norm:
             scores *= layer.values.float().norm(dim=-1)
         return self.keep_sinks(scores)

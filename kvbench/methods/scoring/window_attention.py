@@ -38,6 +38,9 @@ class WindowAttention(Scoring):
     def votes(self, layer: LayerState) -> Tensor:
         return layer.window_votes(self.window)
 
+    def queries(self, layer: LayerState) -> int:
+        return min(self.window, layer.n)
+
     def smooth(self, votes: Tensor) -> Tensor:
         pool = F.max_pool1d if self.pooling == "max" else F.avg_pool1d
         return pool(votes[None], self.kernel, stride=1, padding=self.kernel // 2)[0]

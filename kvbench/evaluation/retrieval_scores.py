@@ -1,0 +1,67 @@
+"""How much each query head looks at a needle while the model recites it: HeadKV's and retrieval heads' measure."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kvbench.benchmarks import Benchmark, Sample
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate
+from kvbench.methods import FullKV
+from kvbench.models import LoadedModel
+from kvbench.prefill import LayerState, Needs, prefill
+
+ANSWERED = 0.5  # the benchmark's main score above which an answer counts
+
+
+@torch.inference_mode()
+def retrieval_scores(
+    loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[Sample]
+) -> tuple[list[list[float]], list[str]]:
+    """Scores [layers][query heads], and the ids of the samples that they are the mean of.
+
+    The prompt of a sample contains its answer, N tokens, once. For each generated token the attention of each head is
+    taken that goes to tokens of the answer in the prompt which are among the N that it attends to most; its sum over
+    the generated tokens, over N, is the head's score. Samples that the model does not answer are left out.
+    Source: HeadKV (Fu et al. 2024, section 3.1), after Wu et al. 2024. UserError where none is answered.
+    """
+    found, used = [], []
+    for sample in samples:
+        ids, needle = tokens_of(loaded, sample)
+        state = prefill(loaded.model, ids, Needs())
+        caches = FullKV().compress(state, state.n)
+        tokens = generate(loaded.model, caches, state.logits, sample.max_new_tokens, loaded.stop_tokens).tokens
+        score = benchmark.score(sample, loaded.decode(tokens))[benchmark.metrics[0]]
+        if score <= ANSWERED:
+            continue
+        read = torch.cat([ids, torch.tensor(tokens[:-1], dtype=ids.dtype)])
+        layers = prefill(loaded.model, read, Needs(window=len(tokens))).layers
+        found.append(torch.stack([of_layer(layer, len(tokens), needle).cpu() for layer in layers]))
+        used.append(sample.id)
+    if not found:
+        raise UserError(f"{loaded.spec.name} answers none of these {len(samples)} prompts: no head can be scored")
+    return torch.stack(found).mean(dim=0).tolist(), used
+
+
+def tokens_of(loaded: LoadedModel, sample: Sample) -> tuple[Tensor, Tensor]:
+    """Ids [n] of the sample's prompt, and the places of its answer's tokens there."""
+    text = loaded.render(sample.prompt, sample.chat, sample.prefix)
+    encoded = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)
+    answer = sample.answers[0]
+    start = text.find(answer)
+    if start < 0 or text.find(answer, start + 1) >= 0:
+        raise UserError(f"the prompt of sample {sample.id!r} does not contain its answer once")
+    spans = encoded["offset_mapping"]
+    needle = [i for i, (first, end) in enumerate(spans) if first < start + len(answer) and end > start]
+    return torch.tensor(encoded["input_ids"]), torch.tensor(needle)
+
+
+def of_layer(layer: LayerState, rows: int, needle: Tensor) -> Tensor:
+    """The score of each query head [num_attention_heads] from the last `rows` queries of a layer."""
+    group, needle = layer.num_attention_heads // layer.num_key_value_heads, needle.to(layer.keys.device)
+    keys = layer.keys.float().repeat_interleave(group, dim=0)
+    logits = layer.queries[:, -rows:].float() @ keys.mT * layer.scaling  # [heads, rows, n]
+    seen = torch.ones(rows, layer.n, dtype=torch.bool, device=keys.device).tril(layer.n - rows)
+    attention, places = logits.masked_fill(~seen, float("-inf")).softmax(dim=-1).topk(len(needle), dim=-1)
+    return (attention * torch.isin(places, needle)).sum(dim=(1, 2)) / len(needle)

@@ -1,0 +1,141 @@
+"""DuoAttention (Xiao et al. 2024, arXiv 2410.10819): some heads keep everything, the others sinks and recent tokens."""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.errors import UserError
+from kvbench.methods.base import Method
+from kvbench.methods.head_scores import read_head_scores
+from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.selection import sinks_and_recent
+from kvbench.methods.streaming_llm import SlidingLayer
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
+
+
+@checked
+class DuoAttention(Method):
+    """Retrieval heads keep every token; streaming heads the first `sinks` and last `recent`, while decoding, too.
+
+    There a new token attends to these and itself.
+
+    gates_file   a released pattern (full_attention_heads.tsv, its config.json beside it) or a file of `kvbench
+                 calibrate`; its hash is in the record's key. The KV heads with the smallest numbers stream, those above
+                 1 and below 0 alike; ties: the lower layer, then the lower head keeps everything.
+    sparsity     share of KV heads that stream, whatever the ratio, counted as the released code's quantile does. null:
+                 the fewest heads whose streaming brings the mean to the ratio or budget.
+    sinks, recent   64 and 256 are those of the released LongBench and needle scripts; the patterns were trained with
+                 128 and 256.
+
+    The whole prompt is prefilled with full attention. The released LongBench script feeds its last 50 tokens one by
+    one, so that the question is read from the compressed cache; question=hidden does so with the whole question.
+    """
+
+    gates_file: str | None = None
+    sparsity: Fraction | None = None
+    sinks: NonNegative = 64
+    recent: Positive = 256
+
+    def __post_init__(self):
+        self.takes_budget = self.sparsity is None
+        self._gates = None if self.gates_file is None else read_head_scores(self.gates_file)
+        self._ranked = lru_cache(maxsize=2)(self._ranked)  # every layer reads the same
+
+    @property
+    def divisible(self) -> bool:
+        return False  # the budget determines how many heads stream
+
+    def floor(self, n: int, num_layers: int) -> int:
+        return min(n, self.sinks + self.recent)
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        heads, short = layer.num_key_value_heads, self.sinks + self.recent
+        streaming = [head for at, head in self.streaming(layer, budget) if at == index]
+        retrieving = [head for head in range(heads) if head not in streaming]
+        kept = self._kept(layer, streaming)
+        if not streaming:
+            return DenseLayer(layer.keys, layer.values, layer.n, kept)
+        recents = sinks_and_recent(layer.n, self.sinks, self.recent, layer.keys.device)[0]
+        keys, values = (x[streaming].index_select(1, recents) for x in (layer.keys, layer.values))
+        # a new token attends to itself beside the recent ones
+        parts = [(streaming, SlidingLayer(keys, values, layer.n, kept, short + 1, self.sinks, None))]
+        if retrieving:
+            parts.append((retrieving, DenseLayer(layer.keys[retrieving], layer.values[retrieving], layer.n, kept)))
+        return DuoLayer(parts, layer.n, kept)
+
+    def streaming(self, layer: LayerState, budget: int) -> list[tuple[int, int]]:
+        """The (layer, KV head) pairs of the model that stream, for a prompt as long as `layer`."""
+        if self._gates is None:
+            raise UserError(
+                "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or what `kvbench calibrate "
+                "FILE model=…` makes for any model"
+            )
+        n, short = layer.n, self.sinks + self.recent
+        if n <= short:
+            return []
+        gates = self._gates.of_heads(layer.num_key_value_heads, layer)
+        ranked = self._ranked(tuple(map(tuple, gates)))
+        count = len(ranked)
+        if self.sparsity is None:
+            streaming = math.ceil(count * max(n - budget, 0) / (n - short))
+        else:
+            streaming = count if self.sparsity == 1 else math.ceil(self.sparsity * (count - 1) - 1e-9)  # float noise
+        return ranked[: min(streaming, count)]
+
+    def _ranked(self, gates: tuple[tuple[float, ...], ...]) -> list[tuple[int, int]]:
+        """All (layer, head) pairs, the first to stream first."""
+        clipped = {(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
+        return sorted(clipped, key=lambda pair: (clipped[pair], -pair[0], -pair[1]))
+
+    def _kept(self, layer: LayerState, streaming: Sequence[int]) -> Kept:
+        heads, n = layer.num_key_value_heads, layer.n
+        short = min(n, self.sinks + self.recent)
+        counts = [short if head in streaming else n for head in range(heads)]
+        places = torch.arange(n, device=layer.keys.device)
+        limits = torch.tensor([n if head not in streaming else self.recent for head in range(heads)])
+        chosen = (places < self.sinks) | (places >= n - limits.to(places.device)[:, None])
+        return RaggedSelection(chosen, math.ceil(sum(counts) / heads)).kept(layer, counts=counts)
+
+
+class DuoLayer(LayerCache):
+    """KV heads in parts, each a cache of its own with some of them."""
+
+    batches = True
+
+    def __init__(self, parts: Sequence[tuple[Sequence[int], LayerCache]], seen: int, kept: Kept):
+        """parts: KV heads, ascending, and the cache that holds these."""
+        super().__init__(seen, kept)
+        self.heads, self.parts = [list(heads) for heads, _ in parts], [part for _, part in parts]
+        self.tables: list[Tensor] | None = None
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for part in self.parts for tensor in part.tensors()]
+
+    @property
+    def filled_bytes(self) -> int:
+        return sum(part.filled_bytes for part in self.parts)
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        if self.tables is None:
+            order = [head for heads in self.heads for head in heads]
+            back = sorted(range(len(order)), key=order.__getitem__)
+            self.tables = [torch.tensor(heads, device=keys.device) for heads in (*self.heads, back)]
+        for part, heads in zip(self.parts, self.tables, strict=False):
+            part.update(keys.index_select(1, heads), values.index_select(1, heads))
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        *tables, back = self.tables
+        grouped = query.unflatten(1, (len(back), -1))  # [1, num_key_value_heads, group, q, head_dim]
+        outputs = [
+            part.attend(grouped.index_select(1, heads).flatten(1, 2), scaling)
+            for part, heads in zip(self.parts, tables, strict=True)
+        ]
+        every = torch.cat(outputs, dim=1).unflatten(1, (len(back), -1))
+        return every.index_select(1, back).flatten(1, 2)

@@ -1,0 +1,89 @@
+"""Calibration files: a number for each head of one model, made once and offline."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvbench.errors import UserError
+from kvbench.prefill import LayerState
+from kvbench.utils.text import in_one_line
+
+KIND = "head scores"
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """The contents of a calibration file.
+
+    over     the heads that the numbers are of.
+    scores   [layers][heads], the lowest layer first.
+    model    kvbench's name of the model that they were made for; "" where the file does not say.
+    about    what the numbers are and where they come from; "" where the file does not say.
+    """
+
+    path: str
+    over: Literal["query_heads", "kv_heads"]
+    scores: tuple[tuple[float, ...], ...]
+    model: str = ""
+    about: str = ""
+
+    def of_heads(self, heads: int, layer: LayerState) -> list[list[float]]:
+        """The numbers [layers][heads] of `heads` KV heads or query heads; a KV head has the mean of its query heads'.
+
+        Raises UserError for a file of a model of another shape than that of `layer`.
+        """
+        own = layer.num_attention_heads if self.over == "query_heads" else layer.num_key_value_heads
+        shape, expected = (len(self.scores), len(self.scores[0])), (layer.num_layers, own)
+        if shape != expected:
+            raise UserError(
+                f"{self.path} has numbers for {shape[0]} layers of {shape[1]} {self.over.replace('_', ' ')}, but this "
+                f"model has {expected[0]} of {expected[1]}: it was made for another model"
+            )
+        if heads > own:
+            raise UserError(f"{self.path} has numbers of KV heads: granularity=query_head needs those of query heads")
+        group = own // heads
+        return [[sum(row[i : i + group]) / group for i in range(0, own, group)] for row in self.scores]
+
+
+def read_head_scores(path: str) -> HeadScores:
+    """The numbers of a file in one of three forms; raises UserError for any other.
+
+    As `kvbench calibrate` writes it; HeadKV's released JSON, a list of numbers for each "layer-head", whose mean is the
+    head's; or DuoAttention's released pattern, the gates of KV heads as full_attention_heads.tsv, with its config.json
+    beside it.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        if path.endswith(".tsv"):
+            config = json.loads((Path(path).parent / "config.json").read_text(encoding="utf-8"))
+            rows = [[float(number) for number in line.split("\t")] for line in text.splitlines() if line.strip()]
+            return _checked(path, "kv_heads", rows, "", f"DuoAttention's gates of {config['model_name']}")
+        data = json.loads(text)
+        if data.get("kind") == KIND:
+            return _checked(path, data["over"], data["scores"], data["model"], data["about"])
+        means = {tuple(map(int, name.split("-"))): sum(x) / len(x) for name, x in data.items()}
+        layers, heads = (1 + max(axis) for axis in zip(*means, strict=True))
+        rows = [[means[layer, head] for head in range(heads)] for layer in range(layers)]
+        return _checked(path, "query_heads", rows, "", "importance of heads in HeadKV's form")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise UserError(f"{path} is no calibration file that can be read: {in_one_line(error)}") from None
+
+
+def _checked(path: str, over: str, rows: list[list[float]], model: str, about: str) -> HeadScores:
+    if over not in ("query_heads", "kv_heads") or not rows or not rows[0] or len({len(row) for row in rows}) > 1:
+        raise ValueError("it needs `over` query_heads or kv_heads, and `scores`, as many numbers for every layer")
+    if not all(isinstance(x, int | float) and math.isfinite(x) for row in rows for x in row):
+        raise ValueError("a score is no finite number")
+    return HeadScores(path, over, tuple(tuple(map(float, row)) for row in rows), model, about)
+
+
+def calibrations(part: object) -> Iterator[HeadScores]:
+    """The calibration files that a method, or a part of it, has read."""
+    for value in vars(part).values():
+        if isinstance(value, HeadScores):
+            yield value
+        elif type(value).__module__.startswith("kvbench.methods"):
+            yield from calibrations(value)

@@ -1,0 +1,61 @@
+"""`kvbench calibrate FILE`: a number for each head of a model, from a few prompts, for methods that need one."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvbench import __version__
+from kvbench.config import build, composed
+from kvbench.errors import UserError
+from kvbench.utils.console import print_line
+from kvbench.utils.files import write_atomically
+from kvbench.utils.text import count
+
+USAGE = """usage: kvbench calibrate FILE [model=NAME] [benchmark.KEY=VALUE ...]
+
+Writes FILE with the retrieval score of each query head of the model: the attention that it gives to a needle while the
+model recites it, as HeadKV defines it. Needles are those of kvbench benchmark=niah, at five depths of 1,000 tokens
+unless benchmark.lengths, benchmark.depths or benchmark.seeds say otherwise. An existing FILE is left as it is.
+
+method=headkv method.headkv.heads.scores_file=FILE and method=duo_attention method.duo_attention.gates_file=FILE read
+it; for DuoAttention, whose gates are trained, these are another measure of the same."""
+PROMPTS = ["benchmark=niah", "benchmark.lengths=[1000]", "benchmark.depths=[10,30,50,70,90]"]
+ABOUT = "retrieval scores of query heads (HeadKV, arXiv 2410.19258, section 3.1); not DuoAttention's trained gates"
+
+
+def main(arguments: Sequence[str]) -> None:
+    if {"--help", "-h"} & set(arguments):
+        print_line(USAGE)
+        return
+    if not arguments or "=" in arguments[0]:
+        raise UserError("no FILE to write is named (kvbench calibrate --help)")
+    file, overrides = Path(arguments[0]), arguments[1:]
+    if file.exists():
+        raise UserError(f"{file} exists: a calibration is part of what runs are, so it is never overwritten")
+    calibrate(file, composed([*PROMPTS, *overrides]))
+
+
+def calibrate(file: Path, cfg: dict) -> None:
+    # behind the checks: this brings torch
+    from kvbench.evaluation.retrieval_scores import retrieval_scores
+    from kvbench.methods.head_scores import KIND
+    from kvbench.models import load, model_spec
+
+    benchmark, spec = build(cfg["benchmark"], "benchmark"), model_spec(cfg["model"])
+    loaded = load(spec)
+    samples = benchmark.samples(loaded.tokenizer)
+    scores, used = retrieval_scores(loaded, benchmark, samples)
+    contents = {
+        "kind": KIND,
+        "about": ABOUT,
+        "model": spec.name,
+        "model_config": cfg["model"],
+        "over": "query_heads",
+        "benchmark": cfg["benchmark"],
+        "samples": used,
+        "samples_not_answered": [sample.id for sample in samples if sample.id not in used],
+        "kvbench": __version__,
+        "scores": scores,
+    }
+    write_atomically(file, json.dumps(contents, indent=1) + "\n")
+    print_line(f"{count(len(used), 'prompt')} of {len(samples)} answered; scores of {len(scores)} layers in {file}")
