@@ -56,7 +56,7 @@ class Distances:
 
     def of_row(self, prompt: Prompt, row: Row, output: Answer) -> dict[str, float] | None:
         name = prompt.sample.id
-        if name not in self.reference or output.generation.not_finite is not None or not row.measured:
+        if name not in self.reference or output.generation.not_finite is not None:
             return None
         reference = self.reference[name]
         forced = reference if is_full(row.setting) else self.forced(prompt, row)

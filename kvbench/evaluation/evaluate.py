@@ -33,7 +33,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict | Failure]:
     """The records of one context, with one prefill for all settings that can share it."""
     distances = None
-    if run.distance != "off":
+    if run.distance:
         tasks, distances = with_full(tasks), Distances(run)
     for plan, sharing in by_pass(tasks).items():
         yield from records_of_pass(run, in_chunks(plan, run.chunk), sharing, distances)

@@ -29,7 +29,7 @@ class Run:
     memory: str = "shared"  # or stream, see kvbench.evaluation.passes
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
-    distance: str = "off"  # or blocks, all: see kvbench.evaluation.work
+    distance: bool = False  # measure each setting's distance from FullKV, see kvbench.evaluation.distance
     batch: str = "auto"  # settings decode as one batch where that cannot change their caches; 1: one by one
 
     def key(self, sample: Sample, setting: Setting) -> str:
@@ -44,7 +44,6 @@ class Row:
     compressed: Compressed
     caches: list[LayerCache]
     copies: Iterator[list[LayerCache]]  # more of them, as the prompt left them
-    measured: bool  # whether its distance from FullKV is wanted
     recorded: bool  # False: FullKV's, which has a record already or is no setting of the run
 
 

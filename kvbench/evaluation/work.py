@@ -38,18 +38,13 @@ class Task:
 
 
 class Compression:
-    """A setting's compressed context, from which each of the task's questions is answered.
+    """A setting's compressed context, from which each of the task's questions is answered."""
 
-    `distance`: off; blocks measures it where caches read an answer in one forward pass; all.
-    """
-
-    def __init__(self, task: Task, compressed: Compressed, distance: str = "off"):
+    def __init__(self, task: Task, compressed: Compressed, distance: bool = False):
         self.task = task
         self.compressed = compressed
-        in_blocks = all(cache.takes_blocks for cache in compressed.caches)
-        self.measured = distance == "all" or (distance == "blocks" and in_blocks)
         # to decode, and to read FullKV's answer and the expected one
-        readings = sum(2 + bool(prompt.sample.answers) if self.measured else 1 for prompt in task.prompts)
+        readings = sum(2 + bool(prompt.sample.answers) if distance else 1 for prompt in task.prompts)
         self.copies: Iterator[list[LayerCache]] = compressed.copies(readings)
 
     @property
@@ -115,7 +110,6 @@ def by_question(batch: Sequence[Compression]) -> Iterator[tuple[Prompt, list[Row
                     one.compressed,
                     next(one.copies),
                     one.copies,
-                    one.measured,
                     sample not in one.task.unrecorded,
                 )
                 for one in batch

@@ -14,7 +14,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.figures.frontier import frontier_figure
 from kvbench.figures.style import save
-from kvbench.metrics.aggregate import with_distances
+from kvbench.metrics.aggregate import DISTANCES, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.papers.captions import caption
 from kvbench.papers.command_line import split
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str]) -> None:
     cfg = composed(split(overrides)[0])
     if cfg["ratio"] is not None or cfg["budget"] is not None:
         raise UserError("kvbench frontier chooses the ratios: leave out ratio= and budget=")
+    if own.get("measure") in DISTANCES and cfg["distance"] == "auto":
+        cfg["distance"] = True
     names = methods(cfg)
     with stoppable():
         folder, scored = search(cfg, names, quality, own.get("measure"), passes)

@@ -12,7 +12,7 @@ from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.evaluate import BATCH
 from kvbench.evaluation.passes import MEMORY
 from kvbench.evaluation.prompts import QUESTION
-from kvbench.evaluation.settings import Setting, build_settings, is_full
+from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.captions import title
@@ -48,7 +48,7 @@ class Request:
     settings: Sequence[Setting]  # or probes
     benchmark: Benchmark
     spec: ModelSpec
-    distance: str  # off, blocks or all, as kvbench.evaluation.work has it
+    distance: bool  # whether each setting's distance from FullKV is measured
     title: str  # of the experiment, as captions have it; empty for a run of none
 
 
@@ -81,9 +81,7 @@ def build_request(cfg: Mapping) -> Request:
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
         kind = Kind(speed.evaluate, partial(outputs.report_speed, paper=Experiment.of(cfg)))
-    distance = "off"
-    if kind is METHODS:
-        distance = measured_distance(cfg["distance"], cfg["memory"], settings, benchmark)
+    distance = kind is METHODS and measures_distance(cfg["distance"], cfg["memory"], benchmark)
     return Request(kind, settings, benchmark, spec, distance, heading)
 
 
@@ -147,19 +145,12 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
         )
 
 
-def measured_distance(value: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark) -> str:
-    """Which settings' distance from FullKV is measured: off, blocks (caches that read an answer in one pass) or all.
-
-    auto is `blocks` where FullKV is among the settings, and `all` where nothing else tells settings apart.
-    """
+def measures_distance(value: object, memory: str, benchmark: Benchmark) -> bool:
+    """Whether distances from FullKV are measured; auto: where no score tells settings apart."""
     choice("distance", str(value).lower(), DISTANCE)
-    if value == "auto":
-        alone = memory == "stream"
-        some = "blocks" if any(map(is_full, settings)) else "off"
-        return "off" if alone else some if benchmark.metrics else "all"
-    if value and memory == "stream":
+    if value is True and memory == "stream":
         raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
-    return "all" if value else "off"
+    return memory != "stream" and (not benchmark.metrics if value == "auto" else bool(value))
 
 
 def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool) -> None:

@@ -17,7 +17,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV, Kivi
 from kvbench.prefill import FullPrefill
 from kvbench.records.store import Store
-from kvbench.run.request import measured_distance
+from kvbench.run.request import measures_distance
 from tests.support.config import method
 from tests.support.given import Given
 
@@ -34,7 +34,7 @@ SETTINGS = [
 ]
 
 
-def records(folder, loaded, question="visible", settings=SETTINGS, distance="all", batch="auto"):
+def records(folder, loaded, question="visible", settings=SETTINGS, distance=True, batch="auto"):
     run = Run("run", question, loaded, Given(SAMPLES), settings, question=question, distance=distance, batch=batch)
     run.benchmark.score = lambda sample, prediction: {}
     with Store(folder) as store:
@@ -100,11 +100,8 @@ def test_a_setting_of_another_pass_is_compared_with_the_full_one(tmp_path, tiny)
     assert distance["kl"] > 0
 
 
-def test_settings_that_read_token_by_token_are_left_out_unless_all_are_wanted(tmp_path, tiny):
-    made = records(tmp_path, tiny, distance="blocks")
-    assert made["where", "kivi"]["distance"] is None
-    assert made["where", "streaming_llm 40"]["distance"]["kl"] > 0
-    assert {record["distance"] for record in records(tmp_path / "off", tiny, distance="off").values()} == {None}
+def test_nothing_is_measured_unless_wanted(tmp_path, tiny):
+    assert {record["distance"] for record in records(tmp_path, tiny, distance=False).values()} == {None}
 
 
 @pytest.mark.parametrize("batch", ["auto", "1"])
@@ -123,7 +120,7 @@ def test_without_a_record_of_full_kv_to_make_its_answer_is_generated_for_the_oth
 
 
 def test_distances_change_no_answer(tmp_path, tiny):
-    with_them, without = (records(tmp_path / mode, tiny, distance=mode) for mode in ("all", "off"))
+    with_them, without = (records(tmp_path / str(mode), tiny, distance=mode) for mode in (True, False))
     assert {key: record["tokens"] for key, record in with_them.items()} == {
         key: record["tokens"] for key, record in without.items()
     }
@@ -154,24 +151,22 @@ def test_agreement_ends_at_the_first_other_token():
 
 
 @pytest.mark.parametrize(
-    "value, memory, full, scored, mode",
+    "value, memory, scored, measured",
     [
-        ("auto", "shared", True, True, "blocks"),
-        ("auto", "shared", False, True, "off"),
-        ("auto", "shared", False, False, "all"),
-        ("auto", "stream", True, False, "off"),
-        (True, "shared", False, True, "all"),
-        (False, "shared", True, False, "off"),
+        ("auto", "shared", True, False),
+        ("auto", "shared", False, True),
+        ("auto", "stream", False, False),
+        (True, "shared", True, True),
+        (False, "shared", False, False),
+        (False, "stream", False, False),
     ],
 )
-def test_when_distances_are_measured(value, memory, full, scored, mode):
-    benchmark = Given([], metrics=("exact",) if scored else ())
-    settings = [Setting("full" if full else "kivi", FullKV() if full else method("kivi"), "x")]
-    assert measured_distance(value, memory, settings, benchmark) == mode
+def test_when_distances_are_measured(value, memory, scored, measured):
+    assert measures_distance(value, memory, Given([], metrics=("exact",) if scored else ())) is measured
 
 
 def test_a_stream_of_one_setting_has_no_full_kv_to_compare_with():
     with pytest.raises(UserError, match="distance=true compares each setting with FullKV"):
-        measured_distance(True, "stream", [], Given([]))
+        measures_distance(True, "stream", Given([]))
     with pytest.raises(UserError, match="unknown distance 'fast'"):
-        measured_distance("fast", "shared", [], Given([]))
+        measures_distance("fast", "shared", Given([]))
