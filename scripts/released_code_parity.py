@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from parity import clusters, h2o, kivi, minicache, pyramidinfer, quest, rkv, simlayerkv, think
+from parity import clusters, h2o, heads, kivi, minicache, pyramidinfer, quest, rkv, simlayerkv, think
 from parity.agreement import Agreement
 
 CLUSTERS = "pyramidkv/pyramidkv_utils.py"
@@ -34,6 +34,8 @@ PROJECTS = {
     "think": [(think.run, "ThinK_flash/src/kv_pruning_utils.py")],
     "quest": [(quest.run, "evaluation/quest_attention.py")],
     "r-kv": [(rkv.run, "rkv/compression/r1_kv.py")],
+    "adakv": [(heads.adakv, "adaptive_snapkv/monkeypatch/snapkv_utils.py")],
+    "headkv": [(heads.headkv, "headkv/snapkv_utils.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -133,3 +133,11 @@ def test_largest_remainder_rounds_to_the_total(shares):
 def test_bad_parameters_are_refused_by_name(bad):
     with pytest.raises(UserError, match=str(*bad.values())):
         Pyramid(**bad)
+
+
+def test_adakvs_pyramid_is_the_official_one_and_has_no_exception_for_short_prompts():
+    official, adakv = Pyramid(alloc="official"), Pyramid(alloc="adakv")
+    assert adakv.tokens(128, 700, 32, 32) == official.tokens(128, 700, 32, 32)
+    assert official.tokens(128, 180, 32, 32) == [128] * 32
+    short = adakv.tokens(128, 180, 32, 32)  # at most 148 tokens to select from, 2 · 96 - 148 = 44 at the top
+    assert short == [148 - 3 * layer + 32 for layer in range(32)]

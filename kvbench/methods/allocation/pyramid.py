@@ -21,13 +21,14 @@ class Pyramid(Allocation):
                       128), and prompts under 2c tokens get no pyramid. Published tables used this.
     alloc="official_2024_06"  the code released between 2024-06-25 and 2024-09-30, whose step divides by m: the same
                       for most small budgets, more tokens for high layers otherwise.
+    alloc="adakv"     AdaKV's released code: official, but short prompts get a pyramid, too.
     alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
                       share would not hold the window, or would exceed the bottom layer's (a budget above
                       n - window). Compared with kvpress by scripts/kvpress_parity.py.
     """
 
     beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20
-    alloc: Literal["exact", "official", "official_2024_06", "kvpress"] = "exact"
+    alloc: Literal["exact", "official", "official_2024_06", "adakv", "kvpress"] = "exact"
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:
@@ -36,6 +37,7 @@ class Pyramid(Allocation):
             "exact": self._exact,
             "official": self._official,
             "official_2024_06": partial(self._official, steps=num_layers),
+            "adakv": partial(self._official, short_too=True),
             "kvpress": self._kvpress,
         }
         return rules[self.alloc](budget, n, window, num_layers)
@@ -51,9 +53,11 @@ class Pyramid(Allocation):
         shares = [bottom - (bottom - top) * layer / (m - 1) for layer in range(m)]
         return [c_l + window for c_l in largest_remainder(shares, m * c)]
 
-    def _official(self, budget: int, n: int, window: int, m: int, steps: int | None = None) -> list[int]:
+    def _official(
+        self, budget: int, n: int, window: int, m: int, steps: int | None = None, short_too: bool = False
+    ) -> list[int]:
         c = budget - window
-        if n < 2 * c:
+        if n < 2 * c and not short_too:
             return [budget] * m
         bottom, top = self._ends(c, int(c // self.beta), n - window)
         step = (bottom - top) // (steps or m - 1)
