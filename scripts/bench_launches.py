@@ -26,6 +26,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
+from kvbench.methods.head_scores import calibrations
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.environment import git_commit, now
@@ -36,6 +37,8 @@ from tests.support.launches import Counts
 
 N = 160  # tokens of the prompt; windows are those of tests/support/every_method.py
 BATCH_N = 512  # for twelve settings, whose windows are the published ones
+# without those that read a calibration file, which is of one number of layers
+COUNTED = [name for name in NAMES if not list(calibrations(setting(name).method))]
 RATIO = 0.3
 SUMS_N = (256, 1024)
 # What no preset chooses.
@@ -61,7 +64,7 @@ class Ragged(FullKV):
 
 def of_presets(names: list[str]) -> dict:
     """Every preset and variant; and a cache with a length of its own for each head."""
-    variants = {} if names != NAMES else {label: variant(*parts) for label, parts in VARIANTS.items()}
+    variants = {} if names != COUNTED else {label: variant(*parts) for label, parts in VARIANTS.items()}
     settings = {name: setting(name, ratio=RATIO) for name in names} | variants
     settings["ragged"] = Setting("ragged", Ragged(), "")
     return {name: of_setting(name, one) for name, one in settings.items()}
@@ -122,7 +125,7 @@ def whole(value: float) -> int | float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=NAMES, help="files of conf/method; all")
+    parser.add_argument("names", nargs="*", default=COUNTED, help="files of conf/method; all")
     parser.add_argument("--json", type=Path, help="write the counts to this file")
     parser.add_argument("--as", dest="label", default="after", help="the name of these counts in the file")
     options = parser.parse_args()
