@@ -31,19 +31,25 @@ HEAVY_FOLDERS = {"end_to_end"}
 HEAVY_FILES = {
     *("cache/test_batch.py", "evaluation/test_devices.py", "evaluation/test_speed_measure.py"),
     *("evaluation/test_speed_rounds.py", "figures/test_make.py", "figures/test_style.py"),
-    *("methods/test_every_method_lengths.py", "methods/test_pyramidinfer.py", "methods/test_kivi.py"),
-    *("papers/test_experiment_published.py", "papers/test_experiment.py", "records/test_store.py"),
-    *("run/test_run.py", "run/test_run_faults.py", "run/test_run_not_finite.py", "run/test_status.py"),
-    *("run/test_surroundings.py", "run/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py"),
-    *("tables/test_command.py", "tables/test_make.py", "utils/test_download.py", "models/test_hub.py"),
+    *("methods/test_composition_parts.py", "methods/test_every_method_lengths.py", "methods/test_pyramidinfer.py"),
+    *("methods/test_kivi.py", "papers/test_experiment_published.py", "papers/test_experiment.py"),
+    *("records/test_store.py", "run/test_run.py", "run/test_run_faults.py", "run/test_run_hostile_names.py"),
+    *("run/test_run_interrupts.py", "run/test_run_not_finite.py", "run/test_status.py", "run/test_surroundings.py"),
+    *("run/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py", "tables/test_command.py"),
+    *("tables/test_make.py", "utils/test_download.py", "models/test_hub.py"),
 }
 HEAVY_FIXTURES = {"driver", "slurm"}
 # The files that take longest, the longest first (`pytest --durations`): begun last, one would keep one worker busy.
 LONGEST = (
-    *("end_to_end/test_slurm.py", "run/test_run.py", "end_to_end/test_notebooks.py", "methods/test_pyramidinfer.py"),
-    *("evaluation/test_prompts.py", "figures/test_make.py", "run/test_run_signals.py", "tests/test_cli.py"),
-    *("cache/test_batch.py", "tables/test_run_table.py", "tables/test_paper.py", "run/test_tracking.py"),
-    *("end_to_end/test_experiments.py", "methods/test_full.py", "run/test_sweep.py", "end_to_end/test_ruler.py"),
+    *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "evaluation/test_devices.py"),
+    *("methods/test_every_method.py", "methods/test_composition_parts.py", "papers/test_experiment.py"),
+    *("figures/test_make.py", "evaluation/test_launches_goals.py", "methods/test_every_method_lengths.py"),
+    *("run/test_torchrun.py", "methods/test_full.py", "evaluation/test_prompts.py", "cache/test_batch.py"),
+    *("evaluation/test_speed_measure.py", "end_to_end/test_methods.py", "methods/test_pyramidinfer.py"),
+    *("evaluation/test_probes.py", "end_to_end/test_niah.py", "evaluation/test_speed_rounds.py", "run/test_run.py"),
+    *("tests/test_cli.py", "tables/test_paper.py", "tables/test_run_table.py", "end_to_end/test_experiments.py"),
+    *("methods/test_spindle.py", "run/test_run_interrupts.py", "methods/test_by_head.py", "figures/test_style.py"),
+    *("scripts/test_gpu_check.py",),
 )
 # Tokens of `tiny_folder`: its files are read and hashed by every run.
 VOCABULARY = 4096

@@ -125,6 +125,7 @@ def test_the_version(kvbench):
     assert kvbench("--version") == (0, f"kvbench {__version__}\n", "")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["status", "--help"], ["tabel"], ["table", "--help"]])
 def test_help_waits_for_no_model_library(arguments):
     code = f"import sys; sys.argv = ['kvbench', *{arguments}]; from kvbench.cli import main\n"

@@ -142,6 +142,7 @@ def test_streamed_memory_and_hidden_questions_go_together(tiny, tmp_path):
         assert record["r_bytes"] == shared[key]["r_bytes"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     """Every method goes on after a block as after single tokens; the plain model agrees for FullKV."""

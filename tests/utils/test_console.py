@@ -52,6 +52,7 @@ def test_a_surrogate_is_replaced_on_utf_8_too(monkeypatch):
     assert written.getvalue() == "caf? é\n".encode()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shell", ["| head -c 1", "> /dev/full", ">&-", "2>&-", "| true"])
 def test_a_command_ends_well_whatever_becomes_of_its_output(shell):
     command = f"set -o pipefail; {sys.executable} -m kvbench --help {shell}"
