@@ -18,7 +18,6 @@ from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.probes import build_probes
-from kvbench.run import outputs
 from kvbench.run.kernels import check_kernels
 from kvbench.run.tracking import MODES
 from kvbench.utils.validation import at_least, choice
@@ -36,8 +35,19 @@ class Kind:
     folder: str = ""  # how the name of their folder begins
 
 
-METHODS = Kind(evaluate.evaluate, outputs.report)
-PROBES = Kind(probes.evaluate, outputs.report_probes, "probe-")
+def reporter(name: str) -> Callable:
+    """The function of kvbench.run.outputs, imported when it is called: a mistake or a shard needs no matplotlib."""
+
+    def report(*args, **options):
+        from kvbench.run import outputs
+
+        return getattr(outputs, name)(*args, **options)
+
+    return report
+
+
+METHODS = Kind(evaluate.evaluate, reporter("report"))
+PROBES = Kind(probes.evaluate, reporter("report_probes"), "probe-")
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ def build_request(cfg: Mapping) -> Request:
     check_shard(cfg["shard"], cfg["shards"])
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
-        kind = Kind(speed.evaluate, partial(outputs.report_speed, paper=Experiment.of(cfg)))
+        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg)))
     distance = kind is METHODS and measures_distance(cfg["distance"], cfg["memory"], benchmark)
     return Request(kind, settings, benchmark, spec, distance, heading)
 
