@@ -53,7 +53,24 @@ def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
             f"sample {sample.id!r} has {len(ids)} tokens; {loaded.spec.name} takes at most {room} "
             f"with an answer of {sample.max_new_tokens}"
         )
-    return Prompt(sample, ids[:split], ids[split:])
+    prompt = Prompt(sample, ids[:split], ids[split:])
+    _check_longrope(loaded, prompt)
+    return prompt
+
+
+def _check_longrope(loaded: LoadedModel, prompt: Prompt) -> None:
+    """Refuse a text in which LongRoPE's frequencies change: cached keys have the old ones, later queries the new ones.
+
+    `model.generate` computes the whole cache again at that token, which a compressed cache cannot do.
+    """
+    switch = loaded.longrope_switch
+    end = len(prompt.context) + prompt.new_tokens - 1  # the last new token is never read
+    if switch is not None and len(prompt.context) <= switch < end:
+        raise UserError(
+            f"sample {prompt.sample.id!r} goes from {len(prompt.context)} to {end} tokens after its context was "
+            f"prefilled, and {loaded.spec.name} rotates keys with other frequencies beyond {switch} (LongRoPE): "
+            "use shorter or longer prompts"
+        )
 
 
 def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:

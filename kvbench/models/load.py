@@ -26,6 +26,12 @@ from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.spec import DTYPES, ModelSpec
 from kvbench.utils.text import first_line
 
+# Put before chat templates that write today's date: the same day every day, so that prompts stay as they are. It is the
+# default of Llama-3.1's template.
+SAME_DAY = (
+    "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
+    ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
+)
 # Buffers that old checkpoints saved with their weights; the model computes them.
 BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 
@@ -54,7 +60,13 @@ class LoadedModel:
         if self._templated(chat):
             turns = [{"role": role, "content": content} for role, content in [*history, ("user", prompt)]]
             try:
-                prompt = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+                prompt = self.tokenizer.apply_chat_template(
+                    turns,
+                    add_generation_prompt=True,
+                    tokenize=False,
+                    chat_template=self._template,
+                    **(self.spec.template_args or {}),
+                )
             except TemplateError as error:
                 raise UserError(
                     f"the chat template of {self.spec.name} fails: {first_line(error)} "
@@ -75,10 +87,24 @@ class LoadedModel:
     def _templated(self, chat: bool) -> bool:
         return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
 
+    @property
+    def _template(self) -> str:
+        template = self.tokenizer.get_chat_template()
+        return SAME_DAY + template if "strftime_now" in template else template
+
     @cached_property
     def newline(self) -> int:
         """The token of a line end: the last one that LongBench's code gets from encoding it."""
         return self.plain_tokens("\n")[-1]
+
+    @property
+    def longrope_switch(self) -> int | None:
+        """The length beyond which LongRoPE rotates with other frequencies (Phi-3, Phi-4-mini); None elsewhere."""
+        embedding = getattr(self.model.base_model, "rotary_emb", None)
+        if getattr(embedding, "rope_type", None) != "longrope":
+            return None
+        config = self.model.config.get_text_config()
+        return config.rope_parameters["original_max_position_embeddings"]
 
     def plain_tokens(self, text: str) -> list[int]:
         """Token ids of a part of a text, without special tokens."""

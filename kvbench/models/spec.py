@@ -1,16 +1,22 @@
 """The description of a model: what conf/model sets, checked before anything is loaded."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import AfterValidator
+from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+# Parameters of apply_chat_template itself, which kvbench sets; every other argument reaches the template.
+OWN_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
+OWN_ARGUMENTS -= {"tools", "documents", "kwargs"}
 
 
 def _device(name: str) -> str:
@@ -28,8 +34,16 @@ def _model_folder(path: str) -> str:
     return path
 
 
+def _template_args(arguments: dict) -> dict:
+    taken = [name for name in arguments if name in OWN_ARGUMENTS]
+    if taken:
+        raise ValueError(f"variables of the chat template, which {taken[0]!r} is not")
+    return arguments
+
+
 Device = Annotated[str, AfterValidator(_device)]
 ModelFolder = Annotated[str, AfterValidator(_model_folder)]
+TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
 
 
 @checked(prefix="model.", frozen=True)
@@ -44,6 +58,7 @@ class ModelSpec:
     embedded: str | None = None  # a Python package that ships the model as GGUF
     random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
     chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
+    template_args: TemplateArgs | None = None  # of the chat template: enable_thinking, date_string, …
     # auto: float32 on a CPU, the checkpoint's on a GPU
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     device: Device = "auto"

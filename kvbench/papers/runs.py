@@ -62,6 +62,7 @@ def _identity(cfg: Mapping) -> dict[str, object]:
     return {
         "model": cfg["model"]["name"],
         "model.chat_template": cfg["model"].get("chat_template", "auto"),
+        "model.template_args": cfg["model"].get("template_args") or {},
         "question": cfg.get("question", "visible"),
         "memory": cfg.get("memory", "shared"),
         "records": "probes" if cfg.get("probe") else "methods",

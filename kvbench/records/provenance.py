@@ -13,6 +13,7 @@ from kvbench.records.manifest import read_manifests
 PROVENANCE = (
     "weights",  # the hub's revision, or a hash over the hashes of a folder's files
     "chat_template",
+    "template_args",  # of the chat template, as JSON
     "dtype",
     "device",
     "processor",  # the GPUs that the run had, or the CPU where it ran on one
@@ -31,6 +32,7 @@ def provenance(manifest: dict) -> dict[str, str | None]:
     packages = manifest.get("packages") or {}
     known = {
         "weights": weights(manifest.get("model") or {}),
+        "template_args": json.dumps(manifest.get("template_args") or {}, sort_keys=True),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from kvbench.benchmarks import Sample
 from kvbench.benchmarks.base import PLACES, data_hash
 from kvbench.evaluation.record import Run
-from kvbench.models import LoadedModel
+from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
@@ -26,6 +26,7 @@ def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -
     return {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
+        **given(loaded.spec, "template_args"),
         "dtype": str(loaded.model.dtype),
         "device": loaded.model.device.type,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
@@ -35,6 +36,11 @@ def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
         **({"records": "probes"} if cfg["probe"] else {}),
     }
+
+
+def given(spec: ModelSpec, *names: str) -> dict:
+    """Those of a model's arguments that are not empty: without any the folder is that of versions without the key."""
+    return {name: value for name in names if (value := getattr(spec, name))}
 
 
 def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store) -> dict:

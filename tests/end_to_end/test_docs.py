@@ -43,7 +43,7 @@ def test_every_method_and_benchmark_is_told_of():
 
 
 def test_every_model_is_told_of():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert [path.stem for path in (CONF / "model").glob("*.yaml") if f"`{path.stem}`" not in text] == []
 
 

