@@ -11,6 +11,7 @@ from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 from kvbench.records import load
 from tests.support.config import NAMES, method
+from tests.support.every_method import state
 from tests.support.paths import ROOT
 from tests.support.runs import arguments, comparable, run
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
@@ -74,12 +75,10 @@ def test_the_bound_of_a_close_call_is_about_twice_what_was_measured():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_caches_that_decide_nothing_while_decoding_are_batched(name):
-    """A cache that batches holds the prompt as it is, and decoded tokens are its last rows, untouched."""
-    model = tiny_model(num_layers=4, head_dim=32)
-    chosen = method(name)
-    caches = chosen.compress(prefill(model, prompt(60), chosen.needs), 40)
+    """A cache that batches leaves its prompt as compression did, and decoded tokens are its last rows, untouched."""
+    caches = method(name).compress(state(60), 40)
     kinds = {type(cache).__name__ for cache in caches if cache.batches}
-    assert kinds <= {"DenseLayer", "UnionLayer", "RaggedLayer", "SlidingLayer", "DuoLayer"}
+    assert kinds <= {"DenseLayer", "UnionLayer", "RaggedLayer", "SlidingLayer", "DuoLayer", "ThinKeysLayer"}
     assert not LayerCache.batches, "a cache of a user's own decodes alone unless it says otherwise"
 
 
