@@ -1,7 +1,7 @@
 """The record of one sample under one setting: scores, reserve ratio, bytes and times; and the run it belongs to."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from kvbench.benchmarks import Benchmark, Sample
@@ -43,8 +43,10 @@ class Row:
     setting: Setting
     compressed: Compressed
     caches: list[LayerCache]
-    copies: Iterator[list[LayerCache]]  # more of them, as the prompt left them
-    recorded: bool  # False: FullKV's, which has a record already or is no setting of the run
+    copies: Iterator[list[LayerCache]] = field(
+        default_factory=lambda: iter(())
+    )  # more of them, as the prompt left them
+    recorded: bool = True  # False: FullKV's, which has a record already or is no setting of the run
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ REFUSED_PARTS = {
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
-        for scoring in ("expected_attention", "keydiff", "knorm", "kvzip", "random")
+        for scoring in ("expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
     },
     ("pooled", "pyramidkv"): "PooledHeads divides the budget between layers, too",
     ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
