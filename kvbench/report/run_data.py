@@ -14,7 +14,7 @@ from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
 from kvbench.report import run_tables
 from kvbench.report.labels import with_labels
-from kvbench.tables.run_table import FLOORED, FLOORED_MARK, MISSED, MISSED_MARK
+from kvbench.tables.run_table import REMARKS
 from kvbench.utils.text import count
 
 # The properties of a sample in runs that are older than samples.jsonl, which names them.
@@ -40,8 +40,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     return {
         "name": folder.resolve().name,
         "caption": _caption(frame, manifests, len(samples), len(labels)),
-        "floored": f"{FLOORED_MARK} {FLOORED}",
-        "target_missed": f"{MISSED_MARK} {MISSED}",
+        "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
         "settings": run_tables.settings(frame, metrics),
         "tasks": run_tables.tasks(frame, metrics[0]),

@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench.metrics.aggregate import breakdown
 from kvbench.records.ratios import RATIOS
-from kvbench.tables.run_table import summarise
+from kvbench.tables.run_table import REMARKS, summarise
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
 BESIDE_TASK = ("length", "bucket", "depth")
@@ -32,8 +32,7 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
             "label": row["setting"],
             "method": row["method"],
             "requested": number(row["requested"]),
-            "floored": bool(row["floored"]),
-            "target_missed": bool(row["target_missed"]),
+            **{column: bool(row[column]) for column in REMARKS},
             **{name: number(row[name]) for name in RATIOS},
             "scores": of_metrics,
             "samples": int(row["samples"]),

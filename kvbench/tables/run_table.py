@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from kvbench.metrics.aggregate import tokens_per_s
@@ -18,6 +19,16 @@ FLOORED_MARK = "*"
 # The remark on settings that search for the requested ratio, with samples for which none was within 1 %.
 MISSED = "the requested ratio was not reached within 1 % on every sample; r is the result"
 MISSED_MARK = "§"
+# The remark on settings whose r is another one than was requested, where neither of the above says so.
+FAR = 0.1  # relative
+OFF = (
+    "r differs from the requested ratio by more than 10 %: the request is a share of tokens, r what it came to; "
+    "control=exact, for methods that have it, searches for the requested r"
+)
+OFF_MARK = "†"
+# column of `summarise` -> mark of the requested ratio and remark below the table
+REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
+VISIBLE = 5e-4  # differences of ratios that three digits show
 DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
 
 
@@ -50,6 +61,8 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "samples": len(group),
                 "floored": bool(group["floored"].any()),
                 "target_missed": target_missed(group),
+                "off": ratio_off(group),
+                "changes_while_decoding": changes_while_decoding(group),
             }
         )
     return pd.DataFrame(rows)
@@ -60,14 +73,41 @@ def target_missed(records: pd.DataFrame) -> bool:
     return "target_missed" in records and bool(records["target_missed"].eq(True).any())
 
 
+def ratio_off(records: pd.DataFrame) -> bool:
+    """Whether one setting's mean r is further than FAR from the requested ratio, and no record is marked for it.
+
+    Only for ratios of the prompt, which r is of: the label of another one says of what it is.
+    """
+    first = records.iloc[0]
+    if pd.isna(first["ratio"]) or not str(first["setting"]).endswith(f" {first['ratio']:g}"):
+        return False
+    marked = records["floored"].any() or target_missed(records)
+    return not marked and bool(abs(records["r"].mean() / first["ratio"] - 1) > FAR)
+
+
+def changes_while_decoding(records: pd.DataFrame) -> bool:
+    """Whether caches did anything but grow by equally many bytes, FullKV's at least, with each decoded token.
+
+    r_mean then says something that r_bytes does not. False for records of versions without these bytes.
+    """
+    if "decode_bytes_mean" not in records:
+        return False
+    full = records["decode_bytes_mean"] / records["r_mean"]  # FullKV's, mean over the same passes
+    token = records["full_bytes"] / records["prompt_tokens"]
+    grown = (full - records["full_bytes"]) / token  # tokens read by then, mean over the passes
+    per_token = (records["decode_bytes_end"] - records["stored_bytes"]) / records["decode_tokens"]
+    plain = records["stored_bytes"] + np.maximum(per_token, token) * grown
+    return bool(((records["decode_bytes_mean"] - plain).abs() / full).gt(VISIBLE).where(grown > 0, False).any())
+
+
 def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
     """The rows of `summarise` as text; tokens/s only where sequences decoded one by one.
 
-    r_mean where the records have it, r_read where attention read less or more than what was held.
+    r_mean where a setting changes its cache while decoding, r_read where attention read less or more than was held.
     """
     speeds = int(summary["decode_tokens_per_s"].notna().any())
-    ratios = ["r", "r_bytes", *["r_mean"] * bool(summary["r_mean"].notna().any())]
-    ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(5e-4).any())
+    ratios = ["r", "r_bytes", *["r_mean"] * bool(summary["changes_while_decoding"].any())]
+    ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(VISIBLE).any())
     header = ["method", "requested", *ratios, metrics[0], "95 % interval", *metrics[1:]]
     rows = [
         [
@@ -75,14 +115,13 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
             _requested(row),
             *(number(row[name]) for name in ratios),
             number(row[metrics[0]]),
-            MISSING if pd.isna(row["low"]) else f"{row['low']:.2f} – {row['high']:.2f}",
+            MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
             *(number(row[metric]) for metric in metrics[1:]),
             *[number(row["decode_tokens_per_s"], 1)] * speeds,
         ]
         for _, row in summary.iterrows()
     ]
-    remarks = {"floored": f"{FLOORED_MARK} {FLOORED}", "target_missed": f"{MISSED_MARK} {MISSED}"}
-    notes = [remark for column, remark in remarks.items() if summary[column].any()]
+    notes = [f"{mark} {remark}" for column, (mark, remark) in REMARKS.items() if summary[column].any()]
     notes += [DISTANCE] * ("kl" in metrics)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
 
@@ -90,7 +129,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
 def _requested(row: pd.Series) -> str:
     if pd.isna(row["requested"]):
         return MISSING
-    return f"{row['requested']:g}" + FLOORED_MARK * row["floored"] + MISSED_MARK * row["target_missed"]
+    return f"{row['requested']:g}" + "".join(mark * row[column] for column, (mark, _) in REMARKS.items())
 
 
 def write_run_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, title: str) -> list[Path]:

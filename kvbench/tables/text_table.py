@@ -74,15 +74,12 @@ def _markdown_cell(text: str) -> str:
 def widths(header: Sequence[str], rows: Sequence[Sequence[str]], terminal: int) -> list[int]:
     """The width of each column in characters, so that all fit the terminal where they can.
 
-    Headers are folded first, then their words, then the first column; numbers never.
+    Headers are folded first, then the first column, then the words of headers; numbers never.
     """
     contents = _contents(header, rows)
     found = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
-    for least in (
-        [contents[0], *_unbroken(header, rows)[1:]],
-        contents,
-        [min(contents[0], NARROWEST), *contents[1:]],
-    ):
+    whole, names = _unbroken(header, rows)[1:], min(contents[0], NARROWEST)
+    for least in ([contents[0], *whole], [names, *whole], [names, *contents[1:]]):
         while _across(found) > terminal and (wide := [i for i, width in enumerate(found) if width > least[i]]):
             found[max(wide, key=found.__getitem__)] -= 1
     return found

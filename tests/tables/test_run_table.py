@@ -9,7 +9,7 @@ from PIL import Image
 from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.style import SCALE
 from kvbench.metrics.bootstrap import interval
-from kvbench.tables.run_table import FLOORED, MISSED, run_table, summarise, write_run_table
+from kvbench.tables.run_table import FLOORED, MISSED, OFF, run_table, summarise, write_run_table
 from kvbench.tables.text_table import column_groups, widths
 
 
@@ -54,13 +54,72 @@ def test_a_summary_has_a_row_per_setting_with_means():
     assert rows[1][:4] == ["snapkv", "0.2", "0.200", "0.600"]
 
 
-def test_ratios_of_decoding_are_columns_where_records_have_them():
-    old = run_table(summarise(records(), ["digits"]), ["digits"], "")
-    assert old.header[2:5] == ["r", "r_bytes", "digits"]
-    alike = run_table(summarise(records().assign(r_mean=0.7, r_read=0.7), ["digits"]), ["digits"], "")
-    assert alike.header[2:6] == ["r", "r_bytes", "r_mean", "digits"] and alike.rows[0][4] == "0.700"
-    sparse = run_table(summarise(records().assign(r_mean=1.06, r_read=0.2), ["digits"]), ["digits"], "")
-    assert sparse.header[4:6] == ["r_mean", "r_read"] and sparse.rows[0][4:6] == ["1.060", "0.200"]
+# Bytes of one record: 1,000 of a prompt's 5,000, which 100 tokens take, and 16 tokens decoded one by one.
+GROWN = {
+    "prompt_tokens": 100,
+    "full_bytes": 5000,
+    "stored_bytes": 1000,
+    "decode_tokens": 16,
+    "decode_bytes_mean": 1000 + 50 * 8.5,
+    "decode_bytes_end": 1000 + 50 * 16,
+    "r_mean": (1000 + 50 * 8.5) / (5000 + 50 * 8.5),
+    "r_read": (1000 + 50 * 8.5) / (5000 + 50 * 8.5),
+}
+UNFOLDED = {"decode_bytes_mean": 1000 + 150 * 8.5, "decode_bytes_end": 1000 + 150 * 16, "r_mean": 2275 / 5425}
+EVICTED = {"decode_bytes_mean": 1050.0, "decode_bytes_end": 1000, "r_mean": 1050 / 5425, "r_read": 1050 / 5425}
+WHOLE_AT_FIRST = {"decode_bytes_mean": 1425 + 4000 / 16, "r_mean": 1675 / 5425, "r_read": 1675 / 5425}
+
+
+def header_of(frame):
+    return run_table(summarise(frame, ["digits"]), ["digits"], "").header[2:]
+
+
+@pytest.mark.parametrize("changes", [{}, UNFOLDED | {"r_read": UNFOLDED["r_mean"]}])
+def test_caches_that_only_grow_with_each_token_need_no_mean_over_decoding(changes):
+    frame = records().assign(**GROWN | changes)
+    assert header_of(frame)[:3] == ["r", "r_bytes", "digits"]
+    assert summarise(frame, ["digits"])["r_mean"].notna().all()  # for table.csv
+    unread = frame.assign(decode_tokens=0, decode_bytes_mean=1000, decode_bytes_end=1000, r_mean=0.2, r_read=0.2)
+    assert header_of(unread)[:3] == ["r", "r_bytes", "digits"]
+
+
+@pytest.mark.parametrize("changes", [EVICTED, WHOLE_AT_FIRST])
+def test_a_cache_that_changes_while_decoding_has_its_mean_shown(changes):
+    frame = records().assign(**GROWN)
+    frame.loc[frame.index[-1], [*changes]] = [*changes.values()]
+    assert header_of(frame)[:4] == ["r", "r_bytes", "r_mean", "digits"]
+
+
+def test_bytes_read_are_shown_where_they_differ_from_those_held():
+    frame = records().assign(**GROWN | {"r_read": 0.1})
+    assert header_of(frame)[:4] == ["r", "r_bytes", "r_read", "digits"]
+
+
+def test_records_of_earlier_versions_have_neither():
+    assert header_of(records())[:3] == ["r", "r_bytes", "digits"]
+
+
+def test_a_requested_ratio_that_r_is_far_from_is_marked_once():
+    near, far = records().assign(r=0.219), records().assign(r=0.074)
+    assert not summarise(near, ["digits"])["off"].any()
+    table = run_table(summarise(far, ["digits"]), ["digits"], "")
+    assert [row[1] for row in table.rows] == ["–", "0.2†"]
+    assert table.notes == [f"† {OFF}"] and "control=exact" in OFF
+    for other in ({"floored": True}, {"target_missed": True}, {"ratio": None, "budget": 64}):
+        assert not summarise(far.assign(**other), ["digits"])["off"].any()
+    of_total = far.assign(setting=far["setting"] + " of total")
+    assert not summarise(of_total, ["digits"])["off"].any()
+
+
+def test_the_table_of_a_usual_run_breaks_no_word_of_a_header_in_80_columns():
+    metrics = ["digits", "exact", "top1", "kl"]
+    frame = records(("full", "streaming_llm 0.2")).assign(decode_batch=2)
+    frame["scores"] = [dict.fromkeys(metrics, 0.5)] * len(frame)
+    table = run_table(summarise(frame, metrics), metrics, "")
+    found = widths(table.header, table.rows, 80)
+    words = [max(map(len, name.split())) for name in table.header]
+    assert sum(found) + 2 * (len(found) - 1) <= 80
+    assert all(column >= word for column, word in zip(found, words, strict=True))
 
 
 def test_speed_is_that_of_sequences_that_decoded_alone():
@@ -101,12 +160,12 @@ def test_a_setting_that_missed_its_ratio_is_marked_and_records_without_the_field
     assert not earlier["target_missed"].any()
 
 
-def test_a_narrow_terminal_folds_headers_then_names_but_no_numbers():
+def test_a_narrow_terminal_folds_headers_at_spaces_then_names_then_words_but_no_numbers():
     header, rows = ["setting", "prefill seconds", "batch"], [["spindlekv_paper 0.4", "12.345", "1"]]
     assert widths(header, rows, 80) == [19, 15, 5]
     assert widths(header, rows, 38) == [19, 10, 5]
-    assert widths(header, rows, 33) == [19, 6, 4]
-    assert widths(header, rows, 24) == [13, 6, 1]
+    assert widths(header, rows, 33) == [17, 7, 5]
+    assert widths(header, rows, 24) == [12, 6, 2]
     assert widths(header, rows, 10) == [12, 6, 1]
     assert widths(header, [], 80) == [7, 15, 5]
     assert widths(["", "a longlongword", "ab cd"], [["x", "1", "2"]], 19) == [

@@ -17,13 +17,15 @@ function settingsTable(run, settings) {
     number: true,
     text: (row) => (digits == null ? short(value(row)) : fixed(value(row), digits)),
   });
+  const remarks = Object.entries(run.remarks); // [column, [mark, remark]]
+  const marks = (row) => remarks.map(([column, [mark]]) => (row[column] ? mark : "")).join("");
   const score = (metric) => numeric(metric, (row) => row.scores[metric][0], 3);
   const alone = settings.some((row) => row.tokens_per_s != null);
   const columns = [
     { title: "setting", value: (row) => row.label },
     {
       ...numeric("requested", (row) => row.requested, null, REQUESTED),
-      text: (row) => short(row.requested) + (row.floored ? "*" : "") + (row.target_missed ? "§" : ""),
+      text: (row) => short(row.requested) + marks(row),
     },
     numeric("r", (row) => row.r, 3, "reserve ratio, SpindleKV's formula 15"),
     numeric("r_bytes", (row) => row.r_bytes, 3, STORED),
@@ -39,8 +41,8 @@ function settingsTable(run, settings) {
     numeric("samples", (row) => row.samples),
     ...(alone ? [numeric("tokens/s", (row) => row.tokens_per_s, 1, "while decoding, of sequences that decoded alone")] : []),
   ];
-  const remarks = ["floored", "target_missed"].filter((mark) => settings.some((row) => row[mark]));
-  const notes = remarks.length ? note(remarks.map((mark) => run[mark]).join(". ")) : null;
+  const shown = remarks.filter(([column]) => settings.some((row) => row[column]));
+  const notes = shown.length ? note(shown.map(([, remark]) => remark.join(" ")).join(". ")) : null;
   return section("settings", "Settings", table(columns, settings, { label: "settings", filter: true }).node, notes);
 }
 
