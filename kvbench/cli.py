@@ -14,8 +14,10 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench import __version__
-from kvbench.config import CONF
+from kvbench.config import CONF, more_configuration
 from kvbench.errors import UserError, unknown
+from kvbench.run.arguments import is_word, options_first, without_config_dir
+from kvbench.run.early import check_values
 from kvbench.run.failures import one_line_errors
 from kvbench.run.help import COMMANDS, help_text
 from kvbench.run.job import starting
@@ -37,24 +39,33 @@ def main() -> None:
 
 
 def dispatch(arguments: Sequence[str]) -> None:
-    """Print help or the version, run a command, or run an evaluation."""
-    with one_line_errors():
-        if arguments and is_word(arguments[0]):
-            raise SystemExit(run_command(*arguments))
-    if {"--help", "-h"} & set(arguments):
-        out.print(help_text(), markup=True, highlight=False, soft_wrap=True)
-    elif "--version" in arguments:
-        print_line(f"kvbench {__version__}")
-    else:
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, for one_line_errors to print
-        with one_speaks(GROUP), one_line_errors():
-            check_single_values(arguments)
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_run)()
+    """Print help or the version, run a command, or run an evaluation.
+
+    `--config-dir FOLDER` may stand anywhere, and holds for each of them.
+    """
+    with one_speaks(GROUP), one_line_errors():
+        folder, rest = without_config_dir(arguments)
+        with more_configuration(folder):
+            if rest and is_word(rest[0]):
+                raise SystemExit(run_command(*rest))
+            if {"--help", "-h"} & {*rest}:
+                out.print(help_text(), markup=True, highlight=False, soft_wrap=True)
+            elif "--version" in rest:
+                print_line(f"kvbench {__version__}")
+            else:
+                check_single_values(rest)
+                more = [] if folder is None else ["--config-dir", str(folder)]
+                run_hydra([*more, *options_first(rest)])
 
 
-def is_word(argument: str) -> bool:
-    """Whether an argument is neither an option nor an override of the configuration (KEY=VALUE, +KEY=VALUE, ~KEY)."""
-    return "=" not in argument and not argument.startswith(("-", "+", "~"))
+def run_hydra(arguments: Sequence[str]) -> None:
+    """Compose the configuration, or the jobs of a sweep, and run it; Hydra's errors are raised, not printed."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    before, sys.argv = sys.argv, [sys.argv[0], *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_run)()
+    finally:
+        sys.argv = before
 
 
 def run_command(name: str, *arguments: str) -> int:
@@ -65,10 +76,12 @@ def run_command(name: str, *arguments: str) -> int:
 
 
 def _run(cfg: DictConfig) -> None:
+    resolved = OmegaConf.to_container(cfg, resolve=True)
+    check_values(resolved)
+
     from kvbench.run.run import run
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
-    resolved = OmegaConf.to_container(cfg, resolve=True)
     if GROUP is None:
         with stoppable(), starting(resolved):
             run(resolved)

@@ -1,8 +1,8 @@
 """Where conf/ is, what it offers, and how its nodes become objects."""
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -22,6 +22,35 @@ _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
 
+# The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
+_more: list[Path] = []
+
+
+@contextmanager
+def more_configuration(folder: Path | None) -> Iterator[None]:
+    """Within the block `composed`, `choices` and `options` know the files of this folder too.
+
+    Raises UserError where it is no folder.
+    """
+    if folder is not None and not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise UserError(
+            f"--config-dir {folder} {what}: it takes a folder with method/NAME.yaml, model/NAME.yaml and so on"
+        )
+    before = _more[:]
+    _more[:] = [] if folder is None else [folder.absolute()]
+    try:
+        yield
+    finally:
+        _more[:] = before
+
+
+def _search_path() -> list[str]:
+    """The override that has Hydra look into the folder of --config-dir."""
+    quoted = (str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in _more)
+    return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
+
+
 def build(config: Mapping, what: str):
     """Instantiate a configuration's `_target_`; its complaints as UserError that say what was being built."""
     if "_target_" not in config:
@@ -35,11 +64,11 @@ def build(config: Mapping, what: str):
 def composed(overrides: Sequence[str]) -> dict:
     """The whole resolved configuration that the command line `overrides` stand for.
 
-    Inside a run of the command the files of its --config-dir count too.
+    The files of --config-dir count too.
     """
     running = GlobalHydra.instance().is_initialized()
     with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
+        return OmegaConf.to_container(compose("config", [*_search_path(), *overrides]), resolve=True)
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
@@ -59,17 +88,23 @@ def _values(override: Override) -> list[str]:
 
 def choices(group: str) -> list[str]:
     """The names of a config group in natural order: table2 before table10."""
-    stems = [file.stem for file in (CONF / group).glob("*.yaml")]
-    return sorted(stems, key=lambda stem: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", stem)])
+    return sorted(_files(group), key=lambda name: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)])
+
+
+def options(group: str) -> dict[str, str]:
+    """Name and one line about each choice of a config group."""
+    files = _files(group)
+    return {name: _about(files[name], group) for name in choices(group)}
+
+
+def _files(group: str) -> dict[str, Path]:
+    return {file.stem: file for folder in (CONF, *_more) for file in (folder / group).glob("*.yaml")}
 
 
 @cache
-def options(group: str) -> dict[str, str]:
-    """Name and one line about each choice of a config group."""
-    read = {name: OmegaConf.load(CONF / group / f"{name}.yaml") for name in choices(group)}
-    return {
-        name: file.get("about") or OmegaConf.select(file, f"{group}.about", default="") for name, file in read.items()
-    }
+def _about(path: Path, group: str) -> str:
+    file = OmegaConf.load(path)
+    return file.get("about") or OmegaConf.select(file, f"{group}.about", default="")
 
 
 def flat(node: Mapping, path: str = "") -> dict[str, object]:

@@ -14,8 +14,6 @@ from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
-BATCH = ("auto", "1")
-
 
 def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict | Failure]:
     """Make and store every missing record, context after context.

@@ -16,8 +16,6 @@ from kvbench.methods.base import Method
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
-MEMORY = ("shared", "stream")
-
 
 @dataclass
 class Compressed:
@@ -151,7 +149,10 @@ def prefill_pass(
     memory: str,
     frame: Callable[[], ContextFrame] = ContextFrame,
 ) -> SharedPass | StreamedPass:
-    """The pass over ids [n] that methods with one plan share, with all their observations (`memory` of MEMORY)."""
+    """The pass over ids [n] that methods with one plan share, with all their observations.
+
+    `memory` is shared or stream.
+    """
     if memory == "stream":
         return StreamedPass(model, ids, plan)
     return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)), frame)

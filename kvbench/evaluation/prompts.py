@@ -10,7 +10,6 @@ from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel
 
-QUESTION = ("visible", "hidden")
 # Stands in for the question to find what the chat template writes before it; no text contains it.
 MARK = "\ue000"
 
@@ -34,7 +33,7 @@ class Prompt:
 
 
 def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
-    """The sample's tokens under a protocol of `QUESTION`.
+    """The sample's tokens under a protocol, visible or hidden.
 
     Raises UserError if they do not fit the model, or if the question cannot be separated from the context.
     """

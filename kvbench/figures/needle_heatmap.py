@@ -29,7 +29,8 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     """
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
     settings = list(frame.groupby("setting", sort=False))
-    lengths, depths = frame["length"].nunique(), frame["depth"].nunique()
+    all_lengths, all_depths = (sorted(frame[name].unique()) for name in ("length", "depth"))
+    lengths, depths = len(all_lengths), len(all_depths)
     labelled = max(lengths, depths) <= _MOST_LABELLED
     width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
     width = max(width, _LETTER * max(len(setting) for setting, _ in settings))
@@ -40,6 +41,7 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     axes = body.subplots(rows, columns, squeeze=False)
     for axis, (setting, group) in zip(axes.flat, settings, strict=False):
         grid = group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean")
+        grid = grid.reindex(index=all_depths, columns=all_lengths)  # cells without a record of this setting are blank
         image = _draw(axis, grid)
         sizes = f"r {group['r'].mean():.2f} · r_bytes {group['r_bytes'].mean():.2f}"
         axis.set_title(f"{setting}\nmean {group['score'].mean():.2f}\n{sizes}", fontsize=9)
@@ -58,7 +60,7 @@ def _draw(axis: Axes, grid: pd.DataFrame):
     _ticks(axis.set_yticks, list(grid.index), 11)
     axis.tick_params(labelsize=8)
     if max(grid.shape) <= _MOST_LABELLED:
-        for (row, column), value in ((cell, grid.iat[cell]) for cell in _cells(grid)):
+        for (row, column), value in ((cell, grid.iat[cell]) for cell in _cells(grid) if pd.notna(grid.iat[cell])):
             axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink(value))
     return image
 

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -11,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.validation import model_folder
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -28,12 +28,6 @@ def _device(name: str) -> str:
     return name
 
 
-def _model_folder(path: str) -> str:
-    if not (Path(path) / "config.json").is_file():
-        raise ValueError("a folder with a config.json")
-    return path
-
-
 def _template_args(arguments: dict) -> dict:
     taken = [name for name in arguments if name in OWN_ARGUMENTS]
     if taken:
@@ -42,7 +36,7 @@ def _template_args(arguments: dict) -> dict:
 
 
 Device = Annotated[str, AfterValidator(_device)]
-ModelFolder = Annotated[str, AfterValidator(_model_folder)]
+ModelFolder = Annotated[str, AfterValidator(model_folder)]
 TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 
 from hydra import initialize_config_dir
 
@@ -28,19 +27,12 @@ def run_command(arguments: Sequence[str], help_text: str, module: str) -> None:
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
     """The configuration's overrides, the folders of runs= and the folder of out= (None when not given)."""
     overrides, runs, out = [], [], None
-    waiting = False
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if waiting:
-            overrides.append(f"hydra.searchpath=[file://{Path(argument).absolute()}]")
-            waiting = False
-        elif key == "runs":
+        if key == "runs":
             runs += [part.strip() for part in value.strip("[]").split(",") if part.strip()]
         elif key == "out":
             out = value
-        elif key in ("--config-dir", "-cd"):
-            waiting = not value
-            overrides += [f"hydra.searchpath=[file://{Path(value).absolute()}]"] * bool(value)
         elif argument not in ("-m", "--multirun"):
             overrides.append(argument)
     return overrides, runs, out
@@ -73,4 +65,4 @@ def jobs(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _matters(override: str) -> bool:
     key = override.partition("=")[0]
-    return key == "hydra.searchpath" or not (key in ("shard", "shards") or key.startswith("hydra"))
+    return not (key in ("shard", "shards") or key.startswith("hydra"))

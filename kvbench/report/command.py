@@ -26,10 +26,8 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
     from kvbench.report.run_data import find_runs, without_outputs
 
     found = {folder: without_outputs(folder) for folder in find_runs(runs)}
-    folders = [folder for folder, what in found.items() if not what]
-    without = [
-        f"{folder} is a run of {what}: no outputs to show, see its figures" for folder, what in found.items() if what
-    ]
+    folders = [folder for folder, reason in found.items() if not reason]
+    without = [f"{folder} {reason}" for folder, reason in found.items() if reason]
     if not folders:
         raise UserError("; ".join(without))
     for line in without:

@@ -26,8 +26,6 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     """A run for the page, and the layers of its records in chunks (see `_layers`)."""
     manifests = list(read_manifests(folder)[0].values())
     records = load(folder)
-    if records.empty:
-        raise UserError(f"{folder} holds no record yet")
     frame = with_labels(records, [label for manifest in manifests for label in manifest.get("settings", [])])
     own = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
     frame, distances = with_distances(frame)
@@ -140,6 +138,10 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def without_outputs(folder: Path) -> str:
-    """The kind of a run without answers, which the page cannot show: "probes" or "speed"; else empty."""
-    kinds = (record["kind"] for path in record_files(folder) for _, record in read_lines(path) if record)
-    return {"probe": "probes", "speed": "speed"}.get(next(kinds, "method"), "")
+    """Why the page cannot show a run: it has no record yet, or records without answers; empty where it can."""
+    records = (record for path in record_files(folder) for _, record in read_lines(path) if record)
+    first = next(records, None)
+    if first is None:
+        return "holds no record yet: the same command again makes them"
+    what = {"probe": "probes", "speed": "speed"}.get(first["kind"])
+    return f"is a run of {what}: no outputs to show, see its figures" if what else ""

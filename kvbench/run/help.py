@@ -59,6 +59,7 @@ def help_text() -> str:
         "",
         "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
         r"shards=8 'shard=range(0,8)' as a Slurm array. kvbench status \[FOLDER] tells how far the runs are.",
+        "--config-dir FOLDER adds method/NAME.yaml, model/NAME.yaml, … of your own, here and for every command;",
         "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
         "",

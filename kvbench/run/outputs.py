@@ -1,4 +1,4 @@
-"""The outputs of a run: tables and figures of exactly its samples and settings, from the records on disk.
+"""The outputs of a run: tables and figures of all records in its folder, those of earlier runs included.
 
 All files are written before anything is printed, so that a closed terminal or pipe costs none of them.
 """
@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.benchmarks import Sample
 from kvbench.evaluation.record import Run
 from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.probes import draw_probes
 from kvbench.figures.speed import repetitions, speed_figure
 from kvbench.figures.style import save
 from kvbench.metrics.aggregate import with_distances
-from kvbench.papers.captions import caption
+from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.experiment import Experiment
+from kvbench.papers.runs import as_run
 from kvbench.records import check as check_records
 from kvbench.records import gather
 from kvbench.records.load import refuse
+from kvbench.records.manifest import read_manifests
+from kvbench.report.labels import with_labels
 from kvbench.tables.run_table import run_table, summarise, write_run_table
 from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
 from kvbench.tables.task_table import rich_task_table, write_task_table
@@ -35,12 +37,10 @@ Outputs = tuple[dict[str, pd.DataFrame], list[Path]]
 SHOWN = ("top1", "kl")
 
 
-def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Outputs:
-    """The table of settings, the one by task where there are tasks, and the benchmark's figures.
-
-    `title` leads the caption: the experiment's, empty for a run of none.
-    """
-    records, caption = records_of(run, samples, folder), protocol_caption(run, samples, title, "when compressing")
+def report(run: Run, folder: Path) -> Outputs:
+    """The table of settings, the one by task where there are tasks, and the benchmark's figures."""
+    records, title = records_of(run, folder)
+    caption = protocol_caption(run, records, title, "when compressing")
     tasks = run.benchmark.breakdown(records)
     with_all, distances = with_distances(records)
     summary = summarise(with_all, [*run.benchmark.metrics, *distances])
@@ -57,17 +57,18 @@ def report(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Out
     return {"settings": summary, **({} if tasks is None else {"tasks": tasks.reset_index()})}, written
 
 
-def report_probes(run: Run, samples: Sequence[Sample], folder: Path, title: str) -> Outputs:
+def report_probes(run: Run, folder: Path) -> Outputs:
     """The figures of what was observed, layer by layer."""
-    caption = protocol_caption(run, samples, title, "while observed")
-    written = draw_probes(records_of(run, samples, folder), folder, caption)
+    records, title = records_of(run, folder)
+    written = draw_probes(records, folder, protocol_caption(run, records, title, "while observed"))
     print_paths(written, folder)
     return {}, written
 
 
-def report_speed(run: Run, samples: Sequence[Sample], folder: Path, title: str, paper: Experiment | None) -> Outputs:
+def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
     """The table and bars of speed and memory; `paper` is the experiment whose published values stand beside ours."""
-    records, caption = records_of(run, samples, folder), run_caption(run, title)
+    records, title = records_of(run, folder)
+    caption = run_caption(run, title)
     frame = speeds(records)
     footnotes = notes(records, frame)
     tables = [speed_table(frame, caption, footnotes, wide=False)]
@@ -85,21 +86,31 @@ def report_speed(run: Run, samples: Sequence[Sample], folder: Path, title: str, 
     return {}, written
 
 
-def records_of(run: Run, samples: Sequence[Sample], folder: Path) -> pd.DataFrame:
-    """The records of these samples, setting after setting."""
+def records_of(run: Run, folder: Path) -> tuple[pd.DataFrame, str]:
+    """All records of the folder, setting after setting, and the title of the experiment that they are of.
+
+    A setting's label names the parameters in which it differs from another of its name. The title is empty for a run
+    of no experiment, and where the folder has settings that are none of this run's.
+    """
     records, findings = gather(folder)
     refuse(findings)
-    order = {run.key(sample, setting): i for i, setting in enumerate(run.settings) for sample in samples}
-    records = records[records["key"].isin(order)]
-    records = records.iloc[records["key"].map(order).argsort(kind="stable")]
+    manifests, _ = read_manifests(folder)
+    records = with_labels(records, [label for one in manifests.values() for label in one.get("settings", [])])
+    settings = set(zip(records["setting"], records["parameters"], strict=True))
+    added = [label[len(name) :] for label, name in zip(records["label"], records["setting"], strict=True)]
+    names = {name: records[name] + added for name in ("method", "probe") if name in records}
+    records = records.assign(setting=records["label"], **names).drop(columns="label")
     for finding in [*findings, *check_records(records)]:
         warn(finding.message)
-    return records
+    if not settings <= {(one.label, one.parameters) for one in run.settings}:
+        return records, ""
+    made_by = [manifests[one] for one in records["run"].unique() if one in manifests]
+    return records, title(as_run(manifests[run.id]["config"], made_by))
 
 
-def protocol_caption(run: Run, samples: Sequence[Sample], title: str, when: str) -> str:
+def protocol_caption(run: Run, records: pd.DataFrame, title: str, when: str) -> str:
     """The caption with the protocol and the number of samples."""
-    return run_caption(run, title, f"question {run.question} {when}", count(len(samples), "sample"))
+    return run_caption(run, title, f"question {run.question} {when}", count(records["sample"].nunique(), "sample"))
 
 
 def run_caption(run: Run, title: str, *rest: str) -> str:

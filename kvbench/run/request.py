@@ -9,20 +9,15 @@ from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.evaluation import evaluate, probes, speed
-from kvbench.evaluation.evaluate import BATCH
-from kvbench.evaluation.passes import MEMORY
-from kvbench.evaluation.prompts import QUESTION
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.probes import build_probes
+from kvbench.run.early import check_values
 from kvbench.run.kernels import check_kernels
-from kvbench.run.tracking import MODES
-from kvbench.utils.validation import at_least, choice
 
-DISTANCE = ("auto", "true", "false")
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -31,7 +26,7 @@ class Kind:
     """A kind of records: how they are made, and what is shown of them once all are there."""
 
     evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
-    report: Callable  # (run, samples, folder, lead of the caption): writes and names tables and figures
+    report: Callable  # (run, folder): writes and names tables and figures
     folder: str = ""  # how the name of their folder begins
 
 
@@ -59,13 +54,13 @@ class Request:
     benchmark: Benchmark
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
-    title: str  # of the experiment, as captions have it; empty for a run of none
 
 
 def build_request(cfg: Mapping) -> Request:
     """Build what a resolved configuration requests. Raises UserError with the first mistake found."""
     check_texts(cfg)
-    heading = title(cfg)  # first: it checks the experiment
+    title(cfg)  # first: it raises UserError for a wrong experiment
+    check_values(cfg)
     for group in ("model", "benchmark"):
         if not cfg.get(group):
             raise UserError(f"no {group} is chosen: {group}=NAME")
@@ -75,32 +70,26 @@ def build_request(cfg: Mapping) -> Request:
     check_press(cfg, methods)
     benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
     spec = model_spec(cfg["model"])
-    check(settings, benchmark, spec, cfg["limit"])
+    check(settings, benchmark, spec)
     if not observations:
         check_calibrations(settings, spec)
     if isinstance(benchmark, Speed):
         speed.check(cfg["question"], cfg["memory"])
     if not observations:
         check_memory(cfg["memory"], settings)
-    choice("question", cfg["question"], QUESTION)
-    choice("decode.batch", str(cfg["decode"]["batch"]), BATCH)
-    choice("wandb.mode", cfg["wandb"]["mode"], MODES)
     check_chunk(cfg["prefill"]["chunk"], cfg["memory"], settings, benchmark, bool(observations))
     check_kernels(cfg["kernels"], spec.resolve_device())
-    check_shard(cfg["shard"], cfg["shards"])
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
         kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg)))
     distance = kind is METHODS and measures_distance(cfg["distance"], cfg["memory"], benchmark)
-    return Request(kind, settings, benchmark, spec, distance, heading)
+    return Request(kind, settings, benchmark, spec, distance)
 
 
-def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec, limit: object) -> None:
+def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:
     """What can be known to be wrong before a model is loaded."""
     if not settings:
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
-    if limit is not None:
-        at_least("limit", limit, 1)
     if benchmark.longest is not None and benchmark.longest > spec.max_length:
         raise UserError(
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
@@ -138,7 +127,6 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:
     """`stream` frees what other settings would need, so it runs one; and only layers that need no other layer."""
-    choice("memory", memory, MEMORY)
     if memory == "shared":
         return
     if len(settings) != 1:
@@ -157,7 +145,6 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
 
 def measures_distance(value: object, memory: str, benchmark: Benchmark) -> bool:
     """Whether distances from FullKV are measured; auto: where no score tells settings apart."""
-    choice("distance", str(value).lower(), DISTANCE)
     if value is True and memory == "stream":
         raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
     return memory != "stream" and (not benchmark.metrics if value == "auto" else bool(value))
@@ -167,7 +154,6 @@ def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchma
     """Refuse chunks where something needs the whole prompt in a layer before the next layer."""
     if chunk is None:
         return
-    at_least("prefill.chunk", chunk, 1)
     whole = None
     if probes:
         whole = "probes observe a layer's whole prompt at once"
@@ -178,9 +164,3 @@ def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchma
         whole = f"{pruning[0]!r} compresses a layer's whole prompt before the next layer"
     if whole:
         raise UserError(f"prefill.chunk={chunk}: {whole}: leave one of the two out")
-
-
-def check_shard(shard: object, shards: object) -> None:
-    at_least("shards", shards, 1)
-    if isinstance(shard, bool) or not isinstance(shard, int) or not 0 <= shard < shards:
-        raise UserError(f"shard={shard} is none of the {shards}: 0 to {shards - 1}")

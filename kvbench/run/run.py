@@ -129,4 +129,4 @@ def report_if_complete(
         warn(f"{left} of {len(requested)} records are left to other shards; the last one to end reports")
         return
     with on_disk(f"write the report to {folder}", "; the records are complete"):
-        tracker.finish(*request.kind.report(run, samples, folder, request.title))
+        tracker.finish(*request.kind.report(run, folder))

@@ -117,8 +117,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
             )
     if len(first) < len(jobs):
         err.print(
-            f"{len(jobs)} jobs share {len(first)} folder(s), where the last one makes the table; one list, as "
-            "'ratio=[0.2,0.4]', has all in one table and shares each prefill",
+            f"{len(jobs)} jobs share {len(first)} folder(s), and each prefills every prompt again; one list, as "
+            "'ratio=[0.2,0.4]', shares each prefill",
             highlight=False,
             soft_wrap=True,
         )

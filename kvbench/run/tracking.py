@@ -14,7 +14,6 @@ from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
 from kvbench.utils.text import first_line
 
-MODES = ("disabled", "offline", "online")
 _WAIT = 30  # seconds for a server that does not answer, at the start and again at the end of a run
 _EXIT = 10  # seconds for W&B's own process to end, once all is over
 

@@ -28,6 +28,7 @@ OFF = (
 OFF_MARK = "†"
 # column of `summarise` -> mark of the requested ratio and remark below the table
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
+UNEVEN = "settings have different numbers of samples: compare those of equal samples"
 VISIBLE = 5e-4  # differences of ratios that three digits show
 DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
 
@@ -79,7 +80,7 @@ def ratio_off(records: pd.DataFrame) -> bool:
     Only for ratios of the prompt, which r is of: the label of another one says of what it is.
     """
     first = records.iloc[0]
-    if pd.isna(first["ratio"]) or not str(first["setting"]).endswith(f" {first['ratio']:g}"):
+    if pd.isna(first["ratio"]) or not first["setting"].partition(" (")[0].endswith(f" {first['ratio']:g}"):
         return False
     marked = records["floored"].any() or target_missed(records)
     return not marked and bool(abs(records["r"].mean() / first["ratio"] - 1) > FAR)
@@ -103,12 +104,14 @@ def changes_while_decoding(records: pd.DataFrame) -> bool:
 def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
     """The rows of `summarise` as text; tokens/s only where sequences decoded one by one.
 
-    r_mean where a setting changes its cache while decoding, r_read where attention read less or more than was held.
+    r_mean where a setting changes its cache while decoding, r_read where attention read less or more than was held,
+    samples where settings have different numbers of them.
     """
     speeds = int(summary["decode_tokens_per_s"].notna().any())
+    uneven = int(summary["samples"].nunique() > 1)
     ratios = ["r", "r_bytes", *["r_mean"] * bool(summary["changes_while_decoding"].any())]
     ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(VISIBLE).any())
-    header = ["method", "requested", *ratios, metrics[0], "95 % interval", *metrics[1:]]
+    header = ["method", "requested", *ratios, metrics[0], "95 % interval", *metrics[1:], *["samples"] * uneven]
     rows = [
         [
             row["method"],
@@ -117,11 +120,13 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
             number(row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
             *(number(row[metric]) for metric in metrics[1:]),
+            *[f"{row['samples']:,}"] * uneven,
             *[number(row["decode_tokens_per_s"], 1)] * speeds,
         ]
         for _, row in summary.iterrows()
     ]
     notes = [f"{mark} {remark}" for column, (mark, remark) in REMARKS.items() if summary[column].any()]
+    notes += [UNEVEN] * uneven
     notes += [DISTANCE] * ("kl" in metrics)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
 

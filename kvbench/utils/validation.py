@@ -1,5 +1,7 @@
 """Checks of configuration values that types cannot express."""
 
+from pathlib import Path
+
 from kvbench.errors import UserError, unknown
 
 
@@ -18,3 +20,10 @@ def at_least(name: str, value: object, least: int) -> None:
     """Refuse anything but an integer of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UserError(f"{name}={value!r} must be an integer of at least {least}")
+
+
+def model_folder(path: str) -> str:
+    """The path of a folder in the hub's layout. Raises ValueError, which says what is right, for another one."""
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError("a folder with a config.json")
+    return path

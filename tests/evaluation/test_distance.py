@@ -168,5 +168,3 @@ def test_when_distances_are_measured(value, memory, scored, measured):
 def test_a_stream_of_one_setting_has_no_full_kv_to_compare_with():
     with pytest.raises(UserError, match="distance=true compares each setting with FullKV"):
         measures_distance(True, "stream", Given([]))
-    with pytest.raises(UserError, match="unknown distance 'fast'"):
-        measures_distance("fast", "shared", Given([]))

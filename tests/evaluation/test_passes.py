@@ -138,8 +138,6 @@ def test_stream_takes_one_setting_of_a_method_without_cross_layer_choices():
         check_memory("stream", [one, two])
     with pytest.raises(UserError, match="'together', whose layers are compressed together"):
         check_memory("stream", [Setting("together", Together(), "{}", ratio=0.2)])
-    with pytest.raises(UserError, match=r"memory.*'disk'|'disk'.*memory|memory=.?disk"):
-        check_memory("disk", [one])
 
 
 @dataclass

@@ -172,13 +172,15 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
     assert not list(tmp_path.glob(".*"))
 
 
-def test_runs_without_outputs_are_reported_and_left_out(tmp_path, capsys, monkeypatch):
+def test_runs_without_outputs_or_records_are_reported_and_left_out(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [sample_row("s")])
     write_run(tmp_path / "runs" / "b", [records.record("probe", sample="s")])
     write_run(tmp_path / "runs" / "c", [records.record("speed", sample="s")])
+    write_run(tmp_path / "runs" / "d", [])
     assert kvbench("report", "runs") == 0
     err = capsys.readouterr().err
+    assert "runs/d holds no record yet: the same command again makes them" in err
     assert "runs/b is a run of probes: no outputs to show" in err and "runs/c is a run of speed" in err
     assert blocks((tmp_path / "runs" / "a" / "report.html").read_text())["runs"] == ["a"]
     assert kvbench("report", "runs/b") == 2

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 
+import pandas as pd
 import pytest
 import torch
 
@@ -51,13 +52,23 @@ def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tin
 
 
 @pytest.mark.heavy
-def test_more_methods_reuse_what_is_there_and_a_table_shows_what_was_asked(tiny_folder, tmp_path):
+def test_more_methods_reuse_what_is_there_and_a_table_shows_all_of_it(tiny_folder, tmp_path):
     few = run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
     first = load(few)
     more = run(*arguments(tiny_folder, tmp_path, "method=[snapkv,h2o]", "ratio=0.2"))
     assert more == few
     assert len(load(more)) == len(first) + 3
-    assert "full" not in (more / "table.md").read_text()
+    table = (more / "table.md").read_text()
+    assert [line.split("|")[1].strip() for line in table.splitlines() if " – " in line or " 0.2 " in line] == [
+        *("full", "snapkv", "h2o")
+    ]
+    assert "3 samples" in table and "different numbers of samples" not in table
+    fewer = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "limit=1"))
+    table = (fewer / "table.md").read_text()
+    assert fewer == more and "3 samples" in table and "different numbers of samples" in table
+    for method, samples in (("full", 3), ("snapkv", 3), ("h2o", 3), ("streaming_llm", 1)):
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| {method} ")]
+        assert f"| {samples} |" in row
 
 
 @pytest.mark.heavy
@@ -71,7 +82,9 @@ def test_a_changed_configuration_never_mixes_into_old_records(tiny_folder, tmp_p
     other = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "method.streaming_llm.sinks=8"))
     assert same == other in folders
     assert load(other).groupby("parameters").size().tolist() == [3, 3, 3]  # full, and each number of sinks
-    assert "0.2" in (other / "table.md").read_text()
+    table = (other / "table.md").read_text()
+    assert "full" in table and "| streaming_llm (sinks=4) |" in table
+    assert {"streaming_llm 0.2 (sinks=4)", "streaming_llm 0.2 (sinks=8)"} <= {*pd.read_csv(other / "table.csv").setting}
 
 
 @pytest.mark.heavy

@@ -6,7 +6,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.records import load
 from kvbench.records.store import Store, records_name
-from kvbench.run.request import check_shard
+from kvbench.run.early import check_shard
 from tests.support.config import method_configs
 from tests.support.runs import arguments, compose, outcomes, run
 

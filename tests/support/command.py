@@ -4,15 +4,13 @@ import signal
 import sys
 from unittest.mock import patch
 
-from kvbench.cli import main, run_command
-from kvbench.run.failures import one_line_errors
+from kvbench.cli import dispatch, main
 
 
 def kvbench(name: str, *arguments: object) -> int:
     """The exit code of `kvbench NAME ARGUMENTS`; an error is one line on standard error, as on the command line."""
     try:
-        with one_line_errors():
-            return run_command(name, *map(str, arguments))
+        return dispatch([name, *map(str, arguments)]) or 0
     except SystemExit as stop:
         return stop.code or 0
 

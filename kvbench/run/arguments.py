@@ -1,0 +1,56 @@
+"""The command line as it was typed: the options of Hydra among it, and `--config-dir`, which stands in any position."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra._internal.utils import get_args_parser
+
+from kvbench.errors import UserError, unknown
+
+CONFIG_DIR = ("--config-dir", "-cd")
+
+
+def is_word(argument: str) -> bool:
+    """Whether an argument is neither an option nor an override of the configuration (KEY=VALUE, +KEY=VALUE, ~KEY)."""
+    return "=" not in argument and not argument.startswith(("-", "+", "~"))
+
+
+def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The folder of --config-dir FOLDER, --config-dir=FOLDER or -cd, and the other arguments."""
+    folder, rest = None, []
+    left = iter(arguments)
+    for argument in left:
+        key, equals, value = argument.partition("=")
+        if key not in CONFIG_DIR:
+            rest.append(argument)
+            continue
+        value = value if equals else next(left, "")
+        if not value:
+            raise UserError(f"{key} names no folder: {key} FOLDER, with method/NAME.yaml, model/NAME.yaml and so on")
+        if folder is not None:
+            raise UserError(f"{key} {value}: there is {folder} already, and one folder of configuration is allowed")
+        folder = Path(value)
+    return folder, rest
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a run with options in front, as Hydra needs them.
+
+    Raises UserError for an unknown option, and for a word that is neither KEY=VALUE nor an option's value.
+    """
+    known = {name: action for action in get_args_parser()._actions for name in action.option_strings}
+    options, overrides, takes_value = [], [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if is_word(argument) and takes_value:
+            options.append(argument)
+        elif is_word(argument):
+            raise UserError(f"{argument!r} is not KEY=VALUE, and a command stands first: kvbench COMMAND …")
+        elif not argument.startswith("-"):
+            overrides.append(argument)
+        elif name in known:
+            options.append(argument)
+        else:
+            raise unknown("option", name, (name for name in known if name.startswith("--")))
+        takes_value = name in known and known[name].nargs != 0 and not equals
+    return options + overrides

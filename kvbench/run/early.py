@@ -1,0 +1,46 @@
+"""Checks of a configuration's plain values, before torch is imported, which takes seconds."""
+
+from collections.abc import Mapping
+
+from kvbench.errors import UserError
+from kvbench.evaluation.requested import ratios_or_budgets
+from kvbench.utils.validation import at_least, choice, model_folder
+
+# key -> its values
+CHOICES = {
+    "question": ("visible", "hidden"),
+    "memory": ("shared", "stream"),
+    "distance": ("auto", "true", "false"),
+    "kernels": ("auto", "torch", "triton"),
+    "decode.batch": ("auto", "1"),
+    "wandb.mode": ("disabled", "offline", "online"),
+}
+
+
+def check_values(cfg: Mapping) -> None:
+    """Raise UserError with the first value that is wrong by itself, or a model.path that is no model's folder."""
+    for key, allowed in CHOICES.items():
+        value = _at(cfg, key)
+        choice(key, str(value).lower() if isinstance(value, bool | int) else value, allowed)
+    ratios_or_budgets(cfg["ratio"], cfg["budget"])
+    for key in ("limit", "prefill.chunk"):
+        if _at(cfg, key) is not None:
+            at_least(key, _at(cfg, key), 1)
+    check_shard(cfg["shard"], cfg["shards"])
+    path = (cfg.get("model") or {}).get("path")
+    if isinstance(path, str):
+        try:
+            model_folder(path)
+        except ValueError as error:
+            raise UserError(f"model.path={path!r} must be {error}") from error
+
+
+def _at(cfg: Mapping, key: str) -> object:
+    node, _, name = key.rpartition(".")
+    return (cfg[node] if node else cfg)[name]
+
+
+def check_shard(shard: object, shards: object) -> None:
+    at_least("shards", shards, 1)
+    if isinstance(shard, bool) or not isinstance(shard, int) or not 0 <= shard < shards:
+        raise UserError(f"shard={shard} is none of the {shards}: 0 to {shards - 1}")
