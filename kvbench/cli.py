@@ -23,6 +23,7 @@ from kvbench.run.help import COMMANDS, help_text
 from kvbench.run.job import starting
 from kvbench.run.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
+from kvbench.utils.model_override import expanded
 from kvbench.utils.signals import stoppable
 
 GROUP = group_of_environment()
@@ -55,7 +56,7 @@ def dispatch(arguments: Sequence[str]) -> None:
             else:
                 check_single_values(rest)
                 more = [] if folder is None else ["--config-dir", str(folder)]
-                run_hydra([*more, *options_first(rest)])
+                run_hydra([*more, *options_first(expanded(rest))])
 
 
 def run_hydra(arguments: Sequence[str]) -> None:

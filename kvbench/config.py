@@ -16,6 +16,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from kvbench.errors import UserError
+from kvbench.utils.model_override import expanded
 from kvbench.utils.text import in_one_line
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
@@ -68,7 +69,7 @@ def composed(overrides: Sequence[str]) -> dict:
     """
     running = GlobalHydra.instance().is_initialized()
     with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", [*_search_path(), *overrides]), resolve=True)
+        return OmegaConf.to_container(compose("config", [*_search_path(), *expanded(overrides)]), resolve=True)
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:

@@ -25,6 +25,7 @@ from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords, select, select_probes
 from kvbench.papers.runs import no_records, searched_folders
 from kvbench.utils.console import print_line
+from kvbench.utils.files import folder_name
 from kvbench.utils.text import count
 
 
@@ -67,7 +68,7 @@ def _draw_probes(cfg: dict, folders: Sequence[str], target: Path) -> list[Path]:
 
 def _file_name(cfg: Mapping) -> str:
     hidden = ["hidden"] if cfg["question"] == "hidden" else []
-    return "-".join([Experiment.of(cfg).name, cfg["model"]["name"], *hidden])
+    return folder_name("-".join([Experiment.of(cfg).name, cfg["model"]["name"], *hidden]))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -136,9 +136,20 @@ def load(spec: ModelSpec) -> LoadedModel:
             ignore_mismatched_sizes=True,  # reported by check_complete, in one line
             device_map=spec.device_map or ({"": device} if device != "cpu" else None),
             **options,
+            **(spec.load_args or {}),
         )
     check_complete(spec, source, loading)
-    return LoadedModel(spec, model.eval(), tokenizer, source)
+    return LoadedModel(with_length(spec, model), model.eval(), tokenizer, source)
+
+
+def with_length(spec: ModelSpec, model: PreTrainedModel) -> ModelSpec:
+    """The spec with a context limit: its own, or the positions of the model's configuration."""
+    if spec.max_length is not None:
+        return spec
+    length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if length is None:
+        raise UserError(f"the configuration of {spec.name} has no max_position_embeddings: set model.max_length=TOKENS")
+    return replace(spec, max_length=length)
 
 
 @contextmanager

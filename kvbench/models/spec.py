@@ -17,6 +17,12 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 # Parameters of apply_chat_template itself, which kvbench sets; every other argument reaches the template.
 OWN_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
 OWN_ARGUMENTS -= {"tools", "documents", "kwargs"}
+# Arguments of from_pretrained that other keys set, or that would load something else than the weights that are hashed.
+SET_BY_KVBENCH = frozenset(
+    "attn_implementation cache_dir code_revision config device_map dtype force_download gguf_file "
+    "ignore_mismatched_sizes local_files_only output_loading_info pretrained_model_name_or_path proxies revision "
+    "state_dict subfolder token torch_dtype trust_remote_code use_safetensors variant weights_only".split()
+)
 
 
 def _device(name: str) -> str:
@@ -35,8 +41,16 @@ def _template_args(arguments: dict) -> dict:
     return arguments
 
 
+def _load_args(arguments: dict) -> dict:
+    taken = [name for name in arguments if name in SET_BY_KVBENCH]
+    if taken:
+        raise ValueError(f"arguments of from_pretrained that kvbench leaves free, which {taken[0]!r} is not")
+    return arguments
+
+
 Device = Annotated[str, AfterValidator(_device)]
 ModelFolder = Annotated[str, AfterValidator(model_folder)]
+LoadArgs = Annotated[dict[str, Any], AfterValidator(_load_args)]
 TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
 
 
@@ -45,7 +59,8 @@ class ModelSpec:
     """A model as conf/model describes it."""
 
     name: str
-    max_length: Positive  # context limit in tokens, prompt and answer together
+    # context limit in tokens, prompt and answer together; None: max_position_embeddings of the model's configuration
+    max_length: Positive | None = None
     hub_id: str | None = None
     revision: str = "main"
     path: ModelFolder | None = None  # a local folder in the hub's layout; wins over hub_id
@@ -53,6 +68,7 @@ class ModelSpec:
     random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
     chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
     template_args: TemplateArgs | None = None  # of the chat template: enable_thinking, date_string, …
+    load_args: LoadArgs | None = None  # of from_pretrained: quantization_config, rope_parameters, …
     # auto: float32 on a CPU, the checkpoint's on a GPU
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     device: Device = "auto"
@@ -63,6 +79,9 @@ class ModelSpec:
     def __post_init__(self):
         if not (self.path or self.hub_id or self.embedded):
             raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
+        if self.random is not None and (self.load_args or self.max_length is None):
+            what = "takes no model.load_args" if self.load_args else "needs model.max_length"
+            raise UserError(f"model {self.name!r} has random weights and {what}")
 
     def resolve_device(self) -> str:
         if self.device != "auto":
@@ -77,4 +96,6 @@ class ModelSpec:
 
 def model_spec(config: Mapping) -> ModelSpec:
     """The model of a configuration's node. Raises UserError for an unknown or missing key and for a bad value."""
+    if not config.get("name"):
+        raise UserError("model=hf needs a model: model=org/name of the hub, or model=/folder")
     return ModelSpec(**{key: value for key, value in config.items() if key != "about"})

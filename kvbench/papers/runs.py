@@ -62,7 +62,7 @@ def _identity(cfg: Mapping) -> dict[str, object]:
     return {
         "model": cfg["model"]["name"],
         "model.chat_template": cfg["model"].get("chat_template", "auto"),
-        "model.template_args": cfg["model"].get("template_args") or {},
+        **{f"model.{key}": cfg["model"].get(key) or {} for key in ("template_args", "load_args")},
         "question": cfg.get("question", "visible"),
         "memory": cfg.get("memory", "shared"),
         "records": "probes" if cfg.get("probe") else "methods",

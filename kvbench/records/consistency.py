@@ -21,7 +21,7 @@ DIFFER = ["parameters", "memory", *PROVENANCE]
 
 # Provenance that one table must share, and provenance whose mixture is only reported. The data is in neither, since the
 # tasks of a benchmark may be run one by one.
-ABOUT = ["weights", "chat_template", "template_args", "dtype", "device"]
+ABOUT = ["weights", "chat_template", "template_args", "load_args", "dtype", "device"]
 
 WITH = ["processor", "kvbench", "git", "torch", "transformers", "kernels", "sdpa"]
 

@@ -14,6 +14,7 @@ PROVENANCE = (
     "weights",  # the hub's revision, or a hash over the hashes of a folder's files
     "chat_template",
     "template_args",  # of the chat template, as JSON
+    "load_args",  # of from_pretrained, as JSON
     "dtype",
     "device",
     "processor",  # the GPUs that the run had, or the CPU where it ran on one
@@ -32,7 +33,7 @@ def provenance(manifest: dict) -> dict[str, str | None]:
     packages = manifest.get("packages") or {}
     known = {
         "weights": weights(manifest.get("model") or {}),
-        "template_args": json.dumps(manifest.get("template_args") or {}, sort_keys=True),
+        **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in ("template_args", "load_args")},
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),

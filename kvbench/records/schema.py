@@ -254,6 +254,7 @@ class Manifest(JobNote):
     model: dict[str, Any] = field("identity of the weights: the hub's revision, or a hash of each file", optional=True)
     chat_template: Text | None = field("the chat template used", optional=True)
     template_args: dict[str, Any] = field("arguments of the chat template; missing without any", since="0.2")
+    load_args: dict[str, Any] = field("arguments of from_pretrained; missing without any", since="0.2")
     dtype: Text = field("dtype of the weights", optional=True)
     device: Text = field("cpu or cuda", optional=True)
     benchmark: dict[str, Any] = field("the benchmark's configuration, without local paths", optional=True)

@@ -26,7 +26,7 @@ def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -
     return {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
-        **given(loaded.spec, "template_args"),
+        **given(loaded.spec, "template_args", "load_args"),
         "dtype": str(loaded.model.dtype),
         "device": loaded.model.device.type,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},

@@ -90,7 +90,12 @@ def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) ->
     """What can be known to be wrong before a model is loaded."""
     if not settings:
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
-    if benchmark.longest is not None and benchmark.longest > spec.max_length:
+    check_longest(benchmark, spec)
+
+
+def check_longest(benchmark: Benchmark, spec: ModelSpec) -> None:
+    """Refuse prompts longer than the model's context limit, where both are known."""
+    if benchmark.longest is not None and spec.max_length is not None and benchmark.longest > spec.max_length:
         raise UserError(
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
             f"{spec.name} reads at most {spec.max_length}"

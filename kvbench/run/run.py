@@ -20,7 +20,7 @@ from kvbench.run.job import begun
 from kvbench.run.manifest import folder_identity, manifest_of, opening
 from kvbench.run.memory import out_of_memory
 from kvbench.run.progress import with_progress
-from kvbench.run.request import Request, build_request
+from kvbench.run.request import Request, build_request, check_longest
 from kvbench.run.shards import first_of_each_task, requested_keys, samples_of_shard
 from kvbench.run.torchrun import Group, Outcome
 from kvbench.run.tracking import Tracker
@@ -114,6 +114,7 @@ def load_inputs(request: Request) -> tuple[LoadedModel, list[Sample]]:
     name = request.spec.name
     with out_of_memory(f"loading {name}"), err.status(Text(f"loading {name}")) as status:
         loaded = load(request.spec)
+        check_longest(request.benchmark, loaded.spec)
         status.update(Text(f"preparing the samples of {request.benchmark.name}"))
         return loaded, request.benchmark.samples(loaded.tokenizer)
 

@@ -22,7 +22,7 @@ from kvbench.tables.paper.markdown import markdown
 from kvbench.tables.paper.terminal import show
 from kvbench.utils.console import out, print_line
 from kvbench.utils.csv_files import csv_text
-from kvbench.utils.files import write_atomically
+from kvbench.utils.files import folder_name, write_atomically
 
 NO_VALUES = pd.DataFrame(columns=[*COLUMNS, "printed"])
 
@@ -65,7 +65,7 @@ def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:
     names = [one.model for one in models]
     words = [] if set(names) <= set(experiment.models) else names
     words += ["hidden"] * (models[0].cfg["question"] == "hidden")
-    return "-".join([experiment.name, *words])
+    return folder_name("-".join([experiment.name, *words]))
 
 
 def _csv(cells: pd.DataFrame, marks: ErrataMarks, experiment: Experiment, models: Sequence[ModelRecords]) -> str:

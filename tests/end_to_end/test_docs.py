@@ -15,6 +15,7 @@ from kvbench.papers.command_line import jobs
 from kvbench.papers.experiment import chosen_methods
 from kvbench.records import load
 from kvbench.run.help import COMMANDS
+from kvbench.utils.model_override import expanded
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 
@@ -144,12 +145,12 @@ RUNS = [
 @pytest.mark.parametrize("command", RUNS, ids=" ".join)
 def test_a_command_of_the_documentation_is_one(command):
     """As far as it can be known without the data, the models and the packages that it names."""
-    not_here = ("-m", "--help", "model.path=/models/Meta-Llama-3-8B-Instruct")
+    not_here = ("-m", "--help", "model.path=/models/Meta-Llama-3-8B-Instruct", "model=/models/my-model")
     if "--config-dir" in command:
         return  # the guide's own files: see above
     for job in jobs([argument for argument in command if argument not in not_here]):
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = OmegaConf.to_container(compose("config", [*job]), resolve=True)
+            cfg = OmegaConf.to_container(compose("config", expanded(job)), resolve=True)
         model_spec(cfg["model"])
         methods = {name: node for name, node in chosen_methods(cfg).items() if "kvpress" not in str(node)}
         if methods.get("_target_"):

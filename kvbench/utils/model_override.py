@@ -1,0 +1,40 @@
+"""`model=org/name` and `model=/folder` on the command line: short for the keys of model=hf."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from kvbench.errors import UserError
+
+# A preset's name has no slash.
+_FOLDER = re.compile(r"[.~]{0,2}/|[.~]{1,2}$")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def model_name(path: str | None, hub_id: str | None) -> str | None:
+    """What a model of model=hf is called: the hub's id, or the name of its folder."""
+    return Path(path).expanduser().resolve().name if path else hub_id
+
+
+OmegaConf.register_new_resolver("model_name", model_name, replace=True)
+
+
+def expanded(overrides: Sequence[str]) -> list[str]:
+    """The overrides with `model=org/name` and `model=/folder` as the keys of model=hf that they stand for."""
+    return [part for override in overrides for part in _expanded(override)]
+
+
+def _expanded(override: str) -> list[str]:
+    key, _, value = override.partition("=")
+    value = value[1:-1] if value[:1] in ("'", '"') and value[-1:] == value[:1] else value
+    if key != "model" or value.startswith("["):
+        return [override]
+    if _FOLDER.match(value):
+        quoted = str(Path(value).expanduser()).replace("\\", "\\\\").replace("'", "\\'")
+        return ["model=hf", f"model.path='{quoted}'"]
+    ids = [_HUB_ID.fullmatch(part.strip()) for part in value.split(",")]
+    if any(ids) and not all(ids):
+        raise UserError(f"{override}: a sweep is over presets or over org/name, not both")
+    return ["model=hf", f"model.hub_id={value}"] if any(ids) else [override]

@@ -1,0 +1,129 @@
+"""Models without a preset: `model=org/name` of the hub and `model=/folder`, and arguments of `from_pretrained`."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from kvbench.config import composed
+from kvbench.errors import UserError
+from kvbench.models import ModelSpec, load, model_spec
+from kvbench.run.manifest import folder_identity
+from kvbench.utils.model_override import expanded
+from tests.support.command import command_line
+from tests.support.tiny import tiny_config
+
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+
+
+@pytest.fixture(scope="module")
+def folder(embedded, tmp_path_factory):
+    """A tiny random Llama with the embedded model's tokenizer, in the hub's layout."""
+    folder = tmp_path_factory.mktemp("any") / "tiny llama, v'1"
+    config = tiny_config()
+    config.vocab_size = 49152
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    embedded.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ("model=org/name", ["model=hf", "model.hub_id=org/name"]),
+        ("model=org/a,org/b", ["model=hf", "model.hub_id=org/a,org/b"]),
+        ("model=/models/x", ["model=hf", "model.path='/models/x'"]),
+        ("model='/models/my model'", ["model=hf", "model.path='/models/my model'"]),
+        ("model=./x", ["model=hf", "model.path='x'"]),
+        ("model=~/x", ["model=hf", f"model.path='{Path.home() / 'x'}'"]),
+        ("model=llama3-8b", ["model=llama3-8b"]),
+        ("model=llama3-8b,qwen3-8b", ["model=llama3-8b,qwen3-8b"]),
+        ("model.path=/models/x", ["model.path=/models/x"]),
+        ("benchmark.path=a/b", ["benchmark.path=a/b"]),
+    ],
+)
+def test_a_hub_id_or_a_folder_is_short_for_the_keys_of_model_hf(given, becomes):
+    assert expanded(["method=full", given]) == ["method=full", *becomes]
+
+
+def test_a_sweep_does_not_mix_presets_and_hub_ids():
+    with pytest.raises(UserError, match="a sweep is over presets or over org/name, not both"):
+        expanded(["model=llama3-8b,org/name"])
+
+
+def test_a_model_of_the_hub_is_named_after_its_id():
+    spec = model_spec(composed(["model=org/Name-1.5", "model.revision=abc"])["model"])
+    assert (spec.name, spec.hub_id, spec.revision, spec.max_length) == ("org/Name-1.5", "org/Name-1.5", "abc", None)
+
+
+def test_a_folder_names_the_model_and_its_configuration_the_context_limit(folder):
+    spec = model_spec(composed([f"model={folder}"])["model"])
+    assert (spec.name, spec.path) == (folder.name, str(folder))
+    assert load(spec).spec.max_length == 512
+
+
+def test_a_given_context_limit_holds(folder):
+    spec = model_spec(composed([f"model={folder}", "model.max_length=400"])["model"])
+    assert load(spec).spec.max_length == 400
+
+
+def command(capsys, *arguments) -> tuple[int, str]:
+    """Exit code and standard error of `kvbench ARGUMENTS`, with its lines joined."""
+    code = command_line(*arguments)
+    return code, " ".join(capsys.readouterr().err.split())
+
+
+def run_of(folder, tmp_path, *more):
+    few = ("method=full", "benchmark.depths=[50]", "limit=1", f"output_dir={tmp_path}")
+    return (f"model={folder}", *few, *more)
+
+
+def test_a_folder_runs_and_its_context_limit_is_checked(folder, capsys, tmp_path):
+    code, told = command(capsys, *run_of(folder, tmp_path, "benchmark.lengths=[320]"))
+    assert code == 0, told
+    (made,) = tmp_path.glob("niah-tiny llama, v'1-*")
+    assert (made / "table.md").is_file()
+    code, told = command(capsys, *run_of(folder, tmp_path, "benchmark.lengths=[500]"))
+    assert code == 2
+    assert f"takes 532 tokens, but {folder.name} reads at most 512" in told
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("model=hf", "model=hf needs a model: model=org/name of the hub, or model=/folder"),
+        ("model=/nowhere/at/all", "model.path='/nowhere/at/all' must be a folder with a config.json"),
+        ("model=kvbench/no-such-model", "model 'kvbench/no-such-model' could not be loaded from kvbench/no-such-model"),
+        ("model=llama3-8b,org/name", "a sweep is over presets or over org/name, not both"),
+    ],
+)
+def test_a_model_that_is_not_there_is_one_line(model, message, capsys, tmp_path):
+    code, told = command(capsys, model, "limit=1", f"output_dir={tmp_path}")
+    assert code == 2
+    assert message in told
+    assert "Traceback" not in told
+
+
+def test_load_args_reach_from_pretrained_and_are_part_of_the_identity(folder):
+    rope = "{rope_type: yarn, rope_theta: 10000.0, factor: 4.0, original_max_position_embeddings: 512}"
+    cfg = composed([f"model={folder}", f"model.load_args={{rope_parameters: {rope}}}"])
+    loaded = load(model_spec(cfg["model"]))
+    assert {key: loaded.model.config.rope_parameters[key] for key in YARN} == YARN
+    assert loaded.model.model.rotary_emb.attention_scaling > 1
+    assert folder_identity(cfg, loaded, [])["load_args"] == {"rope_parameters": YARN}
+    assert "load_args" not in folder_identity(cfg, load(ModelSpec(name="m", path=str(folder))), [])
+
+
+@pytest.mark.parametrize(
+    "args", [{"no_such_argument": 1}, {"quantization_config": {"quant_method": "gptq", "bits": 4}}], ids=lambda a: [*a]
+)
+def test_load_args_that_cannot_be_used_are_one_line(folder, args):
+    with pytest.raises(UserError, match="could not be loaded from") as caught:
+        load(ModelSpec(name="m", path=str(folder), load_args=args))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["trust_remote_code", "dtype", "use_safetensors", "device_map"])
+def test_what_other_keys_set_is_no_load_argument(name):
+    with pytest.raises(UserError, match=f"that kvbench leaves free, which '{name}' is not"):
+        ModelSpec(name="m", hub_id="org/m", load_args={name: True})
