@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from parity import clusters, h2o, heads, kivi, kvzip, minicache, pyramidinfer, quest, rkv, simlayerkv, think
+from parity import cake, clusters, h2o, heads, kivi, kvzip, minicache, pyramidinfer, quest, rkv, simlayerkv, think
 from parity.agreement import Agreement
 
 CLUSTERS = "pyramidkv/pyramidkv_utils.py"
@@ -35,6 +35,7 @@ PROJECTS = {
     "quest": [(quest.run, "evaluation/quest_attention.py")],
     "r-kv": [(rkv.run, "rkv/compression/r1_kv.py")],
     "adakv": [(heads.adakv, "adaptive_snapkv/monkeypatch/snapkv_utils.py")],
+    "cake": [(cake.run, "cake/model/modify_llama.py")],
     "headkv": [(heads.headkv, "headkv/snapkv_utils.py")],
     "kvzip": [(kvzip.run, "model/wrapper.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],

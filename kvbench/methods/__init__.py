@@ -2,10 +2,12 @@
 
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
+from kvbench.methods.allocation.preference import Preference
 from kvbench.methods.allocation.pyramid import Pyramid
 from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
+from kvbench.methods.cake import CAKE
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.duo_attention import DuoAttention
 from kvbench.methods.eviction import Eviction
@@ -29,6 +31,7 @@ from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
+from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -48,6 +51,7 @@ from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.methods.tova import TOVA
 
 __all__ = [
+    "CAKE",
     "H2O",
     "RKV",
     "TOVA",
@@ -73,11 +77,13 @@ __all__ = [
     "LagKV",
     "LastQuery",
     "LinearPyramid",
+    "MeanVariance",
     "Method",
     "MiniCache",
     "OnlyLazyLayers",
     "PooledHeads",
     "PoolingMerge",
+    "Preference",
     "Pyramid",
     "PyramidInfer",
     "Quest",

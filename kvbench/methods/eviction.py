@@ -12,6 +12,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform
+from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base import Method
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.heads.base import HeadBudgets
@@ -71,6 +72,8 @@ class Eviction(Method):
                 raise UserError(f"{name} divides the budget between layers, too: it needs allocation Uniform")
             self.takes_fractions = self.heads.takes_fractions
         self.needs = self.scoring.needs | self.storage.needs
+        if isinstance(self.allocation, WeightedAllocation):
+            self.needs |= self.allocation.needs
         if self.decode_compression is not None:
             self._check_decoding(self.decode_compression)
             self.takes_fractions, self.ratio_of, self.compress_at = self.decode_compression.protocol
@@ -82,19 +85,26 @@ class Eviction(Method):
 
     @property
     def layerwise(self) -> bool:
-        return type(self).compress is Eviction.compress and not self.heads.pools_layers
+        return type(self).compress is Eviction.compress and not self._joins_layers
+
+    @property
+    def _joins_layers(self) -> bool:
+        """Whether the tokens of a layer depend on the states of all layers."""
+        return self.heads.pools_layers or isinstance(self.allocation, WeightedAllocation)
 
     @property
     def divisible(self) -> bool:
         return super().divisible and isinstance(self.allocation, Uniform) and not self.heads.whole_model
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        if not self.heads.pools_layers or budget >= state.n:
+        if not self._joins_layers or budget >= state.n:
             return super().compress(state, budget)
-        return self.with_given_heads(state, budget).compress(state, budget)
+        return self.given(state, budget).compress(state, budget)
 
-    def with_given_heads(self, state: PrefillState, budget: int) -> "Eviction":
-        """This eviction with the budgets of heads that the scores of all layers of `state` give; one wait."""
+    def given(self, state: PrefillState, budget: int) -> "Eviction":
+        """This eviction with the budgets of layers or heads that the states of all layers give; one wait."""
+        if isinstance(self.allocation, WeightedAllocation):
+            return replace(self, allocation=self.allocation.weighed(state.layers))
         window = self.scoring.protected(budget)
         ranked = [self.scores(layer, window).sort(dim=-1, descending=True).values for layer in state.layers]
         found = self.heads.pooled(ranked, budget, window, state.n)

@@ -11,6 +11,7 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
+from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.full import FullKV
@@ -77,6 +78,7 @@ class SimLayerKV(Method):
             raise UserError("include_current=false is about the first decoded token: it needs variant=decode")
         refuse_joint(self.storage, "SimLayerKV")
         if evicts:
+            refuse_weighted(self.others.allocation, "SimLayerKV")
             if self.others.granularity == "kv_head":
                 refuse_union(self.storage, "granularity=kv_head")
         else:

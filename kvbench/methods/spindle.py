@@ -11,6 +11,7 @@ from kvbench.cache.reserve_ratio import Kept, RatioOver, ReserveRatio
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
+from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.ratio_search import find_budget
@@ -62,6 +63,7 @@ class SpindleKV(Method):
     def __post_init__(self):
         if self.control is not None and not self.evict:
             raise UserError("control=exact searches how much to evict: with evict=false it must be null")
+        refuse_weighted(self.allocation, "SpindleKV")
         self.eviction = Eviction(
             self.allocation or LinearPyramid(self.beta),
             self.scoring or WindowAverage(self.window, self.score_norm),

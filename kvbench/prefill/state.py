@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.ops.window_moments import WindowMoments, window_moments
 from kvbench.prefill.query_moments import QueryMoments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 
@@ -58,6 +59,7 @@ class LayerState:
     index: int = 0  # of the layer, from the lowest
     num_layers: int = 1  # of the model
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _moments: dict[int, WindowMoments] = field(default_factory=dict, repr=False)
 
     @property
     def n(self) -> int:
@@ -86,6 +88,13 @@ class LayerState:
             queries = self.queries[:, -window:].contiguous()
             self._votes[window], _ = column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])
         return self._votes[window]
+
+    def window_moments(self, window: int) -> WindowMoments:
+        """Mean, variance and entropy of the attention of the last `window` queries; cached as `window_votes`."""
+        if window not in self._moments:
+            queries = self.queries[:, -window:].contiguous()
+            self._moments[window] = window_moments(queries, self.keys, self.scaling)
+        return self._moments[window]
 
 
 @dataclass

@@ -57,6 +57,8 @@ REFUSED_PARTS = {
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
         for scoring in ("expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
     },
+    ("preference", "squeeze_snapkv"): "divides the budget between layers itself",
+    ("preference", "simlayerkv_snapkv", "spindle"): "divides the budget by the states of all layers",
     ("pooled", "pyramidkv"): "PooledHeads divides the budget between layers, too",
     ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
     ("headkv", "pyramidkv"): "HeadKV divides the budget between layers, too",

@@ -136,7 +136,7 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
 
 def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: int) -> float | None:
     """Of the rule alone that says how many tokens each layer gets; part of the time to compress."""
-    if not isinstance(method, Eviction) or budget >= n:
+    if not isinstance(method, Eviction) or not method.layerwise or budget >= n:
         return None
     started = time.perf_counter()
     method.allocation.tokens(budget, n, method.scoring.protected(budget), num_layers)

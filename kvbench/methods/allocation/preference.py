@@ -1,0 +1,84 @@
+"""CAKE's allocation: more tokens for layers whose last queries spread their attention and shift it."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import Tensor
+
+from kvbench.methods.allocation.base import largest_remainder, water_filled
+from kvbench.methods.allocation.weighted import WeightedAllocation
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import Positive, PositiveNumber, checked
+
+
+@checked(frozen=True)
+class Preference(WeightedAllocation):
+    """CAKE (Qin et al. 2025, arXiv 2503.12491, §4.1): shares of the budget by H^(1/tau1) · V^(1/tau2) of each layer.
+
+    H is the entropy of the last w queries' attention to the tokens before them, summed over queries and heads, and V
+    the variance over these queries of what each of these tokens gets, summed over tokens and heads.
+
+    window   w.
+    tau1, tau2   temperatures of H and V. The released code has them for five models at budgets of 128 and 1024; 1 and 1
+             for all others.
+    alloc    exact: what a layer cannot hold goes to the others until no layer's share exceeds the prompt, and the
+             shares sum to the budget.
+             official: the released code. Shares are rounded down, what exceeds the prompt is spread once, and what
+             still exceeds it is lost. After each layer the layers so far divide the whole budget, and tokens once
+             dropped do not come back. Prompts of up to budget + w tokens stay whole.
+    """
+
+    window: Positive = 32
+    tau1: PositiveNumber = 1.0
+    tau2: PositiveNumber = 1.0
+    alloc: Literal["exact", "official"] = "exact"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
+
+    def weight(self, layer: LayerState) -> Tensor:
+        moments = layer.window_moments(self.window)
+        entropy = moments.entropy.double().sum()
+        variance = moments.variance[:, : max(layer.n - self.window, 0)].double().sum()
+        return entropy ** (1 / self.tau1) * variance ** (1 / self.tau2)
+
+    def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
+        m, most = len(weights), n - window
+        total = m * (budget - window)
+        if self.alloc == "exact":
+            return [share + window for share in largest_remainder(water_filled(shares(weights, total), most), total)]
+        if n <= budget + window:
+            return [n] * m
+        found = [most] * m
+        for layer in range(m):
+            so_far = spread_once(shares(weights[: layer + 1], total), total, most)
+            found[: layer + 1] = map(min, found, so_far)
+        return [share + window for share in found]
+
+
+def shares(weights: Sequence[float], total: int) -> list[float]:
+    """`total` divided in proportion to the weights; equally where all are 0."""
+    whole = sum(weights)
+    return [total * weight / whole if whole else total / len(weights) for weight in weights]
+
+
+def spread_once(wanted: Sequence[float], total: int, most: int) -> list[int]:
+    """The released code's rounding of shares that sum to `total`; some may exceed `most`.
+
+    Shares are rounded down and cut to `most`. What was cut off, and then what is missing from `total`, is divided
+    equally between those below `most`, the remainder by one each from the first on.
+    """
+    found = [int(share) for share in wanted]
+    cut = sum(max(share - most, 0) for share in found)
+    found = [min(share, most) for share in found]
+    found = raised(found, cut, most)
+    return raised(found, total - sum(found), most)
+
+
+def raised(found: Sequence[int], more: int, most: int) -> list[int]:
+    free = [layer for layer, share in enumerate(found) if share < most]
+    result = list(found)
+    for place, layer in enumerate(free):
+        result[layer] += more // len(free) + (place < more % len(free))
+    return result

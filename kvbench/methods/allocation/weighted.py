@@ -1,0 +1,58 @@
+"""Allocation by weights that the states of the layers give."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import Allocation
+from kvbench.prefill import LayerState, Needs
+
+
+class WeightedAllocation(Allocation):
+    """Divides the budget by a weight of each layer. A new one is one class with `weight` and `divide`.
+
+    `needs` names the observations that `weight` reads. Layers are compressed when all of them have been read.
+    """
+
+    needs: Needs = Needs()
+
+    @abstractmethod
+    def weight(self, layer: LayerState) -> Tensor:
+        """The weight of a layer relative to the others, non-negative, a scalar of float64. No wait for the device."""
+
+    @abstractmethod
+    def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> Sequence[int]:
+        """As `tokens`, for layers with these weights."""
+
+    def weighed(self, layers: Sequence[LayerState]) -> "GivenWeights":
+        """This allocation with the weights of `layers`; one wait for the device of the first."""
+        device = layers[0].keys.device
+        weights = [self.weight(layer).to(device, non_blocking=True) for layer in layers]
+        return GivenWeights(self, tuple(torch.stack(weights).tolist()))
+
+    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
+        raise TypeError(f"{type(self).__name__} has no tokens without the states of the layers: see weighed()")
+
+
+def refuse_weighted(allocation: Allocation | None, method: str) -> None:
+    """Raise UserError for an allocation that `method`, which compresses a layer by itself, cannot follow."""
+    if isinstance(allocation, WeightedAllocation):
+        raise UserError(
+            f"{type(allocation).__name__} divides the budget by the states of all layers, but {method} compresses each "
+            "layer by itself: it needs another allocation, for example Uniform"
+        )
+
+
+@dataclass(frozen=True)
+class GivenWeights(Allocation):
+    """An allocation with the weights of the layers of one prompt."""
+
+    allocation: WeightedAllocation
+    weights: tuple[float, ...]
+
+    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
+        return self.allocation.divide(self.weights, budget, n, window)
