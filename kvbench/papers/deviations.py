@@ -24,8 +24,10 @@ def deviations(cfg: Mapping) -> tuple[list[str], list[str]]:
     file = as_published(experiment.name, model)
     if cfg["limit"] != (file or {}).get("limit"):
         smaller.append("all samples" if cfg["limit"] is None else f"at most {count(cfg['limit'], 'sample')} of a task")
+    path = cfg["model"].get("path")
+    weights = [f"weights from {Path(path).resolve().name}"] if path else []
     if file is None:
-        return smaller, other
+        return smaller, weights
     ours, theirs = ({**part["benchmark"]} for part in (cfg, file))
     if ours["_target_"] != theirs["_target_"]:
         smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
@@ -36,7 +38,7 @@ def deviations(cfg: Mapping) -> tuple[list[str], list[str]]:
     other += [f"{key} {_text(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
     other += _node_deviations(chosen_methods(cfg), chosen_methods(file))
     other += _node_deviations(cfg.get("probe") or {}, file["probe"])
-    return smaller, other
+    return smaller, other + weights
 
 
 def _node_deviations(ours: Mapping, theirs: Mapping) -> list[str]:

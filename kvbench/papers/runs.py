@@ -71,10 +71,12 @@ def _identity(cfg: Mapping) -> dict[str, object]:
 
 
 def as_run(cfg: Mapping, manifests: Sequence[Mapping]) -> dict:
-    """The configuration with the benchmark and the limit that its runs had."""
+    """The configuration with the benchmark, the limit and the model's folder that its runs had."""
     limits = [manifest["config"].get("limit") for manifest in manifests]
     limit = None if None in limits else max(limits)
-    return {**cfg, "benchmark": manifests[-1]["config"]["benchmark"], "limit": limit}
+    last = manifests[-1]["config"]
+    model = {**cfg["model"], "path": last["model"].get("path")}
+    return {**cfg, "benchmark": last["benchmark"], "limit": limit, "model": model}
 
 
 def require_one_provenance(records: pd.DataFrame, cfg: Mapping) -> None:

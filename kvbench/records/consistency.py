@@ -119,14 +119,15 @@ class Copies:
 def differences(a: dict, b: dict) -> tuple[str, ...]:
     """The fields in which two records of one key contradict each other: not the run, its times and its peaks.
 
-    A field that only one of them has (another version wrote it) contradicts nothing.
+    Nor the model's name: the key has the hashes of its weights, which may be known by several names. A field that only
+    one of them has (another version wrote it) contradicts nothing.
     """
     return tuple(
         name
         for name in a
         if name in b
         and a[name] != b[name]
-        and not (name == "run" or name.endswith("_seconds") or name.startswith("peak_"))
+        and not (name in ("run", "model") or name.endswith("_seconds") or name.startswith("peak_"))
         and not (a[name] != a[name] and b[name] != b[name])  # both NaN
     )
 

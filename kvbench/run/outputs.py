@@ -114,8 +114,13 @@ def protocol_caption(run: Run, records: pd.DataFrame, title: str, when: str) -> 
 
 
 def run_caption(run: Run, title: str, *rest: str) -> str:
-    """The caption of a run: the experiment where there is one, benchmark and model, and `rest`."""
-    return caption(title, run.benchmark.name, run.loaded.spec.name, str(run.loaded.model.dtype), *rest)
+    """The caption of a run: the experiment where there is one, benchmark and model, and `rest`.
+
+    The folder of model.path is named: by the title, or else beside the model.
+    """
+    spec = run.loaded.spec
+    model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
+    return caption(title, run.benchmark.name, model, str(run.loaded.model.dtype), *rest)
 
 
 def print_paths(written: Sequence[Path], folder: Path) -> None:

@@ -37,7 +37,8 @@ def test_a_longbench_table(tiny_folder, tmp_path):
     assert asked["pyramidkv_paper"] == {0.405, 0.314, 0.257, 0.205, 0.15}
     assert caption(folder).startswith(
         "SpindleKV Table 1, scaled down: smollm2-135m in place of mistral-7b-v0.2; at most 1 sample of a task; "
-        "tasks 2wikimqa; max_length 120, changed: data from longbench · longbench · smollm2-135m (float32)"
+        "tasks 2wikimqa; max_length 120, changed: data from longbench; "
+        f"weights from {tiny_folder.name} · longbench · smollm2-135m (float32)"
     )
     (path,) = (folder / "manifests").iterdir()
     config = json.loads(path.read_text())["config"]

@@ -32,6 +32,7 @@ def test_a_run_as_published_is_called_by_paper_and_item_alone(name):
         (["benchmark.max_length=600"], "scaled down: max_length 600"),
         (["benchmark.tasks=[trec,lcc]"], "scaled down: tasks trec, lcc"),
         (["benchmark.data_dir=/some/where/rows"], "changed: data from rows"),
+        (["model.path=/some/where/tiny"], "changed: weights from tiny"),
         (["benchmark.prompts_file=/some/where/prompts.json"], "changed: prompts_file prompts.json"),
         (["limit=1", "question=hidden"], "scaled down: at most 1 sample of a task, changed: question hidden"),
         (["method=[full,spindlekv_paper]"], "changed: without pyramidinfer; without pyramidkv_paper"),

@@ -79,7 +79,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
         settings = settings_of(cfg)
         assert len({setting.label for setting in settings}) == len(settings) >= 2
         here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
-        check(settings, build(here, "benchmark"), model_spec(cfg["model"]), cfg["limit"])  # the longest prompt fits
+        check(settings, build(here, "benchmark"), model_spec(cfg["model"]))  # the longest prompt fits
 
 
 @pytest.mark.parametrize("name", NAMES)

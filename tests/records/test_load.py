@@ -53,7 +53,13 @@ def test_a_run_killed_before_its_first_record_loads_as_none(tmp_path):
 
 def test_a_record_that_is_there_again_is_counted_told_and_kept_once(tmp_path):
     first = write(tmp_path / "a", [record(0), record(1), record(1)], manifest())
-    slower = {"run": "r2", "decode_seconds": 0.7, "peak_cache_bytes": 6000, "peak_device_bytes": 1}
+    slower = {
+        "run": "r2",
+        "model": "the same weights by another name",
+        "decode_seconds": 0.7,
+        "peak_cache_bytes": 6000,
+        "peak_device_bytes": 1,
+    }
     again = write(tmp_path / "b", [record(1, **slower), record(0, **slower), record(2)], manifest(), manifest("r2"))
     records, findings = gather(tmp_path)
     assert kinds(findings) == [("duplicate", False)] * 2

@@ -125,6 +125,7 @@ EARLY = {
 }
 
 
+@pytest.mark.heavy
 def test_cheap_mistakes_are_found_before_torch_is_imported():
     code = f"""
 import sys

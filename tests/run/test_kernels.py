@@ -2,10 +2,12 @@
 
 import pytest
 
+from kvbench.config import composed
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
 from kvbench.run import kernels
+from kvbench.run.early import check_values
 from kvbench.run.kernels import check_kernels, computed_by
 from tests.support.command import command_line
 from tests.support.runs import arguments, run
@@ -15,7 +17,7 @@ from tests.support.tiny import tiny_model
 @pytest.mark.parametrize("value", ["cuda", "", None, True])
 def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(value):
     with pytest.raises(UserError, match=r"kernels.*auto, torch.* triton"):
-        check_kernels(value, "cpu")
+        check_values(composed([]) | {"kernels": value})
 
 
 def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_path, capsys):

@@ -159,3 +159,7 @@ def test_a_method_of_ones_own_runs_beside_the_chosen_ones(tiny_folder, tmp_path)
     records = load(run(*arguments(tiny_folder, tmp_path, *mine)))
     assert records["setting"].unique().tolist() == ["full", "snapkv 0.5", "MyMethod 0.5"]
     assert json.loads(records["parameters"].iloc[-1])["granularity"] == "query_head"
+
+
+def test_a_caption_names_the_folder_that_the_weights_are_from(undisturbed, tiny_folder):
+    assert f" · smollm2-135m from {tiny_folder.name} (float32) · " in (undisturbed / "table.md").read_text()
