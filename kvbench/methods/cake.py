@@ -1,11 +1,12 @@
 """CAKE (Qin et al. 2025, arXiv 2503.12491): budgets of layers by their attention, tokens by its mean and variance."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.preference import Preference
@@ -20,6 +21,14 @@ from kvbench.methods.selection import Selection, ranking, with_window
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import checked
+
+
+@dataclass(frozen=True)
+class Slots(Selection):
+    """A selection whose tokens are stored in the order of `indices`, which do not ascend."""
+
+    def positions(self, layer: LayerState) -> KeptPositions:
+        return kept_positions(self.indices.sort(dim=-1).values, layer.n)
 
 
 @checked
@@ -61,7 +70,7 @@ class CAKE(Eviction):
         limit = budget if uncut else selection.count(layer)
         if not uncut:
             chosen = ranking(self.scores(layer, window))[:, : limit - window]
-            selection = Selection(with_window(chosen, layer.n, window), selection.nominal)
+            selection = Slots(with_window(chosen, layer.n, window), selection.nominal)
 
         def choose(state: LayerState, seen: int) -> Tensor | None:
             if state.n <= limit:

@@ -8,6 +8,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import CAKE, AdaKV, DecodeCompression, Eviction, FullKV, Kivi, MeanVariance, Preference, Uniform
 from kvbench.methods import WindowAttention as Window
+from kvbench.methods.selection import Selection, with_window
 from kvbench.run.request import check_memory
 from tests.support.config import method, method_configs
 from tests.support.tiny import random_layer, random_state
@@ -86,6 +87,8 @@ def test_while_decoding_each_head_stays_at_its_number_by_the_current_querys_atte
         order = scores.argsort(dim=-1, descending=True, stable=True)[:, : limit - WINDOW]
         keys = torch.cat([layer.keys.gather(1, order[..., None].expand(-1, -1, 8)), layer.keys[:, -WINDOW:]], 1)
         assert torch.equal(cache.k.view[0], keys), "slots are in the order of scores"
+        ascending = Selection(with_window(order.sort(dim=-1).values, N, WINDOW), limit)
+        assert cache.kept == ascending.kept(layer)
         for _ in range(20):
             key, query = torch.randn(2, 1, 8), torch.randn(6, 1, 8)
             cache.update(key[None], key[None])
