@@ -1,7 +1,5 @@
 """Models without a preset: `model=org/name` of the hub and `model=/folder`, and arguments of `from_pretrained`."""
 
-from pathlib import Path
-
 import pytest
 from transformers import AutoModelForCausalLM
 
@@ -9,7 +7,6 @@ from kvbench.config import composed
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load, model_spec
 from kvbench.run.manifest import folder_identity
-from kvbench.utils.model_override import expanded
 from tests.support.command import command_line
 from tests.support.tiny import tiny_config
 
@@ -25,30 +22,6 @@ def folder(embedded, tmp_path_factory):
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     embedded.tokenizer.save_pretrained(folder)
     return folder
-
-
-@pytest.mark.parametrize(
-    ("given", "becomes"),
-    [
-        ("model=org/name", ["model=hf", "model.hub_id=org/name"]),
-        ("model=org/a,org/b", ["model=hf", "model.hub_id=org/a,org/b"]),
-        ("model=/models/x", ["model=hf", "model.path='/models/x'"]),
-        ("model='/models/my model'", ["model=hf", "model.path='/models/my model'"]),
-        ("model=./x", ["model=hf", "model.path='x'"]),
-        ("model=~/x", ["model=hf", f"model.path='{Path.home() / 'x'}'"]),
-        ("model=llama3-8b", ["model=llama3-8b"]),
-        ("model=llama3-8b,qwen3-8b", ["model=llama3-8b,qwen3-8b"]),
-        ("model.path=/models/x", ["model.path=/models/x"]),
-        ("benchmark.path=a/b", ["benchmark.path=a/b"]),
-    ],
-)
-def test_a_hub_id_or_a_folder_is_short_for_the_keys_of_model_hf(given, becomes):
-    assert expanded(["method=full", given]) == ["method=full", *becomes]
-
-
-def test_a_sweep_does_not_mix_presets_and_hub_ids():
-    with pytest.raises(UserError, match="a sweep is over presets or over org/name, not both"):
-        expanded(["model=llama3-8b,org/name"])
 
 
 def test_a_model_of_the_hub_is_named_after_its_id():
