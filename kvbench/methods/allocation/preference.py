@@ -13,7 +13,7 @@ from kvbench.utils.checked import Positive, PositiveNumber, checked
 
 @checked(frozen=True)
 class Preference(WeightedAllocation):
-    """CAKE (Qin et al. 2025, arXiv 2503.12491, §4.1): shares of the budget by H^(1/tau1) · V^(1/tau2) of each layer.
+    """CAKE (Qin et al. 2025, arXiv 2503.12491): shares of the budget by H^(1/tau1) · V^(1/tau2) of each layer.
 
     H is the entropy of the last w queries' attention to the tokens before them, summed over queries and heads, and V
     the variance over these queries of what each of these tokens gets, summed over tokens and heads.
@@ -77,6 +77,7 @@ def spread_once(wanted: Sequence[float], total: int, most: int) -> list[int]:
 
 
 def raised(found: Sequence[int], more: int, most: int) -> list[int]:
+    """`more` divided between the shares below `most`, which may then exceed it; lost where there is none."""
     free = [layer for layer, share in enumerate(found) if share < most]
     result = list(found)
     for place, layer in enumerate(free):

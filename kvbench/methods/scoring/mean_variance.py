@@ -11,7 +11,7 @@ from kvbench.utils.checked import Number, Positive, checked
 
 @checked
 class MeanVariance(WindowAttention):
-    """CAKE (Qin et al. 2025, arXiv 2503.12491, §4.3): mean + gamma · variance of the last w queries' attention, pooled.
+    """CAKE (Qin et al. 2025, arXiv 2503.12491): mean + gamma · variance of the last w queries' attention, pooled.
 
     The variance is that of a sample (w - 1), as in the released code; with one query it is 0.
     """
