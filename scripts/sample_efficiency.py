@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -35,7 +36,7 @@ def measured(folder: Path) -> tuple[pd.DataFrame, list[str]]:
     records, distances = with_distances(records)
     names = [*own, *(name for name in ("top1", "kl") if name in distances)]
     values = pd.DataFrame(list(records["scores"]), index=records.index)[names]
-    requested = records["ratio"].fillna(records["budget"])
+    requested = records["ratio"].astype(float).fillna(records["budget"].astype(float))
     return pd.concat(
         [records[["method", "setting", "sample", "r_bytes"]].assign(requested=requested), values], axis=1
     ), names
@@ -82,6 +83,7 @@ def figure(rows: list[dict], names: list[str], caption: str):
     axis.set_yticks(range(len(rows)), [" / ".join(row["settings"]) for row in rows], fontsize=7)
     axis.invert_yaxis()
     axis.set_xscale("log")
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
     axis.set_xlabel("samples needed to tell the two apart", fontsize=8)
     grid_lines(axis)
     marks = [Line2D([], [], linestyle="none", marker=s["marker"], color=s["color"], label=n) for n, s in styles.items()]
