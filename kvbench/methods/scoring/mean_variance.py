@@ -4,9 +4,10 @@ from typing import Literal
 
 from torch import Tensor
 
+from kvbench.methods.scoring.window import Kernel
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.prefill import LayerState
-from kvbench.utils.checked import Number, Positive, checked
+from kvbench.utils.checked import Number, checked
 
 
 @checked
@@ -16,7 +17,7 @@ class MeanVariance(WindowAttention):
     The variance is that of a sample (w - 1), as in the released code; with one query it is 0.
     """
 
-    kernel: Positive = 5
+    kernel: Kernel = 5
     pooling: Literal["max", "avg"] = "avg"
     gamma: Number = 200.0
 

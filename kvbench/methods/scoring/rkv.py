@@ -4,9 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.errors import UserError
-from kvbench.methods.scoring.base import Scoring
-from kvbench.prefill import LayerState, Needs
+from kvbench.methods.scoring.window import Kernel, Window
+from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, Number, Positive, checked
 
 TILE = 1024  # keys whose likeness to all others exists at a time
@@ -14,7 +13,7 @@ EPSILON = 1e-8
 
 
 @checked
-class RKV(Scoring):
+class RKV(Window):
     """R-KV (Cai et al. 2025, arXiv 2505.24133): importance · I − (1 − importance) · R, per KV head and in float32.
 
     I   attention of the last w queries: of a group's logits the largest, softmax over the keys before the window, the
@@ -27,23 +26,12 @@ class RKV(Scoring):
     """
 
     window: Positive = 8
-    kernel: Positive = 7
+    kernel: Kernel = 7
     importance: Fraction = 0.1
     threshold: Number = 0.5
 
     per_query_head = False
     signed = True
-
-    def __post_init__(self):
-        if self.kernel % 2 == 0:
-            raise UserError(f"kernel={self.kernel} is even: a pooling kernel must be odd to stay aligned")
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(window=self.window)
-
-    def protected(self, budget: int) -> int:
-        return self.window
 
     def votes(self, layer: LayerState) -> Tensor:
         votes = self.importance * self.attention(layer)

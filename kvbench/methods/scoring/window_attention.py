@@ -5,14 +5,13 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.errors import UserError
-from kvbench.methods.scoring.base import Scoring
-from kvbench.prefill import LayerState, Needs
-from kvbench.utils.checked import Positive, checked
+from kvbench.methods.scoring.window import Kernel, Window
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
 
 
 @checked
-class WindowAttention(Scoring):
+class WindowAttention(Window):
     """SnapKV (Li et al. 2024, §4): attention of the last w queries, summed, then pooled along positions.
 
     Pooling covers the context only, never the window. `max` pads with -inf; `avg` pads with zeros that
@@ -20,20 +19,8 @@ class WindowAttention(Scoring):
     Groups of heads are reduced before pooling (KVCache-Factory's order; the same as kvpress's for `avg`).
     """
 
-    window: Positive = 32
-    kernel: Positive = 7
+    kernel: Kernel = 7
     pooling: Literal["max", "avg"] = "max"
-
-    def __post_init__(self):
-        if self.kernel % 2 == 0:
-            raise UserError(f"kernel={self.kernel} is even: a pooling kernel must be odd to stay aligned")
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(window=self.window)
-
-    def protected(self, budget: int) -> int:
-        return self.window
 
     def votes(self, layer: LayerState) -> Tensor:
         return layer.window_votes(self.window)

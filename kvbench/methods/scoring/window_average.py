@@ -5,13 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.methods.scoring.base import Scoring
-from kvbench.prefill import LayerState, Needs
-from kvbench.utils.checked import Positive, checked
+from kvbench.methods.scoring.window import Window
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
 
 
 @checked
-class WindowAverage(Scoring):
+class WindowAverage(Window):
     """SpindleKV's accumulated attention (§3.1, equations 2 and 3): the window's queries, not pooled.
 
     score_norm="window"    divided by the w queries of the window, as the text says; SnapKV's order.
@@ -19,15 +19,7 @@ class WindowAverage(Scoring):
                            an all-query sum, which favours late tokens by up to n / w.
     """
 
-    window: Positive = 32
     score_norm: Literal["window", "printed"] = "window"
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(window=self.window)
-
-    def protected(self, budget: int) -> int:
-        return self.window
 
     def votes(self, layer: LayerState) -> Tensor:
         votes = layer.window_votes(self.window)
