@@ -71,7 +71,9 @@ def _identity(cfg: Mapping) -> dict[str, object]:
 
 
 def as_run(cfg: Mapping, manifests: Sequence[Mapping]) -> dict:
-    """The configuration with the benchmark, the limit and the model's folder that its runs had."""
+    """The configuration with the benchmark, the limit and the model's folder that its runs had, as far as known."""
+    if not manifests:
+        return {**cfg}
     limits = [manifest["config"].get("limit") for manifest in manifests]
     limit = None if None in limits else max(limits)
     last = manifests[-1]["config"]

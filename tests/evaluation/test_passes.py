@@ -159,6 +159,7 @@ class Letters:
     model: object
     spec: ModelSpec
     stop_tokens: frozenset = frozenset()
+    longrope_switch: None = None
 
     def render(self, text, chat, prefix, history):
         return text

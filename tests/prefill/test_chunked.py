@@ -12,10 +12,10 @@ from kvbench.ops.attention import lower_right
 from kvbench.prefill import FullPrefill, Needs, in_chunks, prefill
 from kvbench.prefill.chunked import ChunkedPrefill, chunked_prefill
 from kvbench.prefill.pruned import PrunedPrefill
-from kvbench.run.request import check_chunk
+from kvbench.run.early import check_values
 from tests.support.command import command_line
 from tests.support.every_method import setting
-from tests.support.runs import arguments, outcomes, run
+from tests.support.runs import arguments, compose, outcomes, run
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 N = 90
@@ -106,8 +106,9 @@ def test_what_cannot_be_had_in_chunks_is_one_line(overrides, line, tmp_path, cap
 
 @pytest.mark.parametrize("chunk", [0, -1, "all", True, 1.5])
 def test_a_chunk_that_is_no_number_of_tokens_is_refused(chunk):
+    config = compose()
     with pytest.raises(UserError, match=r"prefill\.chunk"):
-        check_chunk(chunk, "shared", [], None, False)
+        check_values(config | {"prefill": {"chunk": chunk}})
 
 
 def test_the_mask_of_a_chunk_has_no_elements_on_a_gpu():
