@@ -5,9 +5,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import BLOCK, Growing, LayerCache
+from kvbench.cache.base import BLOCK, Growing
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.cache.sequence import Sequence
+from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
 from kvbench.ops.quantised_attention import quantised_attention
 
@@ -153,28 +153,14 @@ class QuantisedValues(QuantisedSequence):
         return self.filled_bytes - sum((part.length - self.quantised) * part.row_bytes for part in self.parts)
 
 
-class QuantisedLayer(LayerCache):
+class QuantisedLayer(SequenceLayer):
     """Quantised keys and values of the same tokens; attention reads the codes and restores nothing in memory."""
 
+    k: QuantisedKeys
+    v: QuantisedValues
+
     def __init__(self, keys: QuantisedKeys, values: QuantisedValues, seen: int, kept: Kept):
-        super().__init__(seen, kept)
-        self.k, self.v = keys, values
-
-    def tensors(self) -> list[Tensor]:
-        return self.k.tensors() + self.v.tensors()
-
-    @property
-    def filled_bytes(self) -> int:
-        return self.k.filled_bytes + self.v.filled_bytes
-
-    @property
-    def read_bytes(self) -> int:
-        return self.k.read_bytes + self.v.read_bytes
-
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        group = self.k.ring.buffer.shape[0] // keys.shape[1]  # unfolded: every query head gets its own copy
-        for store, rows in ((self.k, keys[0]), (self.v, values[0])):
-            store.append(rows.repeat_interleave(group, dim=0) if group > 1 else rows)
+        super().__init__(keys, values, keys.ring.buffer.shape[0], seen, kept)
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         keys, values = self.k, self.v

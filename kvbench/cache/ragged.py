@@ -31,7 +31,11 @@ class RaggedLayer(LayerCache):
         for the device.
         """
         super().__init__(seen, kept)
-        self.packed = Packed.chosen(keys, values, chosen, lengths=lengths)
+        self.packed = self.packed_from(keys, values, chosen, lengths)
+
+    @staticmethod
+    def packed_from(keys: Tensor, values: Tensor, chosen: Tensor, lengths: Sequence[int] | None) -> Packed:
+        return Packed.chosen(keys, values, chosen, lengths=lengths)
 
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else self.packed.tensors()

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from kvbench.cache.base import LayerCache
 from kvbench.cache.packed import Packed
 from kvbench.cache.ragged import RaggedLayer
-from kvbench.cache.reserve_ratio import Kept
 
 
 class UnionLayer(RaggedLayer):
@@ -18,19 +16,7 @@ class UnionLayer(RaggedLayer):
 
     takes_blocks = False
 
-    def __init__(
-        self,
-        keys: Tensor,
-        values: Tensor,
-        chosen: Tensor,
-        seen: int,
-        kept: Kept,
-        lengths: Sequence[int] | None = None,
-    ):
-        """keys, values [num_key_value_heads, n, head_dim].
-
-        chosen, bool [num_key_value_heads, group, n]: the tokens that each query head keeps. lengths: the sizes of the
-        unions; None: one wait for the device.
-        """
-        LayerCache.__init__(self, seen, kept)
-        self.packed = Packed.chosen(keys, values, chosen.any(dim=1), chosen, lengths)
+    @staticmethod
+    def packed_from(keys: Tensor, values: Tensor, chosen: Tensor, lengths: Sequence[int] | None) -> Packed:
+        """chosen, bool [num_key_value_heads, group, n]: the tokens of each query head; lengths: sizes of the unions."""
+        return Packed.chosen(keys, values, chosen.any(dim=1), chosen, lengths)

@@ -14,7 +14,7 @@ from kvbench.prefill import LayerState
 from parity.agreement import Agreement, recorded_topk
 from parity.checkout import commit, load
 from parity.stand_ins import attention_module
-from parity.tensors import DTYPES, LAYOUTS, Layer, random_layer, real_layers
+from parity.tensors import DTYPES, Layer, sources
 
 PAGES, BUDGETS = (16, 32), (64, 128, 256, 512)
 LENGTHS = (300, 513, 1601)
@@ -25,12 +25,7 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
     module, version = load(root, file), commit(root)
     module.apply_rotary_pos_emb = lambda queries, keys, *args: (queries, keys)  # the tensors are after RoPE
     for name, dtype in DTYPES.items():
-        layers = [
-            random_layer(layout, n, dtype, seed, head_dim=64)
-            for seed, (layout, n) in enumerate(product(LAYOUTS, LENGTHS))
-        ]
-        for source in (layers, [layer for _, layer in real_layers((300, 900), dtype)]):
-            label = "random" if source is layers else source[0].source
+        for label, source in sources(dtype, LENGTHS, real=(300, 900), head_dim=64):
             sets, outputs = (
                 Agreement(
                     project, version, "forward of a decoded token", "Quest, last_page=competes", name, label, unit

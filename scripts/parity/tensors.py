@@ -1,8 +1,9 @@
 """Queries and keys that both sides are given: random ones of several head layouts, and the embedded model's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -61,6 +62,21 @@ def random_layer(layout: str, n: int, dtype: torch.dtype, seed: int = 0, head_di
     queries = 2 * torch.randn(heads, n, head_dim, generator=generator)
     keys = torch.randn(kv_heads, n, head_dim, generator=generator)
     return Layer(f"random {layout}", queries.to(dtype), keys.to(dtype))
+
+
+def sources(
+    dtype: torch.dtype, lengths: Sequence[int], real: tuple[int, ...], head_dim: int
+) -> Iterator[tuple[str, list[Layer]]]:
+    """Random layers of every layout and length, then the embedded model's at lengths `real`; each with its name."""
+    yield (
+        "random",
+        [
+            random_layer(layout, n, dtype, seed, head_dim=head_dim)
+            for seed, (layout, n) in enumerate(product(LAYOUTS, lengths))
+        ],
+    )
+    layers = [layer for _, layer in real_layers(real, dtype)]
+    yield layers[0].source, layers
 
 
 def real_layers(lengths: tuple[int, ...], dtype: torch.dtype, every: int = 3) -> Iterator[tuple[int, Layer]]:

@@ -14,7 +14,7 @@ from kvbench.ops.bits import unpack_bits
 from kvbench.prefill import LayerState
 from parity.agreement import Agreement, recorded_topk
 from parity.checkout import commit, load
-from parity.tensors import DTYPES, LAYOUTS, Layer, random_layer, real_layers
+from parity.tensors import DTYPES, Layer, sources
 
 SHARES, RECENT = (0.2, 0.4, 0.5, 0.7), (32, 128)
 LENGTHS = (150, 512, 1300)
@@ -23,12 +23,7 @@ LENGTHS = (150, 512, 1300)
 def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
     module, version = load(root, file), commit(root)
     for name, dtype in DTYPES.items():
-        layers = [
-            random_layer(layout, n, dtype, seed, head_dim=64)
-            for seed, (layout, n) in enumerate(product(LAYOUTS, LENGTHS))
-        ]
-        for source in (layers, [layer for _, layer in real_layers((300, 900), dtype)]):
-            label = "random" if source is layers else source[0].source
+        for label, source in sources(dtype, LENGTHS, real=(300, 900), head_dim=64):
             sets, rows = (
                 Agreement(project, version, "key_pruner_query_driven", "ThinK", name, label, unit)
                 for unit in ("channel sets", "older keys")
