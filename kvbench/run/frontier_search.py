@@ -45,7 +45,7 @@ def search(cfg: dict, names: Sequence[str], quality: float, measure: str | None,
         print_line(f"pass {number + 1} of at most {passes + 1}: {', '.join(ratios)}")
         nodes = {name: at(name, cfg["method"][name], these) for name, these in ratios.items()}
         for name, node in nodes.items():
-            settings[name] += build_settings({name: node}, None, None)
+            settings[name] += build_settings({name: node}, None, None, cfg["decode"]["compress"])
         with quietly():
             folder = run({**cfg, "method": {"_target_": None, "full": cfg["method"]["full"], **nodes}})
         scored = score(load(folder), cfg["method"]["full"], settings, measure, quality)

@@ -73,6 +73,12 @@ def test_the_same_command_makes_no_record_again(found, command):
     assert (folder / "records.jsonl").read_bytes() == before
 
 
+def test_methods_that_compress_while_decoding_have_frontiers(command, tmp_path):
+    main([*command, "method=knorm", "decode.compress={every:4}", "passes=0", f"output_dir={tmp_path}"])
+    (path,) = tmp_path.glob("jsonl-*/frontier.csv")
+    assert set(pd.read_csv(path)["method"]) == {"knorm"}
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
