@@ -10,6 +10,7 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     BatchEncoding,
@@ -24,6 +25,7 @@ from kvbench.models.folder import check_config, weight_files
 from kvbench.models.hub import hub_options
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.spec import DTYPES, ModelSpec
+from kvbench.utils.model_shape import check_shape
 from kvbench.utils.text import first_line
 
 # Put before chat templates that write today's date: the same day every day, so that prompts stay as they are. It is the
@@ -125,6 +127,9 @@ def load(spec: ModelSpec) -> LoadedModel:
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
+        if spec.shape:
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            check_shape(spec.name, spec.shape, config.to_dict(), source)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.model_shape import model_shape
 from kvbench.utils.validation import model_folder
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -50,6 +51,7 @@ def _load_args(arguments: dict) -> dict:
 
 Device = Annotated[str, AfterValidator(_device)]
 ModelFolder = Annotated[str, AfterValidator(model_folder)]
+Shape = Annotated[dict[str, int], AfterValidator(model_shape)]
 LoadArgs = Annotated[dict[str, Any], AfterValidator(_load_args)]
 TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
 
@@ -64,6 +66,7 @@ class ModelSpec:
     hub_id: str | None = None
     revision: str = "main"
     path: ModelFolder | None = None  # a local folder in the hub's layout; wins over hub_id
+    shape: Shape | None = None  # layers, heads and vocabulary that the loaded network must have
     embedded: str | None = None  # a Python package that ships the model as GGUF
     random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
     chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text

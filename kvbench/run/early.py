@@ -1,9 +1,11 @@
 """Checks of a configuration's plain values, before torch is imported, which takes seconds."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from kvbench.errors import UserError
 from kvbench.evaluation.requested import ratios_or_budgets
+from kvbench.utils.model_shape import check_folder_shape
 from kvbench.utils.validation import at_least, choice, model_folder
 
 # key -> its values
@@ -27,12 +29,21 @@ def check_values(cfg: Mapping) -> None:
         if _at(cfg, key) is not None:
             at_least(key, _at(cfg, key), 1)
     check_shard(cfg["shard"], cfg["shards"])
-    path = (cfg.get("model") or {}).get("path")
-    if isinstance(path, str):
-        try:
-            model_folder(path)
-        except ValueError as error:
-            raise UserError(f"model.path={path!r} must be {error}") from error
+    if isinstance(model := cfg.get("model"), Mapping):
+        check_model(model)
+
+
+def check_model(model: Mapping) -> None:
+    """Refuse a model.path that is no model's folder, or another network than the preset's."""
+    path, shape = model.get("path"), model.get("shape")
+    if not isinstance(path, str):
+        return
+    try:
+        model_folder(path)
+    except ValueError as error:
+        raise UserError(f"model.path={path!r} must be {error}") from error
+    if isinstance(shape, Mapping):
+        check_folder_shape(str(model.get("name")), shape, Path(path))
 
 
 def _at(cfg: Mapping, key: str) -> object:

@@ -70,6 +70,7 @@ def make_model(folder: Path) -> None:
 def evaluation(model: Path, out: Path, *more: str) -> list[str]:
     return [
         f"model.path={model}",
+        "model.shape=null",
         "model.max_length=4096",
         "benchmark.lengths=[320]",
         "benchmark.depths=[0,50,100]",

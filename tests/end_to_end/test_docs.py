@@ -97,7 +97,7 @@ def my_benchmark(tmp_path, monkeypatch):
 
 def test_the_benchmark_of_the_guide_runs_and_is_short(my_benchmark, tiny_folder, capsys):
     small = ["benchmark=code_in_line", "benchmark.lines=20", "limit=2", "method=[full,snapkv]", "ratio=0.5"]
-    model = [f"model.path={tiny_folder}", "model.max_length=4096"]
+    model = [f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096"]
     assert command_line("--config-dir", my_benchmark, *small, *model) == 0, capsys.readouterr().err
     records = load(my_benchmark / "runs")
     assert len(records) == 4 and set(records["benchmark"]) == {"code_in_line"}

@@ -16,7 +16,14 @@ ROWS = DATA / "longbench"
 
 
 def toy(tiny_folder: Path, out: Path, *more: str) -> list[str]:
-    return ["model=smollm2-135m", f"model.path={tiny_folder}", "model.max_length=4096", f"output_dir={out}", *more]
+    return [
+        "model=smollm2-135m",
+        f"model.path={tiny_folder}",
+        "model.shape=null",
+        "model.max_length=4096",
+        f"output_dir={out}",
+        *more,
+    ]
 
 
 def longbench(tasks: str, length: int) -> list[str]:

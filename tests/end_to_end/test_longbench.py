@@ -21,6 +21,7 @@ TASKS = ["2wikimqa", "samsum", "trec", "lcc", "multifieldqa_zh"]
 def arguments(model: Path, out: Path, *more: str) -> list[str]:
     return [
         f"model.path={model}",
+        "model.shape=null",
         "model.max_length=4096",
         "benchmark=longbench",
         f"benchmark.data_dir={ROWS}",

@@ -28,6 +28,11 @@ def test_prompts_without_answers_need_no_score(tiny_folder, tmp_path):
     path = tmp_path / "prompts.jsonl"
     rows = [{"context": f"Number {i} and a few words more.", "question": "What?"} for i in range(3)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    model = [f"model.path={tiny_folder}", "benchmark.max_new_tokens=4", "method=[full,streaming_llm]"]
+    model = [
+        f"model.path={tiny_folder}",
+        "model.shape=null",
+        "benchmark.max_new_tokens=4",
+        "method=[full,streaming_llm]",
+    ]
     folder = run("benchmark=jsonl", f"benchmark.path={path}", *model, "budget=8", f"output_dir={tmp_path / 'runs'}")
     assert list(load(folder)["scores"]) == [{}] * 6

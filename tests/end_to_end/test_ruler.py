@@ -21,6 +21,7 @@ def test_all_tasks_run_and_are_told_by_task(tiny_folder, tmp_path, monkeypatch):
         f"benchmark.squad={SQUAD}",
         f"benchmark.hotpotqa={HOTPOTQA}",
         f"model.path={tiny_folder}",
+        "model.shape=null",
         "model.max_length=4096",
         "method=[full,streaming_llm]",
         "ratio=0.4",
@@ -41,7 +42,7 @@ def test_a_run_goes_on_when_its_questions_lie_elsewhere(tiny_folder, tmp_path, m
     copy = tmp_path / "elsewhere.json"
     copy.write_bytes(Path(SQUAD).read_bytes())
     few = ["benchmark=ruler", "benchmark.tasks=qa_1", "benchmark.lengths=[1024]", "benchmark.num_samples=1"]
-    few += [f"model.path={tiny_folder}", "method=full", f"output_dir={tmp_path / 'runs'}"]
+    few += [f"model.path={tiny_folder}", "model.shape=null", "method=full", f"output_dir={tmp_path / 'runs'}"]
     first, again = (run(*few, f"benchmark.squad={path}") for path in (SQUAD, copy))
     assert first == again
     assert len(load(first)) == 1

@@ -32,6 +32,7 @@ def slurm():
 def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
     return [
         f"model.path={tiny_folder}",
+        "model.shape=null",
         "model.max_length=4096",
         "benchmark.lengths=[320]",
         "benchmark.depths=[0,30,60,100]",

@@ -99,7 +99,7 @@ def test_stored_values_keep_five_digits():
 
 def arguments(folder: Path, out: Path, *more: str) -> list[str]:
     return [
-        *(f"model.path={folder}", "model.max_length=4096", f"output_dir={out}"),
+        *(f"model.path={folder}", "model.shape=null", "model.max_length=4096", f"output_dir={out}"),
         *("benchmark.lengths=[320]", "benchmark.depths=[0,50,100]", "benchmark.max_new_tokens=4", *more),
     ]
 

@@ -109,7 +109,13 @@ def test_the_command_line_prints_what_it_wrote(unrendered, figure5, tmp_path, ca
 
 def toy(folder: Path, out: Path, *more: str) -> list[str]:
     return [
-        *(f"model.path={folder}", "model=smollm2-135m", "model.max_length=4096", f"output_dir={out}"),
+        *(
+            f"model.path={folder}",
+            "model.shape=null",
+            "model=smollm2-135m",
+            "model.max_length=4096",
+            f"output_dir={out}",
+        ),
         *("benchmark.lengths=[320,400]", "benchmark.depths=[0,100]", "benchmark.haystack_dir=null", *more),
     ]
 
@@ -130,7 +136,13 @@ def test_a_run_of_needles_becomes_its_figure(unrendered, tiny_folder, tmp_path):
 @pytest.mark.heavy
 def test_a_run_of_speed_becomes_its_figure(unrendered, tiny_folder, tmp_path):
     more = ["benchmark.lengths=[64]", "benchmark.new_tokens=[4]", "benchmark.batches=[1]", "benchmark.repeats=1"]
-    overrides = ["+experiment=simlayerkv_throughput", "model=smollm2-135m", f"model.path={tiny_folder}", *more]
+    overrides = [
+        "+experiment=simlayerkv_throughput",
+        "model=smollm2-135m",
+        f"model.path={tiny_folder}",
+        "model.shape=null",
+        *more,
+    ]
     overrides += ["method=[full,simlayerkv_paper]", f"output_dir={tmp_path}"]
     run(*overrides)
     assert [path.name for path in make(overrides)] == [
@@ -145,7 +157,7 @@ def test_a_run_of_speed_becomes_its_figure(unrendered, tiny_folder, tmp_path):
 def test_a_run_of_probes_becomes_its_figure_and_no_table(unrendered, tiny_folder, tmp_path):
     rows = f"benchmark.data_dir={DATA / 'longbench'}"
     small = "benchmark.tasks=2wikimqa", rows, "benchmark.max_length=300", "model=smollm2-135m"
-    common = *small, f"model.path={tiny_folder}", f"output_dir={tmp_path}"
+    common = *small, f"model.path={tiny_folder}", "model.shape=null", f"output_dir={tmp_path}"
     overrides = ["+experiment=simlayerkv_fig4", *common]
     run(*overrides)
     run("benchmark=longbench", "method=full", "limit=1", *common)  # beside it, of the same samples

@@ -80,6 +80,7 @@ def test_every_press_runs_that_needs_no_model_of_its_own(tiny_folder):
 def test_a_run_has_presses_beside_methods_in_one_table(tiny_folder, tmp_path):
     folder = run(
         f"model.path={tiny_folder}",
+        "model.shape=null",
         "model.max_length=4096",
         "benchmark.lengths=[320]",
         "benchmark.depths=[50]",

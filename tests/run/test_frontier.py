@@ -21,7 +21,7 @@ def command(tiny_folder, tmp_path_factory) -> list[str]:
     path = folder / "prompts.jsonl"
     rows = [{"context": f"{i} ships left the harbour at dawn, {i + 1} came back. " * 4} for i in range(6)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    model = [f"model.path={tiny_folder}", "model.max_length=4096", f"output_dir={folder / 'runs'}"]
+    model = [f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", f"output_dir={folder / 'runs'}"]
     return ["benchmark=jsonl", f"benchmark.path={path}", "benchmark.max_new_tokens=8", *model]
 
 

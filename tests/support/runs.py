@@ -45,6 +45,7 @@ def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
     """A run of 27 records: three needles, FullKV once and four methods at two ratios."""
     return [
         f"model.path={tiny_folder}",
+        "model.shape=null",  # a tiny network under the preset's name
         "model.max_length=4096",
         "benchmark.lengths=[320]",
         "benchmark.depths=[0,50,100]",

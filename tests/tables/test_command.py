@@ -145,6 +145,7 @@ def test_a_real_run_of_an_experiment_becomes_a_table(tiny_folder, tmp_path):
         "+experiment=pooling_merge_table2",
         "model=smollm2-135m",
         f"model.path={tiny_folder}",
+        "model.shape=null",
         f"benchmark.data_dir={DATA / 'longbench'}",
         "benchmark.tasks=[qasper,trec]",
         "benchmark.max_length=256",

@@ -205,6 +205,7 @@ def elsewhere(source: str) -> dict:
         "path": source if here else None,
         "hub_id": None if here else source,
         "embedded": None,
+        "shape": None,
         "revision": "main",
         "max_length": config.max_position_embeddings,
         "chat_template": "auto",

@@ -1,0 +1,62 @@
+"""A preset's `shape`: which network its name stands for, compared with config.json before any weights are read."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from kvbench.errors import UserError, unknown
+from kvbench.utils.validation import is_number
+
+NUMBERS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+
+
+def model_shape(shape: Mapping) -> Mapping:
+    """A shape whose keys are NUMBERS, each a positive integer. Raises UserError for any other."""
+    for name, number in shape.items():
+        if name not in NUMBERS:
+            raise unknown("key in model.shape", str(name), NUMBERS)
+        if not is_number(number) or number != int(number) or number < 1:
+            raise UserError(f"model.shape.{name}={number!r} must be an integer of at least 1")
+    return shape
+
+
+def check_folder_shape(name: str, shape: Mapping, folder: Path) -> None:
+    """As check_shape, with the config.json of a folder; one that cannot be read is for loading to report."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(config, dict):
+        check_shape(name, shape, config, str(folder))
+
+
+def check_shape(name: str, shape: Mapping, config: Mapping, source: str) -> None:
+    """Raise UserError where a network's configuration has another shape than the preset `name`.
+
+    What a configuration leaves out is not compared.
+    """
+    found = shape_of(config)
+    other = [
+        f"{key} {found[key]}, not {wanted}" for key, wanted in model_shape(shape).items() if found.get(key) != wanted
+        if found.get(key) is not None
+    ]  # fmt: skip
+    if other:
+        local = Path(source).is_dir()
+        raise UserError(
+            f"model={name}: {source} is another network ({'; '.join(other)}); "
+            f"model={Path(source).absolute() if local else source} runs it under its own name, and model.shape=null "
+            "compares nothing"
+        )
+
+
+def shape_of(config: Mapping) -> dict[str, int | None]:
+    """NUMBERS of a config.json, or of its text model; None where it has no such number."""
+    text = config.get("text_config")
+    config = text if isinstance(text, Mapping) else config
+    numbers = {name: config.get(name) for name in NUMBERS}
+    heads, width = numbers["num_attention_heads"], config.get("hidden_size")
+    if numbers["num_key_value_heads"] is None:
+        numbers["num_key_value_heads"] = heads
+    if numbers["head_dim"] is None and is_number(heads) and is_number(width) and heads > 0:
+        numbers["head_dim"] = width // heads
+    return numbers
