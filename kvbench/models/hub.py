@@ -3,24 +3,31 @@
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
-_PATIENCE = 10.0  # seconds for the first answer
+_PATIENCE = 5.0  # seconds for the first answer
 
 
 def hub_options(hub_id: str, revision: str) -> dict:
     """Keyword arguments of `from_pretrained` for a model of the hub.
 
-    One short request comes first. transformers asks for many files and retries each, so that a hub that accepts
-    connections and never answers would take half an hour; without an answer here only the local cache is read.
+    One short request comes first. transformers requests many files and retries each, so that a hub that accepts
+    connections and never answers would take half an hour, and one behind a broken proxy a minute; without an answer
+    here only the local cache is read.
     """
     options = {"revision": revision}
     return options if constants.HF_HUB_OFFLINE or answers(hub_id, revision) else options | {"local_files_only": True}
 
 
 def answers(hub_id: str, revision: str) -> bool:
-    """Whether the hub answers a request about a model within _PATIENCE seconds, even if with a refusal."""
+    """Whether the hub answers a request about a model within _PATIENCE seconds, even if with a refusal.
+
+    An error of a server or a proxy (status 407, 500 and above) is no answer.
+    """
     try:
         HfApi(endpoint=constants.ENDPOINT).model_info(hub_id, revision=revision, timeout=_PATIENCE)
-    except (HfHubHTTPError, ValueError):  # an unknown or gated model, a bad name: for from_pretrained to report
+    except HfHubHTTPError as error:  # an unknown or gated model: for from_pretrained to report
+        status = getattr(error.response, "status_code", None)
+        return status is None or (status < 500 and status != 407)
+    except ValueError:  # a bad name: likewise
         return True
     except Exception:  # no answer: what the client raises depends on its version
         return False

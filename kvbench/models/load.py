@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from huggingface_hub import constants
 from jinja2 import TemplateError
 from torch import Tensor
 from transformers import (
@@ -122,8 +123,8 @@ def load(spec: ModelSpec) -> LoadedModel:
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     if spec.random is not None:
         return _drawn(spec, source)
-    with unreadable(spec, source):
-        options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+    options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+    with unreadable(spec, source, options):
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
@@ -158,8 +159,11 @@ def with_length(spec: ModelSpec, model: PreTrainedModel) -> ModelSpec:
 
 
 @contextmanager
-def unreadable(spec: ModelSpec, source: str) -> Iterator[None]:
-    """Whatever transformers raises for a model that it cannot read as a UserError: a folder can hold anything."""
+def unreadable(spec: ModelSpec, source: str, options: Mapping) -> Iterator[None]:
+    """Whatever transformers raises for a model that it cannot read as a UserError: a folder can hold anything.
+
+    `options` are those of hub_options, empty for a folder.
+    """
     try:
         yield
     except (UserError, MemoryError, torch.OutOfMemoryError) as error:
@@ -167,8 +171,11 @@ def unreadable(spec: ModelSpec, source: str) -> Iterator[None]:
             raise UserError(f"{error}; the embedded model is converted again once {source} is deleted") from error
         raise
     except Exception as error:
+        reason = first_line(error)
+        if options.get("local_files_only") and isinstance(error, OSError):
+            reason = f"{constants.ENDPOINT} does not answer, and the local cache does not have it"
         raise UserError(
-            f"model {spec.name!r} could not be loaded from {source}: {first_line(error)} "
+            f"model {spec.name!r} could not be loaded from {source}: {reason} "
             "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
         ) from error
 
@@ -209,8 +216,8 @@ def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     device = spec.resolve_device()
     dtype = DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
     model = random_model(spec.random, dtype, device)
-    with unreadable(spec, source):
-        options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+    options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+    with unreadable(spec, source, options):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.model_override import check_named
 from kvbench.utils.model_shape import model_shape
 from kvbench.utils.validation import model_folder
 
@@ -99,6 +100,5 @@ class ModelSpec:
 
 def model_spec(config: Mapping) -> ModelSpec:
     """The model of a configuration's node. Raises UserError for an unknown or missing key and for a bad value."""
-    if not config.get("name"):
-        raise UserError("model=hf needs a model: model=org/name of the hub, or model=/folder")
+    check_named(config)
     return ModelSpec(**{key: value for key, value in config.items() if key != "about"})

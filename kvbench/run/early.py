@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kvbench.errors import UserError
 from kvbench.evaluation.requested import ratios_or_budgets
+from kvbench.utils.model_override import check_named
 from kvbench.utils.model_shape import check_folder_shape
 from kvbench.utils.validation import at_least, choice, model_folder
 
@@ -17,6 +18,7 @@ CHOICES = {
     "decode.batch": ("auto", "1"),
     "wandb.mode": ("disabled", "offline", "online"),
 }
+MODEL_CHOICES = {"dtype": ("auto", "float32", "float16", "bfloat16"), "chat_template": ("auto", "none")}
 
 
 def check_values(cfg: Mapping) -> None:
@@ -34,7 +36,11 @@ def check_values(cfg: Mapping) -> None:
 
 
 def check_model(model: Mapping) -> None:
-    """Refuse a model.path that is no model's folder, or another network than the preset's."""
+    """Refuse model=hf without a model, and a model.path without a model or with another network than the preset's."""
+    check_named(model)
+    for key in ("dtype", "chat_template"):
+        if key in model:
+            choice(f"model.{key}", model[key], MODEL_CHOICES[key])
     path, shape = model.get("path"), model.get("shape")
     if not isinstance(path, str):
         return

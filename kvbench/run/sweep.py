@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from kvbench.config import sweep_jobs
 from kvbench.errors import UserError
+from kvbench.run.early import check_values
 from kvbench.run.failures import JobFailed, one_line_errors
 from kvbench.utils.console import err
 from kvbench.utils.text import in_one_line
@@ -95,18 +96,18 @@ class Outcome(JobReturn):
 
 def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
-    from kvbench.run.request import build_request
+    configs = [resolved_job(config, job) for job in jobs]
+    for resolved in configs:
+        check_values(resolved)
+
+    from kvbench.run.request import build_request  # imports torch, which takes seconds
 
     sys.path.append(os.getcwd())
     launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
     if launcher == "SlurmLauncher" and shutil.which("sbatch") is None:
         raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
     first: dict[str, int] = {}  # the records that a job writes to -> the first job that does
-    for number, job in enumerate(jobs, start=1):
-        cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(job))
-        with open_dict(cfg):
-            del cfg["hydra"]
-        resolved = OmegaConf.to_container(cfg, resolve=True)
+    for number, resolved in enumerate(configs, start=1):
         build_request(resolved)
         target = {key: value for key, value in resolved.items() if key not in NOT_IN_FOLDER}
         target = json.dumps(target | {"probe": bool(resolved["probe"])}, sort_keys=True)
@@ -122,6 +123,14 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def resolved_job(config: DictConfig, overrides: Sequence[str]) -> dict:
+    """The whole configuration of one job of a sweep, without Hydra's own."""
+    cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(overrides))
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return OmegaConf.to_container(cfg, resolve=True)
 
 
 def jobs(config: DictConfig) -> list[list[str]]:

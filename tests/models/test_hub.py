@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import contextmanager
 
 import pytest
 from huggingface_hub import constants
@@ -40,7 +41,8 @@ def test_after_one_attempt_without_an_answer_only_the_local_cache_is_read(silent
 
 
 def test_loading_from_it_is_one_line(silent_hub):
-    with pytest.raises(UserError, match=r"^model 'far' could not be loaded from kvbench/far: .*model\.path=FOLDER"):
+    told = rf"from kvbench/far: {constants.ENDPOINT} does not answer, and the local cache .*model\.path=FOLDER"
+    with pytest.raises(UserError, match=rf"^model 'far' could not be loaded {told}"):
         load(SPEC)
     assert 1 <= len(silent_hub) <= 2  # the client may connect again by itself
 
@@ -51,19 +53,37 @@ def test_offline_nothing_is_asked(silent_hub, monkeypatch):
     assert not silent_hub
 
 
-@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "404 Not Found"])
-def test_a_hub_that_answers_or_refuses_is_one_that_answers(status, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
+@contextmanager
+def hub_with(status, monkeypatch):
+    """A hub that answers every request with one status."""
+    body = b'{"id": "kvbench/far"}'
+    fields = ["Connection: close", f"Content-Length: {len(body)}", "Content-Type: application/json"]
+    head = "\r\n".join([f"HTTP/1.1 {status}", *fields, "", ""])
 
-        def answer():
-            connection, _ = server.accept()
+    def answer():
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:  # closed
+                return
             connection.recv(65536)
-            body = b'{"id": "kvbench/far"}'
-            head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
             connection.sendall(head.encode() + body)
             connection.close()
 
+    with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer, daemon=True).start()
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "404 Not Found"])
+def test_a_hub_that_answers_or_refuses_is_one_that_answers(status, monkeypatch):
+    with hub_with(status, monkeypatch):
         assert hub.answers("kvbench/far", "main")
+
+
+@pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "502 Bad Gateway"])
+def test_the_error_of_a_proxy_is_no_answer(status, monkeypatch):
+    with hub_with(status, monkeypatch):
+        assert not hub.answers("kvbench/far", "main")

@@ -122,6 +122,9 @@ EARLY = {
     "prefill.chunk=0": "prefill.chunk=0 must be an integer of at least 1",
     "shard=3": "shard=3 is none of the 1",
     "model.path=/nope": "model.path='/nope' must be a folder with a config.json",
+    "model=hf": "model=hf needs a model: model=org/name of the hub, or model=/folder",
+    "model.dtype=float8": "unknown model.dtype 'float8'. Did you mean 'float32'?",
+    "model.chat_template=no": "unknown model.chat_template 'no'. Did you mean 'none'?",
 }
 
 
@@ -139,17 +142,20 @@ for override, line in {EARLY}.items():
         assert line in str(error), (override, str(error))
     else:
         raise SystemExit(f"{{override}} is not refused")
-sys.argv = ["kvbench", "question=hiden"]
 from kvbench.cli import main
-try:
-    main()
-except SystemExit as stop:
-    assert stop.code == 2
+for arguments in (["question=hiden"], ["-m", "question=visible,hiden"]):
+    sys.argv = ["kvbench", *arguments]
+    try:
+        main()
+    except SystemExit as stop:
+        assert stop.code == 2
+    else:
+        raise SystemExit(f"{{arguments}} is not refused")
 assert not {{"torch", "transformers", "pandas"}} & {{*sys.modules}}
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == 1 and "unknown question 'hiden'" in done.stderr
+    assert done.stderr.count("\n") == done.stderr.count("unknown question 'hiden'") == 2
 
 
 def test_the_same_values_are_checked_where_no_command_line_is():
