@@ -1,5 +1,6 @@
 """Benchmarks: sources of samples and scores. The YAML files in conf/benchmark name these classes."""
 
+from kvbench.benchmarks.babilong import BABILong
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.niah import NeedleInAHaystack
@@ -7,4 +8,14 @@ from kvbench.benchmarks.own_prompts import OwnPrompts
 from kvbench.benchmarks.ruler import Ruler
 from kvbench.benchmarks.speed import Speed
 
-__all__ = ["Benchmark", "LongBench", "LongBenchE", "NeedleInAHaystack", "OwnPrompts", "Ruler", "Sample", "Speed"]
+__all__ = [
+    "BABILong",
+    "Benchmark",
+    "LongBench",
+    "LongBenchE",
+    "NeedleInAHaystack",
+    "OwnPrompts",
+    "Ruler",
+    "Sample",
+    "Speed",
+]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import GenericAlias, NoneType
 
@@ -31,11 +31,22 @@ def read_rows(
     ValueError for a row that will not do. Raises UserError that names the file and, counting lines from 1, the
     row; it never repeats the row.
     """
-    path = Path(path)
+    return checked_rows(path, _rows(Path(path)), fields, filled=filled, unique=unique, check=check)
+
+
+def checked_rows(
+    path: str | Path,
+    numbered: Iterable[tuple[int, dict]],
+    fields: Mapping[str, FieldType | tuple[FieldType, ...]],
+    *,
+    filled: Collection[str] = (),
+    unique: str | None = None,
+    check: Callable[[dict], None] | None = None,
+) -> list[dict]:
+    """The rows of a file of any form, each with its number, after the checks that `read_rows` describes."""
     rows, seen = [], {}
-    for number, line in _lines(path):
+    for number, row in numbered:
         try:
-            row = _parse(line)
             _check(row, fields, filled)
             if check is not None:
                 check(row)
@@ -49,6 +60,15 @@ def read_rows(
     if not rows:
         raise UserError(f"{path} holds no rows")
     return rows
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict]]:
+    for number, line in _lines(path):
+        try:
+            row = _parse(line)
+        except ValueError as error:
+            raise UserError(f"{path}, row {number}: {error}") from None
+        yield number, row
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -5,18 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.ruler.qa import Question, Questions
 from kvbench.errors import UserError
-from kvbench.utils.download import fetched
-
-
-def given_or_fetched(option: str, given: str | None, file: str, published: dict[str, str]) -> Path:
-    """The user's file, or the published one in the cache."""
-    if given is None:
-        return fetched(file, published, f"benchmark.{option}=FILE takes a local copy")
-    if not Path(given).is_file():
-        raise UserError(f"benchmark.{option}={given!r} is not a file")
-    return Path(given)
 
 
 @dataclass(frozen=True)

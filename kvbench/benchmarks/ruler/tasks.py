@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvbench.errors import unknown
+from kvbench.benchmarks.published_data import select as selected
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,4 @@ GROUPS = {
 def select(names: Sequence[str]) -> list[str]:
     """The tasks, each once, that names of tasks, groups and `all` stand for. UserError for an unknown name."""
     allowed = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
-    for name in names:
-        if name not in allowed:
-            raise unknown("task in benchmark.tasks", name, allowed)
-    return list(dict.fromkeys(member for name in names for member in allowed[name]))
+    return selected(names, allowed, "task in benchmark.tasks")

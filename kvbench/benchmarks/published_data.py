@@ -1,0 +1,81 @@
+"""Where published data and prompts come from: the user's files, or the network once and a cache afterwards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.errors import UserError, unknown
+from kvbench.utils.download import fetched
+from kvbench.utils.text import in_one_line
+
+
+def given_or_fetched(option: str, given: str | None, file: str, published: Mapping[str, str]) -> Path:
+    """The user's file, or the published one in the cache; `published` maps URLs to SHA-256."""
+    if given is None:
+        return fetched(file, published, f"benchmark.{option}=FILE takes a local copy")
+    if not Path(given).is_file():
+        raise UserError(f"benchmark.{option}={given!r} is not a file")
+    return Path(given)
+
+
+def select(names: Sequence[str], allowed: Mapping[str, Sequence[str]], what: str) -> list[str]:
+    """The members, each once, that names of members and groups stand for. UserError for an unknown name."""
+    for name in names:
+        if name not in allowed:
+            raise unknown(what, name, allowed)
+    return list(dict.fromkeys(member for name in names for member in allowed[name]))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set on the hub, or a folder in which the user has its files."""
+
+    repository: str
+    revision: str
+    data_dir: str | None = None
+
+    def files(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
+        """The files of everything in `wanted`, by its name there.
+
+        The values of `wanted` are patterns (`Path.glob`), one for each layout in which the data set exists; those of
+        the first that fits a file count. Raises UserError that names what is missing and where it is to be had.
+        """
+        folder = self._from_hub(wanted) if self.data_dir is None else Path(self.data_dir)
+        if not folder.is_dir():
+            raise UserError(f"benchmark.data_dir={self.data_dir!r} is not a folder")
+        found = {name: _first(folder, layouts) for name, layouts in wanted.items()}
+        if missing := [name for name, paths in found.items() if not paths]:
+            names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+            raise UserError(
+                f"{folder} has no file of {names} ({' or '.join(wanted[missing[0]])}): "
+                f"it is in the data set {self.repository} at {self.revision} on the hub"
+            )
+        return found
+
+    def _from_hub(self, wanted: Mapping[str, Sequence[str]]) -> Path:
+        """The data set's folder in the hub's cache, after the files that it lacks were downloaded."""
+        from huggingface_hub import HfApi, snapshot_download
+        from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError
+
+        where = {"repo_id": self.repository, "repo_type": "dataset", "revision": self.revision}
+        try:
+            folder = Path(snapshot_download(**where, local_files_only=True))
+            wanted = {name: layouts for name, layouts in wanted.items() if not _first(folder, layouts)}
+        except LocalEntryNotFoundError:
+            folder = None
+        try:
+            if wanted:
+                HfApi().repo_info(**where, timeout=10)  # one attempt: the download retries by itself
+                patterns = [layout for layouts in wanted.values() for layout in layouts]
+                folder = Path(snapshot_download(**where, allow_patterns=patterns))
+        except (OSError, HTTPError, ValueError) as error:
+            raise UserError(
+                f"the data set {self.repository} could not be fetched at {self.revision}: {in_one_line(error)} "
+                "(where there is no network, give benchmark.data_dir=FOLDER, a copy of its files)"
+            ) from error
+        return folder
+
+
+def _first(folder: Path, layouts: Sequence[str]) -> list[Path]:
+    """The files of the first layout that has any, in the order of their names."""
+    return next((found for layout in layouts if (found := sorted(folder.glob(layout)))), [])

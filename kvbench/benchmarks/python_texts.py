@@ -1,0 +1,50 @@
+"""Texts in the Python source of a published benchmark, which is parsed and neither imported nor run."""
+
+import ast
+import hashlib
+from pathlib import Path
+
+from kvbench.errors import UserError
+
+
+def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, object]:
+    """The values of a module's variables that are literals, or f-strings of such.
+
+    Raises UserError, which names `option`, where the file cannot be read or is not Python.
+    """
+    try:
+        module = ast.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{option}={str(path)!r} cannot be read: {error.strerror}") from error
+    except (ValueError, SyntaxError) as error:
+        raise UserError(f"{option}={str(path)!r} is not Python in UTF-8: {error}") from error
+    found: dict[str, object] = {}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                found[node.targets[0].id] = _value(node.value, found)
+            except (ValueError, KeyError):  # made by code
+                continue
+    return found
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def proven(what: str, text: str, official: str, source: Path) -> str:
+    """`text`, if its SHA-256 is the `official` one. Raises UserError with the beginnings of both hashes."""
+    if (actual := sha256(text)) != official:
+        raise UserError(
+            f"{what} in {source} is not the official one: its SHA-256 begins {actual[:16]}, not {official[:16]}"
+        )
+    return text
+
+
+def _value(node: ast.expr, known: dict[str, object]) -> object:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else str(known[ast.unparse(part.value)])
+            for part in node.values
+        )
+    return ast.literal_eval(node)

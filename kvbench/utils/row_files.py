@@ -1,0 +1,59 @@
+"""Rows of data files in the forms in which data sets are published: JSON lines, a JSON array, Parquet, Arrow."""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from kvbench.errors import UserError
+from kvbench.utils.jsonl import FieldType, checked_rows, read_rows
+from kvbench.utils.text import first_line
+
+
+def read_file(
+    path: Path,
+    fields: Mapping[str, FieldType | tuple[FieldType, ...]],
+    *,
+    filled: Collection[str] = (),
+    unique: str | None = None,
+) -> list[dict]:
+    """The rows of a file, checked as by `kvbench.utils.jsonl.read_rows`; its ending says which form it has.
+
+    A .json file is an array of objects or, as .jsonl, one object a line. Raises UserError that names the file.
+    """
+    rules = {"filled": filled, "unique": unique}
+    if path.suffix in (".parquet", ".arrow"):
+        return checked_rows(path, enumerate(_table(path), 1), fields, **rules)
+    if path.suffix == ".json" and _is_array(path):
+        return checked_rows(path, enumerate(_array(path), 1), fields, **rules)
+    return read_rows(path, fields, **rules)
+
+
+def _is_array(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _array(path: Path) -> list[dict]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON array in UTF-8: {error}") from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path} is a JSON array of something other than objects")
+    return rows
+
+
+def _table(path: Path) -> list[dict]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        if path.suffix == ".parquet":
+            return parquet.read_table(path).to_pylist()
+        with pa.memory_map(str(path)) as source:
+            return pa.ipc.open_stream(source).read_all().to_pylist()  # the form of datasets.save_to_disk
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path} is no {path.suffix[1:].capitalize()} file: {first_line(error)}") from error

@@ -1,0 +1,31 @@
+"""BABILong and its like from the command's configuration to tables, on a tiny model and a few real rows."""
+
+from pathlib import Path
+
+from kvbench.metrics import babilong
+from kvbench.records import load
+from tests.support.paths import DATA
+from tests.support.published_prompts import babilong_prompts
+from tests.support.runs import run
+
+
+def arguments(model: Path, out: Path, *more: str) -> list[str]:
+    small = ["model.max_length=4096", "method=[full,snapkv]", "ratio=0.4", f"output_dir={out}"]
+    return [f"model.path={model}", *small, *more]
+
+
+def first_cells(table: Path) -> list[str]:
+    return [line.split(" | ")[0].strip("| ") for line in table.read_text().splitlines() if line.startswith("|")][2:]
+
+
+def test_babilong_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
+    prompts = babilong_prompts(tmp_path, ["qa1", "qa8"], monkeypatch)
+    data = [f"benchmark.data_dir={DATA / 'babilong'}", f"benchmark.prompts_file={prompts}", "limit=2"]
+    tasks = ["benchmark=babilong", "benchmark.tasks=[qa1,qa8]", "benchmark.lengths=[0k]", "question=hidden"]
+    folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
+    records = load(folder)
+    assert len(records) == 4 * 2 and records["question"].eq("hidden").all()
+    for record in records.to_dict("records"):
+        again = babilong.score(record["qa"], record["prediction"], record["answers"][0], record["asked"])
+        assert record["scores"] == {"score": again}
+    assert first_cells(folder / "tasks.md") == ["qa1 0k", "qa8 0k"]
