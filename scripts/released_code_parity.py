@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from parity import cake, clusters, h2o, heads, kivi, kvzip, minicache, pyramidinfer, quest, rkv, simlayerkv, think
+from parity import cake, clusters, h2o, heads, kivi, kvzip, lava, minicache, pyramidinfer, quest, rkv, simlayerkv, think
 from parity.agreement import Agreement
 
 CLUSTERS = "pyramidkv/pyramidkv_utils.py"
@@ -36,6 +36,7 @@ PROJECTS = {
     "r-kv": [(rkv.run, "rkv/compression/r1_kv.py")],
     "adakv": [(heads.adakv, "adaptive_snapkv/monkeypatch/snapkv_utils.py")],
     "cake": [(cake.run, "cake/model/modify_llama.py")],
+    "lava": [(lava.run, "adaptive_snapkv/monkeypatch/adaptive_mistral_hijack_lava.py")],
     "headkv": [(heads.headkv, "headkv/snapkv_utils.py")],
     "kvzip": [(kvzip.run, "model/wrapper.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],

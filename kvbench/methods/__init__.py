@@ -4,6 +4,7 @@ from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.preference import Preference
 from kvbench.methods.allocation.pyramid import Pyramid
+from kvbench.methods.allocation.score_entropy import ScoreEntropy
 from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
@@ -17,6 +18,7 @@ from kvbench.methods.heads.adakv import AdaKV
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.headkv import HeadKV
+from kvbench.methods.heads.lava import LAVaHeads
 from kvbench.methods.heads.pooled import PooledHeads
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
@@ -31,6 +33,7 @@ from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
+from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
@@ -74,6 +77,8 @@ __all__ = [
     "KVzip",
     "KeyDiff",
     "Kivi",
+    "LAVa",
+    "LAVaHeads",
     "LagKV",
     "LastQuery",
     "LinearPyramid",
@@ -89,6 +94,7 @@ __all__ = [
     "Quest",
     "Random",
     "RandomLayers",
+    "ScoreEntropy",
     "Scoring",
     "SimLayerKV",
     "SkipLayers",

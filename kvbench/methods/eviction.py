@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from torch import Tensor
@@ -74,6 +74,7 @@ class Eviction(Method):
         self.needs = self.scoring.needs | self.storage.needs
         if isinstance(self.allocation, WeightedAllocation):
             self.needs |= self.allocation.needs
+            self.allocation.check(self.scoring)
         if self.decode_compression is not None:
             self._check_decoding(self.decode_compression)
             self.takes_fractions, self.ratio_of, self.compress_at = self.decode_compression.protocol
@@ -103,9 +104,9 @@ class Eviction(Method):
 
     def given(self, state: PrefillState, budget: int) -> "Eviction":
         """This eviction with the budgets of layers or heads that the states of all layers give; one wait."""
-        if isinstance(self.allocation, WeightedAllocation):
-            return replace(self, allocation=self.allocation.weighed(state.layers))
         window = self.scoring.protected(budget)
+        if isinstance(self.allocation, WeightedAllocation):
+            return replace(self, allocation=self.allocation.weighed(state.layers, partial(self.scores, window=window)))
         ranked = [self.scores(layer, window).sort(dim=-1, descending=True).values for layer in state.layers]
         found = self.heads.pooled(ranked, budget, window, state.n)
         tokens = tuple(window + math.ceil(sum(row) / len(row)) for row in found.tolist())
@@ -132,13 +133,14 @@ class Eviction(Method):
         tokens = max(self._layer_tokens(budget, layer.n, num_layers)[index], window + self.scoring.least(layer))
         scores = self.scores(layer, window)
         order = ranking(scores)
-        counts = self.heads.counts(scores.gather(1, order), tokens, window, layer)
-        order = self.scoring.order(order, scores, counts, window, self.heads.sure(tokens, window), layer)
+        heads = self.heads.for_budget(budget)
+        counts = heads.counts(scores.gather(1, order), tokens, window, layer)
+        order = self.scoring.order(order, scores, counts, window, heads.sure(tokens, window), layer)
         if isinstance(counts, int):
             return Selection(with_window(first(order, counts), layer.n, window), tokens)
         place = len(scores), tokens, window, layer
         chosen = first_and_window(order, counts, layer.n)
-        return RaggedSelection(chosen, self.heads.nominal(*place), self.heads.longest(*place))
+        return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place))
 
     def _keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.

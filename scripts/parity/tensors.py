@@ -18,11 +18,13 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass
 class Layer:
-    """One layer after prefill. queries [num_attention_heads, n, head_dim], keys [num_key_value_heads, n, head_dim]."""
+    """One layer after prefill. queries [num_attention_heads, n, head_dim], keys and values [num_key_value_heads, n,
+    head_dim]; None where no method compared reads values."""
 
     source: str
     queries: Tensor
     keys: Tensor
+    values: Tensor | None = None
 
     @property
     def n(self) -> int:
@@ -52,7 +54,8 @@ class Layer:
 
     def float(self) -> "Layer":
         """The same values in float32."""
-        return Layer(self.source, self.queries.float(), self.keys.float())
+        values = None if self.values is None else self.values.float()
+        return Layer(self.source, self.queries.float(), self.keys.float(), values)
 
 
 def random_layer(layout: str, n: int, dtype: torch.dtype, seed: int = 0, head_dim: int = HEAD_DIM) -> Layer:
@@ -91,4 +94,4 @@ def real_layers(lengths: tuple[int, ...], dtype: torch.dtype, every: int = 3) ->
     for n in lengths:
         state = prefill(loaded.model, ids[:n], Needs(window=n))
         for index, layer in list(enumerate(state.layers))[::every]:
-            yield index, Layer("SmolLM2-135M", layer.queries, layer.keys)
+            yield index, Layer("SmolLM2-135M", layer.queries, layer.keys, layer.values)

@@ -63,8 +63,8 @@ def test_the_preference_is_entropy_and_variance_of_attention_to_the_tokens_befor
     layer = random_layer(n=40, window=16)
     moments = layer.window_moments(8)
     entropy, variance = moments.entropy.double().sum(), moments.variance[:, :32].double().sum()
-    assert Preference(window=8).weight(layer) == entropy * variance
-    assert Preference(window=8, tau1=2.0, tau2=0.4).weight(layer) == entropy**0.5 * variance**2.5
+    assert Preference(window=8).weight(layer, list) == entropy * variance
+    assert Preference(window=8, tau1=2.0, tau2=0.4).weight(layer, list) == entropy**0.5 * variance**2.5
     assert Preference(window=8).needs == Needs(window=8)
 
 

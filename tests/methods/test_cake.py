@@ -18,6 +18,10 @@ SMALL = CAKE(allocation=Preference(WINDOW), scoring=MeanVariance(WINDOW))
 OFFICIAL = Preference(WINDOW, alloc="official")
 
 
+def weight(layer) -> torch.Tensor:
+    return Preference(WINDOW).weight(layer, lambda: pytest.fail("it reads no scores"))
+
+
 def halved(state, keys: float = 0.25):
     """The layers with keys of other lengths, so that their attention differs."""
     for index, layer in enumerate(state.layers):
@@ -35,7 +39,7 @@ def test_layers_keep_what_their_preference_gives_them_and_all_together_the_budge
     state = halved(random_state(4, n=N, window=WINDOW))
     for layer in state.layers:
         layer.keys, layer.values = layer.keys.to(dtype), layer.values.to(dtype)
-    weights = [Preference(WINDOW).weight(layer).item() for layer in state.layers]
+    weights = [weight(layer).item() for layer in state.layers]
     caches = SMALL.compress(state, BUDGET)
     lengths = [cache.k.view.shape[2] for cache in caches]
     assert lengths == Preference(WINDOW).divide(weights, BUDGET, N, WINDOW)
@@ -126,7 +130,7 @@ def test_the_preferences_of_the_prompt_divide_the_budget_while_decoding_too():
     state = halved(random_state(3, n=N, window=WINDOW))
     when = DecodeCompression(every=4, budget=20)
     chosen = CAKE(allocation=Preference(WINDOW), scoring=SMALL.scoring, decode_compression=when)
-    weights = [Preference(WINDOW).weight(layer).item() for layer in state.layers]
+    weights = [weight(layer).item() for layer in state.layers]
     caches = chosen.compress(state, BUDGET)
     for _ in range(4):
         for cache in caches:

@@ -57,13 +57,20 @@ REFUSED_PARTS = {
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
         for scoring in ("expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
     },
-    ("preference", "squeeze_snapkv"): "divides the budget between layers itself",
-    ("preference", "simlayerkv_snapkv", "spindle"): "divides the budget by the states of all layers",
+    **{
+        key: text
+        for weighted in ("preference", "score_entropy")
+        for key, text in {
+            (weighted, "squeeze_snapkv"): "divides the budget between layers itself",
+            (weighted, "simlayerkv_snapkv", "spindle"): "divides the budget by the states of all layers",
+        }.items()
+    },
     ("pooled", "pyramidkv"): "PooledHeads divides the budget between layers, too",
     ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
     ("headkv", "pyramidkv"): "HeadKV divides the budget between layers, too",
     ("headkv", "tova"): "HeadKV shares tokens between heads: granularity=layer",
     ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
+    ("heads=lava", "tova"): "LAVaHeads shares tokens between heads: granularity=layer",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
 }
 
@@ -79,7 +86,8 @@ def part_combinations():
 
 @pytest.mark.parametrize(("name", "choice", "override"), list(part_combinations()), ids=str)
 def test_every_choice_of_a_part_composes_into_every_method_that_takes_it_or_is_refused(name, choice, override):
-    refusals = [text for (part, *names), text in REFUSED_PARTS.items() if part == choice and name in names]
+    parts = (choice, f"{override.lstrip('+').partition('@')[0]}={choice}")  # names of two groups may be the same
+    refusals = [text for (part, *names), text in REFUSED_PARTS.items() if part in parts and name in names]
     if refusals:
         with pytest.raises(UserError, match=refusals[0]) as error:
             method(name, override)

@@ -4,6 +4,7 @@ from kvbench.methods.allocation.base import Allocation, largest_remainder
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.preference import Preference
 from kvbench.methods.allocation.pyramid import Pyramid
+from kvbench.methods.allocation.score_entropy import ScoreEntropy
 from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
 
@@ -12,6 +13,7 @@ __all__ = [
     "LinearPyramid",
     "Preference",
     "Pyramid",
+    "ScoreEntropy",
     "SkipLayers",
     "Uniform",
     "largest_remainder",

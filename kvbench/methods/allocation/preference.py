@@ -1,12 +1,11 @@
 """CAKE's allocation: more tokens for layers whose last queries spread their attention and shift it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from torch import Tensor
 
-from kvbench.methods.allocation.base import largest_remainder, water_filled
-from kvbench.methods.allocation.weighted import WeightedAllocation
+from kvbench.methods.allocation.weighted import WeightedAllocation, exactly, shares
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Positive, PositiveNumber, checked
 
@@ -37,17 +36,17 @@ class Preference(WeightedAllocation):
     def needs(self) -> Needs:
         return Needs(window=self.window)
 
-    def weight(self, layer: LayerState) -> Tensor:
+    def weight(self, layer: LayerState, scores: Callable[[], Tensor]) -> Tensor:
         moments = layer.window_moments(self.window)
         entropy = moments.entropy.double().sum()
         variance = moments.variance[:, : max(layer.n - self.window, 0)].double().sum()
         return entropy ** (1 / self.tau1) * variance ** (1 / self.tau2)
 
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
+        if self.alloc == "exact":
+            return exactly(weights, budget, n, window)
         m, most = len(weights), n - window
         total = m * (budget - window)
-        if self.alloc == "exact":
-            return [share + window for share in largest_remainder(water_filled(shares(weights, total), most), total)]
         if n <= budget + window:
             return [n] * m
         found = [most] * m
@@ -55,12 +54,6 @@ class Preference(WeightedAllocation):
             so_far = spread_once(shares(weights[: layer + 1], total), total, most)
             found[: layer + 1] = map(min, found, so_far)
         return [share + window for share in found]
-
-
-def shares(weights: Sequence[float], total: int) -> list[float]:
-    """`total` divided in proportion to the weights; equally where all are 0."""
-    whole = sum(weights)
-    return [total * weight / whole if whole else total / len(weights) for weight in weights]
 
 
 def spread_once(wanted: Sequence[float], total: int, most: int) -> list[int]:

@@ -1,14 +1,16 @@
 """Allocation by weights that the states of the layers give."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.base import Allocation, largest_remainder, water_filled
+from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
 
 
@@ -20,18 +22,24 @@ class WeightedAllocation(Allocation):
 
     needs: Needs = Needs()
 
+    def check(self, scoring: Scoring) -> None:
+        """Raise UserError for a scoring whose scores `weight` cannot read."""
+
     @abstractmethod
-    def weight(self, layer: LayerState) -> Tensor:
-        """The weight of a layer relative to the others, non-negative, a scalar of float64. No wait for the device."""
+    def weight(self, layer: LayerState, scores: Callable[[], Tensor]) -> Tensor:
+        """The weight of a layer relative to the others, non-negative, a scalar of float64. No wait for the device.
+
+        `scores()` are those of the tokens before the window, [heads that select, n - window].
+        """
 
     @abstractmethod
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> Sequence[int]:
         """As `tokens`, for layers with these weights."""
 
-    def weighed(self, layers: Sequence[LayerState]) -> "GivenWeights":
-        """This allocation with the weights of `layers`; one wait for the device of the first."""
+    def weighed(self, layers: Sequence[LayerState], score: Callable[[LayerState], Tensor]) -> "GivenWeights":
+        """This allocation with the weights of `layers`, scored by `score`; one wait for the device of the first."""
         device = layers[0].keys.device
-        weights = [self.weight(layer).to(device, non_blocking=True) for layer in layers]
+        weights = [self.weight(layer, partial(score, layer)).to(device, non_blocking=True) for layer in layers]
         return GivenWeights(self, tuple(torch.stack(weights).tolist()))
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
@@ -56,3 +64,16 @@ class GivenWeights(Allocation):
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
         return self.allocation.divide(self.weights, budget, n, window)
+
+
+def shares(weights: Sequence[float], total: int) -> list[float]:
+    """`total` divided in proportion to the weights; equally where all are 0."""
+    whole = sum(weights)
+    return [total * weight / whole if whole else total / len(weights) for weight in weights]
+
+
+def exactly(weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
+    """Tokens of layers by their weights, which sum to `budget` each in the mean; none exceeds the prompt of n."""
+    total = len(weights) * (budget - window)
+    filled = water_filled(shares(weights, total), n - window)
+    return [share + window for share in largest_remainder(filled, total)]

@@ -4,6 +4,7 @@ from kvbench.methods.heads.adakv import AdaKV
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.headkv import HeadKV
+from kvbench.methods.heads.lava import LAVaHeads
 from kvbench.methods.heads.pooled import PooledHeads
 
-__all__ = ["AdaKV", "EqualHeads", "HeadBudgets", "HeadKV", "PooledHeads"]
+__all__ = ["AdaKV", "EqualHeads", "HeadBudgets", "HeadKV", "LAVaHeads", "PooledHeads"]

@@ -37,7 +37,7 @@ class AdaKV(HeadBudgets):
             return pooled_counts(ranked, heads * c)
         pooled = pooled_counts(ranked, heads * c)
         if self.rounding == "official":
-            return (pooled.float() * (1 - self.alpha) + int(self.alpha * c)).round().long()
+            return nearest_blend(pooled, self.alpha, int(self.alpha * c))
         return largest_remainder(pooled.double() * (1 - self.alpha) + self.alpha * c, heads * c)
 
     def sure(self, tokens: int, window: int) -> int:
@@ -57,6 +57,11 @@ def pooled_counts(ranked: Tensor, total: int) -> Tensor:
     heads = len(ranked)
     order = ranked.mT.flatten().sort(descending=True, stable=True).indices[:total]
     return order.new_zeros(heads).scatter_add_(0, order % heads, torch.ones_like(order))
+
+
+def nearest_blend(pooled: Tensor, alpha: float, floor: int) -> Tensor:
+    """(1 - alpha) of pooled counts [heads] and `floor` tokens, to the nearest integer, halves to the even one."""
+    return (pooled.float() * (1 - alpha) + floor).round().long()
 
 
 def largest_remainder(shares: Tensor, total: int) -> Tensor:

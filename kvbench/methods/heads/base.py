@@ -20,6 +20,10 @@ class HeadBudgets(ABC):
     pools_layers: ClassVar[bool] = False
     takes_fractions: bool = False
 
+    def for_budget(self, budget: int) -> "HeadBudgets":
+        """These budgets where all layers have `budget` per head in the mean, for those that depend on it."""
+        return self
+
     @abstractmethod
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int | Tensor:
         """How many tokens before the window each head keeps: one number for all, or int64 [heads] on the device.

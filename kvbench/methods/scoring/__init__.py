@@ -7,6 +7,7 @@ from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
+from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
@@ -20,6 +21,7 @@ __all__ = [
     "KNorm",
     "KVzip",
     "KeyDiff",
+    "LAVa",
     "LastQuery",
     "MeanVariance",
     "Random",

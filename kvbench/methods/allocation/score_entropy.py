@@ -1,0 +1,48 @@
+"""LAVa's allocation: more tokens for layers whose scores are spread over heads and tokens."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.allocation.weighted import WeightedAllocation, exactly, shares
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+
+@checked(frozen=True)
+class ScoreEntropy(WeightedAllocation):
+    """LAVa (Shen et al. 2025, arXiv 2509.09754): shares of the budget by the entropy of each layer's scores.
+
+    The scores of all heads and of all tokens before the window are taken as one distribution, whose entropy is divided
+    by the largest possible, the logarithm of their number. Tokens that stay whatever their score have no part in it.
+
+    alloc    exact: what a layer cannot hold goes to the others until no layer's share exceeds the prompt, and the
+             shares sum to the budget.
+             official: the released code. Shares are rounded down, and what exceeds the prompt is lost; the released
+             code does not run there.
+    """
+
+    alloc: Literal["exact", "official"] = "exact"
+
+    def check(self, scoring: Scoring) -> None:
+        if scoring.signed:
+            raise UserError(
+                f"ScoreEntropy reads scores as a distribution, but those of {type(scoring).__name__} may be negative: "
+                "it needs another scoring, for example LAVa or WindowAttention"
+            )
+
+    def weight(self, layer: LayerState, scores: Callable[[], Tensor]) -> Tensor:
+        found = scores().double()
+        found = found.masked_fill(found.isinf(), 0.0)
+        spread = found / found.sum().clamp_min(torch.finfo(torch.float64).tiny)
+        return torch.special.entr(spread).sum() / math.log(found.numel())
+
+    def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
+        if self.alloc == "exact":
+            return exactly(weights, budget, n, window)
+        return [min(int(share), n - window) + window for share in shares(weights, len(weights) * (budget - window))]
