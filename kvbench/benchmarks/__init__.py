@@ -1,7 +1,7 @@
 """Benchmarks: sources of samples and scores. The YAML files in conf/benchmark name these classes."""
 
 from kvbench.benchmarks.babilong import BABILong
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Sample, Turn
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.niah import NeedleInAHaystack
 from kvbench.benchmarks.own_prompts import OwnPrompts
@@ -18,4 +18,5 @@ __all__ = [
     "Ruler",
     "Sample",
     "Speed",
+    "Turn",
 ]

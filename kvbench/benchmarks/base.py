@@ -11,8 +11,17 @@ from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
+class Turn:
+    """The user's next message in a conversation, and the answer that stands before it."""
+
+    question: str
+    answer: str = ""  # the expected one; of samples with `own_answers` the model's stands in its place
+    max_new_tokens: int = 0  # of the model's own answer
+
+
+@dataclass(frozen=True)
 class Sample:
-    """One prompt and what is expected of it."""
+    """One prompt and what is expected of it: of the answer to the last of `turns`, where there are some."""
 
     id: str  # unique within the benchmark
     prompt: str
@@ -21,6 +30,10 @@ class Sample:
     question: str = ""  # the question at the end of `prompt`; question=hidden compresses only what stands before it
     prefix: str = ""  # text that begins the answer, after the chat template's assistant header
     history: tuple[tuple[str, str], ...] = ()  # role and content of a chat's messages before `prompt`, its last one
+    # what follows the answer to `prompt`: read through the compressed caches, and never compressed with the prompt
+    turns: tuple[Turn, ...] = ()
+    own_answers: bool = False  # all turns of a conversation: the model's own answers stay in its caches
+    context_id: str = ""  # samples about one context: in one shard, drawn together for intervals
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
@@ -30,6 +43,8 @@ class Sample:
     def __post_init__(self):
         if not self.prompt.endswith(self.question):
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
+        if self.prefix and self.turns:
+            raise ValueError(f"sample {self.id!r}: an answer to a later turn has no prefix")
 
 
 @dataclass(frozen=True)
@@ -78,11 +93,18 @@ PLACES = frozenset(
 
 
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
-_ADDED = {"single_stop": False, "history": ()}
+_ADDED = {"single_stop": False, "history": (), "turns": (), "own_answers": False, "context_id": ""}
 
 
 def data_hash(samples: Sequence[Sample]) -> str:
-    """SHA-256 over every field of the samples: all that decides what the model reads and how answers are scored."""
-    rows = [{key: value for key, value in asdict(s).items() if (key, value) not in _ADDED.items()} for s in samples]
-    text = json.dumps(rows, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 over every field of the samples: all that decides what the model reads and how answers are scored.
+
+    That of the JSON list of all samples, which is never in memory at once.
+    """
+    sha256, opening = hashlib.sha256(), "["
+    for sample in samples:
+        row = {key: value for key, value in asdict(sample).items() if (key, value) not in _ADDED.items()}
+        sha256.update((opening + json.dumps(row, sort_keys=True, ensure_ascii=False)).encode())
+        opening = ", "
+    sha256.update(b"]" if samples else b"[]")
+    return sha256.hexdigest()

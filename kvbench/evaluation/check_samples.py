@@ -22,3 +22,20 @@ def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[S
             raise UserError(f"sample {sample.id!r}: meta cannot have {min(taken)!r}, a field of every record")
         if benchmark.longest is None:
             tokenise(loaded, sample, question)
+
+
+def check_turns(samples: Sequence[Sample], settings: Sequence, distance: bool) -> None:
+    """Raise UserError for what is not defined in conversations of several turns. `settings`: or probes."""
+    turns = next((sample for sample in samples if sample.turns), None)
+    own = any(sample.own_answers for sample in samples)
+    for setting in settings:
+        method = getattr(setting, "method", None)
+        if own and method is None:
+            raise UserError("probes read prompts without the model's own answers, which these samples go on from")
+        if turns is not None and getattr(method, "ratio_of", None) == "total":
+            raise UserError(
+                f"{setting.label!r} takes a share of prompt and answer together, which differs from turn to turn of "
+                f"sample {turns.id!r}: use a share of the prompt, or a budget"
+            )
+    if own and distance:
+        raise UserError("distance=true compares settings on equal texts, and own answers differ between settings")

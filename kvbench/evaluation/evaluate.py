@@ -8,7 +8,8 @@ from kvbench.evaluation.answer import answer
 from kvbench.evaluation.distance import Distances
 from kvbench.evaluation.framing import context_frame
 from kvbench.evaluation.passes import prefill_pass
-from kvbench.evaluation.record import Failure, Run, record
+from kvbench.evaluation.record import Failure, Row, Run, record
+from kvbench.evaluation.turns import converse
 from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work, with_full
 from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
@@ -72,3 +73,8 @@ def answers(run: Run, batch: Sequence[Compression], distances: Distances | None)
         for row, output, distance in zip(rows, outputs, found, strict=True):
             if row.recorded:
                 yield record(run, prompt, row, output, distance)
+    for one in batch:
+        for turns in one.conversations:
+            row = Row(one.task.setting, one.compressed, next(one.copies))
+            for prompt, output in converse(run, row, turns):
+                yield record(run, prompt, row, output)

@@ -20,16 +20,18 @@ class Prompt:
 
     With question=visible all tokens are context. With question=hidden the same tokens are split before the first one
     that contains a character of the question; the rest of the chat template and the prefix belong to the question.
+    Later turns with their expected answers belong to it, too.
     """
 
     sample: Sample
     context: Tensor  # [n]
     question: Tensor  # [q], empty where the question is visible
+    turns: tuple[Tensor, ...] = ()  # [t] each: what follows the model's own answers, where these stay
 
     @property
     def new_tokens(self) -> int:
-        """The most tokens that are read after the context: the question's, and all of an answer's."""
-        return len(self.question) + self.sample.max_new_tokens
+        """The most tokens that are read after the context: the question's, later turns', and all of the answers'."""
+        return len(self.question) + sum(map(len, self.turns)) + answer_tokens(self.sample)
 
 
 def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
@@ -45,16 +47,43 @@ def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
         before = _before_question(loaded, sample, text)
         encoded = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)
         split = sum(end <= before for _, end in encoded["offset_mapping"])
-    ids = torch.tensor(encoded["input_ids"])
-    room = loaded.spec.max_length - sample.max_new_tokens
-    if len(ids) > room:
+    ids, later = torch.tensor(encoded["input_ids"]), later_turns(loaded, sample)
+    tokens, answers = len(ids) + sum(map(len, later)), answer_tokens(sample)
+    room = loaded.spec.max_length - answers
+    if tokens > room:
         raise UserError(
-            f"sample {sample.id!r} has {len(ids)} tokens; {loaded.spec.name} takes at most {room} "
-            f"with an answer of {sample.max_new_tokens}"
+            f"sample {sample.id!r} has {tokens} tokens; {loaded.spec.name} takes at most {room} "
+            f"with {'answers' if sample.own_answers and later else 'an answer'} of {answers}"
         )
-    prompt = Prompt(sample, ids[:split], ids[split:])
+    if sample.own_answers:
+        prompt = Prompt(sample, ids[:split], ids[split:], tuple(later))
+    else:
+        prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]))
     _check_longrope(loaded, prompt)
     return prompt
+
+
+def later_turns(loaded: LoadedModel, sample: Sample) -> list[Tensor]:
+    """The tokens of each later turn, [t] each: the answer before it, unless it is the model's own, and its message.
+
+    In a chat template these are what it writes behind an answer, the end of the answer and the header of the next one
+    included. Without one, an empty line stands between answer and message (SCBench's templates).
+    """
+    turns = []
+    for turn in sample.turns:
+        after = f"\n\n{turn.question}"
+        if loaded.templated(sample.chat):
+            history = [*sample.history, ("user", sample.prompt), ("assistant", MARK)]
+            _, mark, after = loaded.render(turn.question, sample.chat, history=history).partition(MARK)
+            if not mark:
+                raise UserError(f"the chat template of {loaded.spec.name} leaves out the answers of earlier turns")
+        turns.append(torch.tensor(loaded.plain_tokens(("" if sample.own_answers else turn.answer) + after)))
+    return turns
+
+
+def answer_tokens(sample: Sample) -> int:
+    """The most tokens that are generated for the sample: for its answer, and for the model's own earlier ones."""
+    return sample.max_new_tokens + sample.own_answers * sum(turn.max_new_tokens for turn in sample.turns)
 
 
 def _check_longrope(loaded: LoadedModel, prompt: Prompt) -> None:
@@ -94,6 +123,9 @@ def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:
     """Groups of samples that may share one compressed context, in order of first appearance."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
-        key = sample.id if question == "visible" else (sample.chat, sample.history, context(sample))
+        if question == "hidden":
+            key = sample.chat, sample.history, context(sample)
+        else:
+            key = ("context", sample.context_id) if sample.context_id else sample.id
         groups.setdefault(key, []).append(sample)
     return list(groups.values())

@@ -114,6 +114,7 @@ def record(
         **identity(run, sample, setting),
         "floored": setting.floored(n, len(layers), prompt.new_tokens),
         **sample.meta,
+        **({"context_id": sample.context_id} if sample.context_id else {}),
         "question": run.question,
         "compress_at": setting.method.compress_at,
         # a hidden question is read before the first generated token

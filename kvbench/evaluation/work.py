@@ -11,6 +11,7 @@ from kvbench.evaluation.passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
 from kvbench.evaluation.record import Row, Run
 from kvbench.evaluation.settings import Setting, is_full
+from kvbench.evaluation.turns import conversations
 from kvbench.methods import FullKV
 from kvbench.methods.base import Method
 from kvbench.prefill import PrefillPlan
@@ -43,14 +44,20 @@ class Compression:
     def __init__(self, task: Task, compressed: Compressed, distance: bool = False):
         self.task = task
         self.compressed = compressed
+        self.conversations = conversations(task.prompts)
         # to decode, and to read FullKV's answer and the expected one
-        readings = sum(2 + bool(prompt.sample.answers) if distance else 1 for prompt in task.prompts)
-        self.copies: Iterator[list[LayerCache]] = compressed.copies(readings)
+        readings = sum(2 + bool(prompt.sample.answers) if distance else 1 for prompt in self.prompts)
+        self.copies: Iterator[list[LayerCache]] = compressed.copies(readings + len(self.conversations))
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The task's prompts but those of conversations."""
+        return [prompt for prompt in self.task.prompts if not prompt.sample.own_answers]
 
     @property
     def batches(self) -> bool:
-        """Whether its sequence may decode beside those of other settings."""
-        return all(cache.batches for cache in self.compressed.caches)
+        """Whether its sequence may decode beside those of other settings: not where it goes on from its own answers."""
+        return not self.conversations and all(cache.batches for cache in self.compressed.caches)
 
 
 def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
@@ -100,7 +107,7 @@ def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
 
 def by_question(batch: Sequence[Compression]) -> Iterator[tuple[Prompt, list[Row]]]:
     """Every prompt of a batch of compressed contexts, with a row for each setting that lacks its record."""
-    prompts = {prompt.sample.id: prompt for one in batch for prompt in one.task.prompts}
+    prompts = {prompt.sample.id: prompt for one in batch for prompt in one.prompts}
     for sample, prompt in prompts.items():
         yield (
             prompt,

@@ -22,6 +22,28 @@ def stratified(strata: Sequence[Sequence[float]], confidence: float = 0.95, seed
     return _interval(strata, confidence, seed)
 
 
+def clustered(
+    strata: Sequence[Sequence[float]],
+    clusters: Sequence[Sequence[Hashable]],
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """As `stratified`, of values that are not drawn one by one: those with one label in `clusters` come together.
+
+    clusters[i] labels the values of strata[i]. (nan, nan) where a stratum has fewer than two clusters.
+    """
+    if not len(strata) or min(len(set(labels)) for labels in clusters) < 2:
+        return float("nan"), float("nan")
+    rng = np.random.default_rng(seed)
+    means = np.zeros(RESAMPLES)
+    for values, labels in zip(strata, clusters, strict=True):
+        _, members = np.unique([str(label) for label in labels], return_inverse=True)
+        sums, counts = np.bincount(members, weights=np.asarray(values, dtype=float)), np.bincount(members)
+        drawn = rng.integers(len(counts), size=(RESAMPLES, len(counts)))
+        means += sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    return _tails(means / len(strata), confidence)
+
+
 def paired_interval(
     a: Sequence[float],
     b: Sequence[float],
@@ -50,6 +72,10 @@ def _interval(strata: Sequence[Sequence[float]], confidence: float, seed: int) -
     for values in strata:
         values = np.asarray(values, dtype=float)
         means += values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
+    return _tails(means / len(strata), confidence)
+
+
+def _tails(means: np.ndarray, confidence: float) -> tuple[float, float]:
     tail = (1 - confidence) / 2
-    low, high = np.quantile(means / len(strata), [tail, 1 - tail])
+    low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)

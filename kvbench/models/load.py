@@ -60,7 +60,7 @@ class LoadedModel:
         `history` has role and content of the messages before the prompt. Raises UserError where there is no chat
         template to write them in, or where it fails.
         """
-        if self._templated(chat):
+        if self.templated(chat):
             turns = [{"role": role, "content": content} for role, content in [*history, ("user", prompt)]]
             try:
                 prompt = self.tokenizer.apply_chat_template(
@@ -81,13 +81,14 @@ class LoadedModel:
 
     def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
         """Token ids of a rendered text; a chat template has written the special tokens itself."""
-        return self.tokenizer(text, add_special_tokens=not self._templated(chat), **options)
+        return self.tokenizer(text, add_special_tokens=not self.templated(chat), **options)
 
     def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
         """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
         return torch.tensor(self.tokenise(self.render(prompt, chat, prefix), chat)["input_ids"])
 
-    def _templated(self, chat: bool) -> bool:
+    def templated(self, chat: bool) -> bool:
+        """Whether a prompt is written in the chat template."""
         return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
 
     @property

@@ -32,7 +32,7 @@ def row_of(sample: Sample) -> dict:
         "sample": sample.id,
         "prompt_end": sample.prompt[-END:],
         "prompt_characters": len(sample.prompt),
-        "question": sample.question[-END:],
+        "question": (sample.turns[-1].question if sample.turns else sample.question)[-END:],
         "prefix": sample.prefix,
         "answers": list(sample.answers),
         "meta": sample.meta,

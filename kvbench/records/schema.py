@@ -81,7 +81,10 @@ class MethodRecord(OfSetting):
 
     floored: bool = field("the method cannot go as low as requested: it kept its minimum")
     full_cache_tokens: Count = field("generated tokens that were chosen with the uncompressed cache", "tokens")
-    question_tokens: Count = field("length of a hidden question, read after compression; 0 if visible", "tokens")
+    context_id: Text = field("samples with the same value are about one context", optional=True)
+    question_tokens: Count = field(
+        "read between compression and the answer: a hidden question, earlier answers and later turns; else 0", "tokens"
+    )
     answers: list[Text] = field("the expected answers")
     prediction: Text = field("the generated text")
     distance: dict[Text, Number] | None = field(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import Incomplete, on_disk
-from kvbench.evaluation.check_samples import check_samples
+from kvbench.evaluation.check_samples import check_samples, check_turns
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, load
 from kvbench.ops.operator import use_kernels
@@ -59,6 +59,7 @@ def make_records(cfg: dict, request: Request, started: float, group: Group | Non
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])
     check_samples(loaded, request.benchmark, samples, cfg["question"])
+    check_turns(samples, request.settings, request.distance)
     shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])
 
     with Store(folder, its_name) as store:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.metrics.aggregate import tokens_per_s
-from kvbench.metrics.bootstrap import interval, stratified
+from kvbench.metrics.bootstrap import clustered, interval, stratified
 from kvbench.records.ratios import means
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
@@ -37,7 +37,8 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per setting in order of first appearance: means over samples, and the score's 95 % interval.
 
     Where records name their task, a score is the mean over the tasks' means; a score that only some tasks have is
-    the mean over those. low and high bound the interval of `metrics[0]`.
+    the mean over those. low and high bound the interval of `metrics[0]`, for which the samples of a context are drawn
+    together where records name their context.
     """
     rows = []
     for setting, group in records.groupby("setting", sort=False):
@@ -45,8 +46,10 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
         if "task" in group:
             by_task = scores.groupby(group["task"])
-            low, high = stratified([values for _, values in by_task[metrics[0]]])
+            low, high = _interval([values for _, values in by_task[metrics[0]]], group)
             scores = by_task.mean()
+        elif "context_id" in group:
+            low, high = _interval([scores[metrics[0]]], group)
         else:
             low, high = interval(scores[metrics[0]])
         rows.append(
@@ -67,6 +70,14 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def _interval(strata: Sequence[pd.Series], group: pd.DataFrame) -> tuple[float, float]:
+    """The interval of the mean of the strata's means; samples about one context are drawn together."""
+    if "context_id" not in group:
+        return stratified(strata)
+    contexts = group["context_id"].fillna(group["sample"])
+    return clustered(strata, [contexts[values.index] for values in strata])
 
 
 def target_missed(records: pd.DataFrame) -> bool:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kvbench.metrics.bootstrap import RESAMPLES, paired_interval
+from kvbench.metrics.bootstrap import RESAMPLES, clustered, paired_interval, stratified
 
 
 def plainly(a, b, strata) -> tuple[float, float]:
@@ -86,3 +86,23 @@ def test_one_sample_of_a_stratum_tells_nothing():
 def test_scores_that_are_no_pairs_are_refused(a, b, strata):
     with pytest.raises(ValueError, match="pair"):
         paired_interval(a, b, strata)
+
+
+def test_values_that_come_together_widen_the_interval_as_if_they_were_one():
+    rng = np.random.default_rng(5)
+    contexts = rng.random(60)
+    answers, labels = np.repeat(contexts, 5), np.repeat(np.arange(60), 5)
+    low, high = clustered([answers], [labels])
+    alone = stratified([contexts])
+    assert high - low == pytest.approx(alone[1] - alone[0], rel=0.1)
+    assert high - low > 1.8 * np.subtract(*stratified([answers])[::-1])
+
+
+def test_clusters_of_different_sizes_have_the_mean_of_their_values():
+    low, high = clustered([[1, 1, 1, 0]], [["a", "a", "a", "b"]])
+    assert (low, high) == (0, 1)
+    assert clustered([[0.5] * 4, [0.25] * 2], [["a", "a", "b", "b"], ["a", "b"]]) == (0.375, 0.375)
+
+
+def test_one_cluster_of_a_stratum_tells_nothing():
+    assert all(math.isnan(end) for end in clustered([[1, 0], [1, 0]], [["a", "b"], ["a", "a"]]))

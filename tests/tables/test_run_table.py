@@ -70,6 +70,18 @@ EVICTED = {"decode_bytes_mean": 1050.0, "decode_bytes_end": 1000, "r_mean": 1050
 WHOLE_AT_FIRST = {"decode_bytes_mean": 1425 + 4000 / 16, "r_mean": 1675 / 5425, "r_read": 1675 / 5425}
 
 
+@pytest.mark.parametrize("task", [None, "a"])
+def test_samples_about_one_context_are_drawn_together(task):
+    frame = records(settings=("snapkv 0.2",), lengths=range(12), depths=range(5)).assign(sample="s")
+    frame["scores"] = [{"digits": float(length % 2), "exact": 1.0} for length in frame["length"]]
+    if task:
+        frame["task"] = task
+    alone = summarise(frame, ["digits", "exact"]).loc[0]
+    together = summarise(frame.assign(context_id=frame["length"].astype(str)), ["digits", "exact"]).loc[0]
+    assert together["digits"] == alone["digits"] == 0.5
+    assert together["high"] - together["low"] > 1.8 * (alone["high"] - alone["low"])
+
+
 def header_of(frame):
     return run_table(summarise(frame, ["digits"]), ["digits"], "").header[2:]
 
