@@ -3,6 +3,7 @@
 from kvbench.benchmarks.babilong import BABILong
 from kvbench.benchmarks.base import Benchmark, Sample, Turn
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
+from kvbench.benchmarks.longbench_v2 import LongBenchV2
 from kvbench.benchmarks.niah import NeedleInAHaystack
 from kvbench.benchmarks.own_prompts import OwnPrompts
 from kvbench.benchmarks.ruler import Ruler
@@ -13,6 +14,7 @@ __all__ = [
     "Benchmark",
     "LongBench",
     "LongBenchE",
+    "LongBenchV2",
     "NeedleInAHaystack",
     "OwnPrompts",
     "Ruler",

@@ -1,16 +1,17 @@
 """BABILong and its like from the command's configuration to tables, on a tiny model and a few real rows."""
 
+import json
 from pathlib import Path
 
-from kvbench.metrics import babilong
+from kvbench.metrics import babilong, longbench_v2
 from kvbench.records import load
 from tests.support.paths import DATA
-from tests.support.published_prompts import babilong_prompts
+from tests.support.published_prompts import babilong_prompts, longbench_v2_prompt, longbench_v2_rows
 from tests.support.runs import run
 
 
 def arguments(model: Path, out: Path, *more: str) -> list[str]:
-    small = ["model.max_length=4096", "method=[full,snapkv]", "ratio=0.4", f"output_dir={out}"]
+    small = ["model.shape=null", "model.max_length=4096", "method=[full,snapkv]", "ratio=0.4", f"output_dir={out}"]
     return [f"model.path={model}", *small, *more]
 
 
@@ -29,3 +30,15 @@ def test_babilong_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
         again = babilong.score(record["qa"], record["prediction"], record["answers"][0], record["asked"])
         assert record["scores"] == {"score": again}
     assert first_cells(folder / "tasks.md") == ["qa1 0k", "qa8 0k"]
+
+
+def test_longbench_v2_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
+    prompts = longbench_v2_prompt(tmp_path, monkeypatch)
+    (tmp_path / "data.json").write_text(json.dumps(longbench_v2_rows()))
+    data = [f"benchmark.data_dir={tmp_path}", f"benchmark.prompts_file={prompts}", "benchmark.max_length=100"]
+    folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, "benchmark=longbench_v2", "question=hidden"))
+    records = load(folder)
+    assert len(records) == 3 * 2 and records["cut"].all()
+    for record in records.to_dict("records"):
+        assert record["scores"] == longbench_v2.score(record["prediction"], record["answers"][0])
+    assert first_cells(folder / "tasks.md") == ["overall", "easy", "hard", "short", "medium", "long"]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from kvbench.benchmarks import longbench_v2
 from kvbench.benchmarks.babilong import prompts as babilong
 from kvbench.benchmarks.python_texts import sha256
 
@@ -28,3 +29,27 @@ def babilong_prompts(folder: Path, tasks: list[str], monkeypatch) -> Path:
     path = folder / "prompts.py"
     path.write_text(BABILONG + repr(parts))
     return path
+
+
+def longbench_v2_prompt(folder: Path, monkeypatch) -> Path:
+    """A 0shot.txt that counts as official."""
+    text = "Text:\n$DOC$\n--\nAsked: $Q$\n(A) $C_A$\n(B) $C_B$\n(C) $C_C$\n(D) $C_D$\nAnswer"
+    monkeypatch.setattr(longbench_v2, "SHA256", sha256(text))
+    path = folder / "0shot.txt"
+    path.write_text(text)
+    return path
+
+
+def longbench_v2_rows() -> list[dict]:
+    """A row of each length, of the data set's form."""
+    return [
+        {
+            "_id": f"row-{number}",
+            **{"domain": "Novels", "sub_domain": "Detective", "difficulty": difficulty, "length": length},
+            "question": f" Who closed door {number}? ",
+            **{f"choice_{letter}": f"{letter} of the four " for letter in "ABCD"},
+            "answer": "ABC"[number],
+            "context": "\n" + f"Door {number} was closed by the cook before the rain began. " * 12,
+        }
+        for number, (difficulty, length) in enumerate([("easy", "short"), ("hard", "medium"), ("hard", "long")])
+    ]

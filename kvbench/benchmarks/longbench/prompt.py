@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from kvbench.benchmarks.truncation import question_in
+
 # Prompts per tokenizer call; a fast tokenizer uses all cores for one call.
 TOGETHER = 64
 
@@ -36,18 +38,4 @@ def _cut(
     before = prompt[: -len(tail)]
     if start.startswith(before):  # the cut is inside the question: all of the context is in the first half
         return start + end, (start + end)[len(before) :]
-    return start + end, _question(end, tail, tokenizer)
-
-
-def _question(end: str, tail: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The part of a cut prompt's second half that stands for `tail`.
-
-    This is `tail` itself, unless decoding changed it (special tokens in it are dropped, some tokenizers change
-    blanks): then `tail` encoded and decoded, or else as many characters of the end as `tail` has. If `tail` is
-    longer than the second half, all of that half is question.
-    """
-    decoded = tokenizer.decode(tokenizer(tail, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
-    for candidate in (tail, decoded):
-        if end.endswith(candidate):
-            return candidate
-    return end[-len(tail) :]
+    return start + end, question_in(end, tail, tokenizer)

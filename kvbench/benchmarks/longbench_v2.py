@@ -1,0 +1,131 @@
+"""LongBench v2 as a benchmark."""
+
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+from pydantic import Field
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.published_data import DataSet, given_or_fetched, select
+from kvbench.benchmarks.python_texts import proven
+from kvbench.benchmarks.truncation import without_middle
+from kvbench.errors import UserError
+from kvbench.metrics.aggregate import breakdown
+from kvbench.metrics.longbench_v2 import score
+from kvbench.utils.checked import Names, checked
+from kvbench.utils.row_files import read_file
+
+NEW_TOKENS = 128
+TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
+LENGTHS = ("short", "medium", "long")  # up to 32k words, up to 128k, more
+DIFFICULTIES = ("easy", "hard")
+LETTERS = ("A", "B", "C", "D")
+TEXTS = ("_id", "domain", "sub_domain", "difficulty", "length", "question", "answer", "context")
+FIELDS = {name: str for name in (*TEXTS, *(f"choice_{letter}" for letter in LETTERS))}
+LAYOUTS = ("data.json", "data.jsonl", "*.parquet", "data/*.parquet", "data-*.arrow", "train/data-*.arrow")
+# prompts/0shot.txt of LongBench's repository
+SHA256 = "68a162252bc9ff71d5d7abca3d69bb31aac3c35f832d657a2866f2018b8a6950"
+URL = "https://raw.githubusercontent.com/THUDM/LongBench/2e00731f8d0bff23dc4325161044d0ed8af94c1e/prompts/0shot.txt"
+
+
+@checked(prefix="benchmark.")
+class LongBenchV2(Benchmark):
+    """LongBench v2 (Bai et al. 2024): questions with four choices, without chain of thought.
+
+    Prompts, truncation, 128 new tokens and the extraction of the choice are the official ones; decoding is greedy,
+    where the official code samples at temperature 0.1.
+
+    max_length  tokens before the chat template, special tokens included; longer prompts lose their middle.
+    lengths     only rows of these.
+    """
+
+    max_length: Annotated[int, Field(ge=64)]
+    lengths: Names = field(default_factory=lambda: list(LENGTHS))
+    data_dir: str | None = None
+    repository: str = "zai-org/LongBench-v2"
+    revision: str = "main"
+    prompts_file: str | None = None
+    name: str = "longbench_v2"
+    template: str = field(init=False, repr=False)
+    rows: list[dict] = field(init=False, repr=False)
+
+    metrics = ("score", "compensated")
+
+    def __post_init__(self):
+        self.lengths = select(self.lengths, {name: (name,) for name in LENGTHS}, "length in benchmark.lengths")
+        self.template = _template(self.prompts_file)
+        files = DataSet(self.repository, self.revision, self.data_dir).files({"the rows": LAYOUTS})["the rows"]
+        rows = [row for file in files for row in _rows(file)]
+        self.rows = [row for row in rows if row["length"] in self.lengths]
+        if not self.rows:
+            raise UserError(f"{files[0].parent} has no rows of benchmark.lengths={self.lengths}")
+
+    @property
+    def longest(self) -> int:
+        return self.max_length + TEMPLATE_ROOM + NEW_TOKENS
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        ending = self.template.partition("$DOC$")[2]
+        whole = [(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
+        last = -(-self.max_length // 2)  # of an odd length, the official slice leaves the greater half to the end
+        cut = without_middle(whole, self.max_length, last, tokenizer)
+        return [self._sample(*each) for each in zip(self.rows, whole, cut, strict=True)]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        return score(prediction, sample.answers[0])
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
+        """The official rows: overall, by difficulty and by length, in per cent with one decimal."""
+        parts = [records.assign(task="overall")]
+        parts += [records.assign(task=records[column]) for column in ("difficulty", "length")]
+        rows = {name: [name] for name in ("overall", *DIFFICULTIES, *LENGTHS)}
+        return breakdown(pd.concat(parts), rows, None, of_task=_per_cent)
+
+    def _sample(self, row: dict, whole: tuple[str, str], cut: tuple[str, str]) -> Sample:
+        prompt, question = cut
+        about = {key: row[key] for key in ("domain", "sub_domain", "difficulty", "length")}
+        return Sample(
+            id=row["_id"],
+            prompt=prompt,
+            answers=(row["answer"],),
+            max_new_tokens=NEW_TOKENS,
+            question=question,
+            meta={"task": self.name, **about, "cut": prompt != whole[0]},
+        )
+
+
+def _filled(template: str, row: dict) -> str:
+    """The template with a row's fields in place of its marks, one after the other.
+
+    As in the official code a mark that a field before it contains is replaced too.
+    """
+    text = template.replace("$DOC$", row["context"].strip()).replace("$Q$", row["question"].strip())
+    for letter in LETTERS:
+        text = text.replace(f"$C_{letter}$", row[f"choice_{letter}"].strip())
+    return text
+
+
+def _template(prompts_file: str | None) -> str:
+    path = given_or_fetched("prompts_file", prompts_file, "longbench-v2-0shot.txt", {URL: SHA256})
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"benchmark.prompts_file={str(path)!r} cannot be read: {error}") from error
+    return proven("the prompt", text, SHA256, path)
+
+
+def _rows(file: Path) -> list[dict]:
+    rows = read_file(file, FIELDS, filled=("context", "question"), unique="_id")
+    allowed = {"answer": LETTERS, "difficulty": DIFFICULTIES, "length": LENGTHS}
+    for number, row in enumerate(rows, 1):
+        for key, values in allowed.items():
+            if row[key] not in values:
+                raise UserError(f"{file}, row {number}: {key} {row[key]!r} is none of {', '.join(values)}")
+    return rows
+
+
+def _per_cent(values: list[float]) -> float:
+    return round(100 * sum(values) / len(values), 1)
