@@ -116,7 +116,7 @@ class SharedPass:
 class StreamedPass:
     """A prefill for one setting that compresses each layer as soon as its attention is computed (`memory=stream`).
 
-    At most one uncompressed layer is held. Requires a `streams` method.
+    At most one uncompressed layer is held, beside what the method's `layer_stream` holds. Requires a `streams` method.
     """
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan):
@@ -129,8 +129,12 @@ class StreamedPass:
         state = self.plan.run(self.model, self.ids, method.needs, stream)
         wait_for(self.model)
         seconds = time.perf_counter() - started - stream.seconds
+        started = time.perf_counter()
+        stream.finish()
+        wait_for(self.model)
+        stream.seconds += time.perf_counter() - started
         return Compressed(
-            stream.caches,
+            stream.layers.caches,
             state.logits,
             stream.full_bytes,
             seconds,
@@ -159,22 +163,32 @@ def prefill_pass(
 
 
 class Stream:
-    """Receives layer states from a prefill, compresses each, and counts the bytes held meanwhile."""
+    """Receives layer states from a prefill, has each compressed, and counts the bytes held meanwhile."""
 
     def __init__(self, method: Method, num_layers: int, budget: int):
-        self.method, self.num_layers, self.budget = method, num_layers, budget
-        self.caches: list[LayerCache] = []
+        self.layers = method.layer_stream(num_layers, budget)
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0
 
     def __call__(self, layer: LayerState) -> None:
+        self.count(layer)
         finish(layer.keys.device)
         started = time.perf_counter()
-        self.caches.append(self.method.compress_layer(layer, len(self.caches), self.num_layers, self.budget))
+        self.layers.take(layer)
         finish(layer.keys.device)
         self.seconds += time.perf_counter() - started
         self.full_bytes += layer.nbytes
-        self.peak_bytes = max(self.peak_bytes, storage_bytes([layer.keys, layer.values, *stored(self.caches)]))
+        self.count(layer)
+
+    @torch.inference_mode()
+    def finish(self) -> None:
+        """Compress what needed all layers."""
+        self.layers.finish(self.count)
+
+    def count(self, layer: LayerState) -> None:
+        """Note the bytes held beside a whole layer."""
+        held = storage_bytes([layer.keys, layer.values, *self.layers.tensors()])
+        self.peak_bytes = max(self.peak_bytes, held)
 
 
 def num_layers(model: PreTrainedModel) -> int:

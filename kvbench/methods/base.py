@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.methods.layer_stream import LayerByLayer, LayerStream
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
 
 
@@ -32,7 +33,10 @@ class Method(ABC):
 
     @property
     def streams(self) -> bool:
-        """Whether `memory=stream` can run it: `layerwise`, and no layer's state needs the caches of all layers."""
+        """Whether `memory=stream` can run it: without the whole keys and values of more than one layer at a time.
+
+        `layerwise` methods can, unless a layer's state needs the caches of all layers; others override `layer_stream`.
+        """
         return self.layerwise and not self.needs.reconstructions
 
     @property
@@ -64,6 +68,10 @@ class Method(ABC):
         """
         count = len(state.layers)
         return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+
+    def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
+        """What compresses the layers of one prompt as they come, into the caches that `compress` would give."""
+        return LayerByLayer(lambda layer, index: self.compress_layer(layer, index, num_layers, budget))
 
     @abstractmethod
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:

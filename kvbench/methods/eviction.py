@@ -14,11 +14,13 @@ from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base import Method
+from kvbench.methods.cascade import Cascade
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.pooled import GivenHeads, GivenTokens
 from kvbench.methods.interval_layer import interval_layer
+from kvbench.methods.layer_stream import LayerStream
 from kvbench.methods.ragged_selection import RaggedSelection, first_and_window
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -87,6 +89,18 @@ class Eviction(Method):
     @property
     def layerwise(self) -> bool:
         return type(self).compress is Eviction.compress and not self._joins_layers
+
+    @property
+    def streams(self) -> bool:
+        if self.layerwise or not isinstance(self.allocation, WeightedAllocation):
+            return super().streams
+        cut = self.decode_compression is None or self.decode_compression.prompt == "cut"
+        return type(self).compress is Eviction.compress and cut and not self.needs.reconstructions
+
+    def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
+        if isinstance(self.allocation, WeightedAllocation):
+            return Cascade(self, num_layers, budget)
+        return super().layer_stream(num_layers, budget)
 
     @property
     def _joins_layers(self) -> bool:
@@ -195,6 +209,8 @@ class Eviction(Method):
 
     def scores(self, layer: LayerState, window: int) -> Tensor:
         """Scores of the tokens before the window, float32 [heads, n - window], heads as `granularity` says."""
+        if layer.scores is not None:
+            return layer.scores
         votes = self.scoring.votes(layer)[:, : layer.n - window]
         return self.scoring.smooth(self.per_head(votes, layer))
 

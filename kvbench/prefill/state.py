@@ -58,6 +58,7 @@ class LayerState:
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
     index: int = 0  # of the layer, from the lowest
     num_layers: int = 1  # of the model
+    scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
     _moments: dict[int, WindowMoments] = field(default_factory=dict, repr=False)
 

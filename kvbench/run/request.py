@@ -131,7 +131,7 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
 
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:
-    """`stream` frees what other settings would need, so it runs one; and only layers that need no other layer."""
+    """`stream` frees what other settings would need, so it runs one; and no method that needs the layers together."""
     if memory == "shared":
         return
     if len(settings) != 1:
@@ -140,12 +140,13 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
             "or budget, for example method=snapkv ratio=0.2"
         )
     method = settings[0].method
-    if not method.layerwise:
-        raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
-    if not method.streams:
+    if method.streams:
+        return
+    if method.layerwise:
         raise UserError(
             f"memory=stream cannot run {settings[0].name!r}: its second pass reads the caches of all layers"
         )
+    raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
 
 
 def measures_distance(value: object, memory: str, benchmark: Benchmark) -> bool:

@@ -5,12 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from kvbench.errors import UserError
-from kvbench.evaluation.settings import build_settings
 from kvbench.methods import CAKE, AdaKV, DecodeCompression, Eviction, FullKV, Kivi, MeanVariance, Preference, Uniform
 from kvbench.methods import WindowAttention as Window
 from kvbench.methods.selection import Selection, with_window
-from kvbench.run.request import check_memory
-from tests.support.config import method, method_configs
+from tests.support.config import method
 from tests.support.tiny import random_layer, random_state
 
 N, BUDGET, WINDOW = 90, 30, 8
@@ -138,13 +136,6 @@ def test_the_preferences_of_the_prompt_divide_the_budget_while_decoding_too():
             cache.attend(torch.randn(1, 6, 1, 8), 0.35)
     expected = Preference(WINDOW).divide(weights, 20, N + 4, WINDOW)
     assert [cache.k.view.shape[2] for cache in caches] == expected and sum(expected) == 60
-
-
-def test_streaming_is_refused_in_one_line():
-    settings = build_settings(method_configs("cake"), 0.3, None)
-    with pytest.raises(UserError, match=r"memory=stream cannot run 'cake.*compressed together") as error:
-        check_memory("stream", settings)
-    assert "\n" not in str(error.value)
 
 
 def test_the_presets_are_the_papers_settings():

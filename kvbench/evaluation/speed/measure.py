@@ -113,7 +113,7 @@ def attempt(
 
 
 def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | float) -> Compressed:
-    """A prompt under one method: a layer at a time where its layers do not need each other."""
+    """A prompt under one method: a layer at a time where the method can be streamed."""
     plan = method.plan(len(ids), num_layers(model), budget)
     if method.streams:
         return StreamedPass(model, ids, plan).compress(method, budget)

@@ -48,8 +48,8 @@ def check(question: str, memory: str) -> None:
         raise UserError(f"question={question}: benchmark=speed reads a text that asks nothing, leave it at visible")
     if memory != "shared":
         raise UserError(
-            f"memory={memory}: benchmark=speed streams every method whose layers do not need each other, and its "
-            "records say which; leave it at shared"
+            f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "
+            "say which; leave it at shared"
         )
 
 

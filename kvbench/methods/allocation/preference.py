@@ -5,7 +5,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from kvbench.methods.allocation.weighted import WeightedAllocation, exactly, shares
+from kvbench.methods.allocation.base import largest_remainder, water_filled
+from kvbench.methods.allocation.weighted import WeightedAllocation, shares
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Positive, PositiveNumber, checked
 
@@ -44,9 +45,18 @@ class Preference(WeightedAllocation):
 
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
         if self.alloc == "exact":
-            return exactly(weights, budget, n, window)
-        m, most = len(weights), n - window
-        total = m * (budget - window)
+            total = len(weights) * (budget - window)
+            filled = water_filled(shares(weights, total), n - window)
+            return [share + window for share in largest_remainder(filled, total)]
+        return self.bounds(weights, budget, n, window, len(weights))
+
+    def bounds(self, weights: Sequence[float], budget: int, n: int, window: int, num_layers: int) -> list[int]:
+        m, most, mean = len(weights), n - window, budget - window
+        total = num_layers * mean
+        if self.alloc == "exact":
+            # A layer's part falls with every further layer. Of what others cannot hold it gets at most the mean,
+            # because all that can hold more get as much.
+            return [min(int(part + mean) + 1, most) + window for part in shares(weights, total)]
         if n <= budget + window:
             return [n] * m
         found = [most] * m

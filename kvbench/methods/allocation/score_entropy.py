@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.weighted import WeightedAllocation, exactly, shares
+from kvbench.methods.allocation.base import largest_remainder
+from kvbench.methods.allocation.weighted import WeightedAllocation, shares
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -21,8 +22,8 @@ class ScoreEntropy(WeightedAllocation):
     The scores of all heads and of all tokens before the window are taken as one distribution, whose entropy is divided
     by the largest possible, the logarithm of their number. Tokens that stay whatever their score have no part in it.
 
-    alloc    exact: what a layer cannot hold goes to the others until no layer's share exceeds the prompt, and the
-             shares sum to the budget.
+    alloc    exact: what a layer cannot hold goes to the others, in proportion to their weights, until no layer's share
+             exceeds the prompt; the shares sum to the budget.
              official: the released code. Shares are rounded down, and what exceeds the prompt is lost; the released
              code does not run there.
     """
@@ -44,5 +45,32 @@ class ScoreEntropy(WeightedAllocation):
 
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
         if self.alloc == "exact":
-            return exactly(weights, budget, n, window)
-        return [min(int(share), n - window) + window for share in shares(weights, len(weights) * (budget - window))]
+            total = len(weights) * (budget - window)
+            filled = proportional(weights, total, n - window)
+            return [share + window for share in largest_remainder(filled, total)]
+        return self.bounds(weights, budget, n, window, len(weights))
+
+    def bounds(self, weights: Sequence[float], budget: int, n: int, window: int, num_layers: int) -> list[int]:
+        total, most = (
+            num_layers * (budget - window),
+            n - window,
+        )  # of which a layer's part falls with every further layer
+        if self.alloc == "exact":
+            return [min(int(share) + 1, most) + window for share in proportional(weights, total, most)]
+        return [min(int(share), most) + window for share in shares(weights, total)]
+
+
+def proportional(weights: Sequence[float], total: int, most: int) -> list[float]:
+    """`total` divided in proportion to the weights, of which no part exceeds `most`; `most` each where that is less."""
+    free, parts = list(range(len(weights))), [float(most)] * len(weights)
+    while free:
+        divided = dict(
+            zip(free, shares([weights[i] for i in free], total - most * (len(parts) - len(free))), strict=True)
+        )
+        full = [i for i in free if divided[i] >= most]
+        if not full:
+            for i in free:
+                parts[i] = divided[i]
+            break
+        free = [i for i in free if i not in full]
+    return parts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import Allocation, largest_remainder, water_filled
+from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
 
@@ -35,6 +35,13 @@ class WeightedAllocation(Allocation):
     @abstractmethod
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> Sequence[int]:
         """As `tokens`, for layers with these weights."""
+
+    def bounds(self, weights: Sequence[float], budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
+        """The most tokens that each of the layers so far can have, whatever the others weigh, as `tokens` counts them.
+
+        `weights` are those of the lowest layers of `num_layers`.
+        """
+        return [n] * len(weights)
 
     def weighed(self, layers: Sequence[LayerState], score: Callable[[LayerState], Tensor]) -> "GivenWeights":
         """This allocation with the weights of `layers`, scored by `score`; one wait for the device of the first."""
@@ -70,10 +77,3 @@ def shares(weights: Sequence[float], total: int) -> list[float]:
     """`total` divided in proportion to the weights; equally where all are 0."""
     whole = sum(weights)
     return [total * weight / whole if whole else total / len(weights) for weight in weights]
-
-
-def exactly(weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
-    """Tokens of layers by their weights, which sum to `budget` each in the mean; none exceeds the prompt of n."""
-    total = len(weights) * (budget - window)
-    filled = water_filled(shares(weights, total), n - window)
-    return [share + window for share in largest_remainder(filled, total)]

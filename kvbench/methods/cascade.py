@@ -1,0 +1,119 @@
+"""The layers of a prefill cut again with every further one, where a layer's tokens depend on all layers' weights."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.weighted import GivenWeights
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.heads.pooled import GivenTokens
+from kvbench.methods.layer_stream import LayerStream
+from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.selection import Selection
+from kvbench.prefill import LayerState
+
+
+class Weighed(Protocol):
+    """What the cascade needs of an `Eviction`, a dataclass whose allocation is weighted."""
+
+    allocation: Allocation
+    scoring: Scoring
+    heads: HeadBudgets
+
+    def scores(self, layer: LayerState, window: int) -> Tensor: ...
+
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection | RaggedSelection: ...
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache: ...
+
+
+class Cascade(LayerStream):
+    """CAKE's and LAVa's cascade: after each layer all layers so far are cut to the most that they may have in the end.
+
+    About the budget of all layers is held, beside the layer that is read; scores stay whole, in float32, and count. The
+    caches are those of `compress`, bit for bit.
+    """
+
+    def __init__(self, method: Weighed, num_layers: int, budget: int):
+        super().__init__()
+        self.method, self.num_layers, self.budget = method, num_layers, budget
+        self.weights: list[float] = []
+        self.held: list[HeldLayer] = []
+
+    def take(self, layer: LayerState) -> None:
+        if self.budget >= layer.n:  # there is nothing to divide
+            self.caches.append(self._compressed(self.method, layer, len(self.caches)))
+            return
+        window = self.method.scoring.protected(self.budget)
+        scores, allocation = self.method.scores(layer, window), self.method.allocation
+        self.held.append(HeldLayer(layer, scores))
+        self.weights.append(allocation.weight(layer, lambda: scores).item())
+        bounds = allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
+        roomy = replace(self.method, allocation=GivenTokens(tuple(bounds)), heads=self._heads())
+        for index, held in enumerate(self.held):
+            held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
+
+    def finish(self, count: Callable[[LayerState], None]) -> None:
+        given = replace(self.method, allocation=GivenWeights(self.method.allocation, tuple(self.weights)))
+        while self.held:
+            layer = self.held[0].whole()
+            count(layer)
+            del self.held[0]
+            self.caches.append(self._compressed(given, layer, len(self.caches)))
+            count(layer)
+            del layer
+
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), *(tensor for held in self.held for tensor in held.tensors())]
+
+    def _heads(self) -> HeadBudgets:
+        heads = self.method.heads.for_budget(self.budget)
+        return heads if heads == EqualHeads() else OneMore(heads)
+
+    def _compressed(self, method: Weighed, layer: LayerState, index: int) -> LayerCache:
+        return method.compress_layer(layer, index, self.num_layers, self.budget)
+
+
+@dataclass(frozen=True)
+class OneMore(HeadBudgets):
+    """One token more in each head, which a smaller budget of the layer may round up to."""
+
+    heads: HeadBudgets
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int | Tensor:
+        return self.heads.counts(ranked, tokens, window, layer) + 1
+
+    def sure(self, tokens: int, window: int) -> int:
+        return self.heads.sure(tokens, window)
+
+
+class HeldLayer:
+    """Some tokens of one layer, and the scores of all."""
+
+    def __init__(self, layer: LayerState, scores: Tensor):
+        """scores [heads that select, n - window]: those of the method that the layer is held for."""
+        self.rows = torch.ones(layer.keys.shape[:2], dtype=torch.bool, device=layer.keys.device)
+        self.keys, self.values = (x.flatten(0, 1) for x in (layer.keys, layer.values))  # [held tokens, head_dim]
+        nothing = layer.keys.new_zeros(1).expand(layer.keys.shape)  # the shape, of no bytes
+        self.state = replace(layer, keys=nothing, values=nothing, scores=scores, _votes={}, _moments={})
+
+    def cut(self, rows: Tensor) -> None:
+        """Hold no more than the tokens in rows, bool [num_key_value_heads, n]."""
+        stay = rows[self.rows]
+        self.rows, self.keys, self.values = self.rows & rows, self.keys[stay], self.values[stay]
+
+    def whole(self) -> LayerState:
+        """The layer as it was, but zero where tokens were dropped."""
+        full = torch.zeros(2, *self.state.keys.shape, dtype=self.keys.dtype, device=self.keys.device)
+        full[0][self.rows], full[1][self.rows] = self.keys, self.values
+        return replace(self.state, keys=full[0], values=full[1])
+
+    def tensors(self) -> list[Tensor]:
+        return [self.keys, self.values, self.rows, self.state.scores]

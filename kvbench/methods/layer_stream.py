@@ -1,0 +1,41 @@
+"""What compresses the layers of one prefill as they come, so that few of them are held whole (`memory=stream`)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.prefill import LayerState
+
+
+class LayerStream(ABC):
+    """Takes the layers of one prompt, lowest first, and has their caches in `caches` after `finish`."""
+
+    def __init__(self):
+        self.caches: list[LayerCache] = []
+
+    @abstractmethod
+    def take(self, layer: LayerState) -> None:
+        """The next layer. Of its keys and values nothing but what `tensors` lists is held afterwards."""
+
+    def finish(self, count: Callable[[LayerState], None]) -> None:  # noqa: B027 - most have nothing left to do
+        """Make the caches that could not be made before all layers were there.
+
+        `count(layer)` is called whenever a layer stands there whole, beside `tensors()`.
+        """
+
+    def tensors(self) -> list[Tensor]:
+        """What is held of the layers so far."""
+        return [tensor for cache in self.caches for tensor in cache.tensors()]
+
+
+class LayerByLayer(LayerStream):
+    """Every cache is made from its own layer: `compress(layer, index)`."""
+
+    def __init__(self, compress: Callable[[LayerState, int], LayerCache]):
+        super().__init__()
+        self.compress = compress
+
+    def take(self, layer: LayerState) -> None:
+        self.caches.append(self.compress(layer, len(self.caches)))
