@@ -7,6 +7,7 @@ from kvbench.benchmarks.longbench_v2 import LongBenchV2
 from kvbench.benchmarks.niah import NeedleInAHaystack
 from kvbench.benchmarks.own_prompts import OwnPrompts
 from kvbench.benchmarks.ruler import Ruler
+from kvbench.benchmarks.scbench import SCBench
 from kvbench.benchmarks.speed import Speed
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "NeedleInAHaystack",
     "OwnPrompts",
     "Ruler",
+    "SCBench",
     "Sample",
     "Speed",
     "Turn",

@@ -1,0 +1,177 @@
+"""SCBench as a benchmark."""
+
+from collections.abc import Iterator
+from dataclasses import field
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import Field
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Benchmark, Sample, Turn
+from kvbench.benchmarks.published_data import DataSet, select
+from kvbench.benchmarks.scbench import data, prompts
+from kvbench.benchmarks.scbench.data import Question, Row
+from kvbench.benchmarks.scbench.tasks import GROUPS, NAMES, NOT_SHARED, TASKS, Task
+from kvbench.benchmarks.truncation import without_middle
+from kvbench.errors import UserError
+from kvbench.metrics import repoqa, scbench
+from kvbench.metrics.aggregate import breakdown
+from kvbench.utils.checked import Names, Positive, checked
+
+SHARED_ROOM = 1000  # tokens that the official code leaves for the question about a shared context
+TEMPLATE_ROOM = 64  # tokens that the chat template may add to a message, and decoding a cut prompt
+
+
+@checked(prefix="benchmark.")
+class SCBench(Benchmark):
+    """SCBench (Li et al. 2024) with the official prompts, truncation, lengths and metrics.
+
+    mode=shared        each question about a context is a prompt of its own (the official multi-request mode); with
+                       question=hidden the context is compressed once, without any question.
+    mode=turns_golden  a conversation: context and first question are compressed, later turns follow the expected
+                       answers to earlier ones.
+    mode=turns_own     the same with the model's own answers.
+
+    Scores: the official one, and the same without the mistakes that `kvbench.metrics.scbench` names.
+    """
+
+    tasks: Names
+    mode: Literal["shared", "turns_golden", "turns_own"]
+    max_length: Annotated[int, Field(ge=2)]  # tokens of prompt and answers; longer contexts lose their middle
+    max_turns: Positive = 5  # of each context
+    chat: bool = True
+    data_dir: str | None = None
+    repository: str = "microsoft/SCBench"
+    revision: str = "main"
+    prompts_file: str | None = None
+    name: str = "scbench"
+    chosen: list[Task] = field(init=False)
+    rows: dict[str, list[Row]] = field(init=False, repr=False)
+
+    metrics = ("official", "mended")
+
+    def __post_init__(self):
+        names = select(self.tasks, NAMES, "task in benchmark.tasks")
+        if self.mode == "shared":
+            if NOT_SHARED in self.tasks:
+                raise UserError(f"benchmark.mode=shared: the shared context of {NOT_SHARED!r} has a question in it")
+            names = [name for name in names if name != NOT_SHARED]
+        self.chosen = [TASKS[name] for name in names]
+        if any("repoqa" in task.limits for task in self.chosen):
+            repoqa.check_parsers()
+        self.templates = prompts.load(self.chosen, self.mode, self.chat, self.prompts_file)
+        self.rows = data.read(DataSet(self.repository, self.revision, self.data_dir), self.chosen)
+        self.functions = {
+            task.name: repoqa.by_repository(
+                (row.repo, question.name, question.spoken)
+                for row in self.rows[task.name]
+                for question in row.questions
+                if question.kind == "repoqa"
+            )
+            for task in self.chosen
+        }
+
+    @property
+    def longest(self) -> int:
+        return self.max_length
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        return [
+            sample
+            for task in self.chosen
+            for number, row in enumerate(self.rows[task.name])
+            for sample in self._samples(task, number, row, tokenizer)
+        ]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        meta = sample.meta
+        if meta["question_kind"] == "repoqa":
+            candidates = self.functions[meta["whole_task"]][meta["repo"]]
+            return dict.fromkeys(self.metrics, repoqa.score(prediction, meta["function"], candidates, meta["lang"]))
+        return scbench.score(meta["question_kind"], prediction, sample.answers)
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
+        """One row per task, and means by group; of conversations one row per task and turn, and means by task."""
+        parts = {task.name: [task.part(kind) for kind in task.limits] for task in TASKS.values()}
+        if self.mode == "shared":
+            groups = {group: [part for name in names for part in parts[name]] for group, names in GROUPS.items()}
+            return breakdown(records, groups, {}, metric="official")
+        turns = records.assign(task=records["task"] + " turn " + records["turn"].astype(str))
+        order = range(1, self.max_turns + 1)
+        groups = {part: [f"{part} turn {turn}" for turn in order] for names in parts.values() for part in names}
+        return breakdown(turns, groups, {}, metric="official")
+
+    def _samples(self, task: Task, number: int, row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
+        questions, texts = row.questions[: self.max_turns], self.templates[task.name]
+        room = self._room(task, questions, tokenizer)
+        first = questions[0].fields
+        tail = "" if self.mode == "shared" else texts.after.format(**first)
+        prompt = texts.context(row.context, first) + tail
+        ((prompt, tail),) = without_middle([(prompt, tail)], room, room // 2, tokenizer)
+        for turn, question in enumerate(questions, 1):
+            if self.mode == "shared":
+                tail = texts.after.format(**question.fields)
+            yield Sample(
+                id=f"{task.name}:{number}:{turn}",
+                prompt=prompt + tail if self.mode == "shared" else prompt,
+                answers=question.answers,
+                max_new_tokens=task.limits[question.kind],
+                question=tail,
+                turns=() if self.mode == "shared" else self._turns(task, questions[:turn]),
+                own_answers=self.mode == "turns_own",
+                context_id=f"{task.name}:{number}",
+                chat=self.chat,
+                meta=_meta(task, row, question) | {"turn": turn},
+            )
+
+    def _turns(self, task: Task, questions: list[Question]) -> tuple[Turn, ...]:
+        """What follows the first prompt up to the last of `questions`."""
+        later = self.templates[task.name].later
+        return tuple(
+            Turn(
+                later.format(**question.fields),
+                "" if self.mode == "turns_own" else before.spoken,
+                task.limits[before.kind],
+            )
+            for before, question in pairwise(questions)
+        )
+
+    def _room(self, task: Task, questions: list[Question], tokenizer: PreTrainedTokenizerBase) -> int:
+        """Tokens for the context with what stands around it: the official number, or less where turns need more room.
+
+        The official number counts the turns of the task's first row.
+        """
+        turns = min(self.max_turns, len(self.rows[task.name][0].questions))
+        shared = self.mode == "shared"
+        official = self.max_length - task.answer_room(turns) - SHARED_ROOM * shared
+        lengths = [len(tokenizer(" ".join(one.fields.values()))["input_ids"]) + TEMPLATE_ROOM for one in questions]
+        limits = [task.limits[one.kind] for one in questions]
+        if shared:
+            needed = max(length + limit for length, limit in zip(lengths, limits, strict=True))
+        else:
+            spoken = limits[:-1]
+            if self.mode == "turns_golden":
+                spoken = [len(tokenizer(one.spoken)["input_ids"]) for one in questions[:-1]]
+            needed = sum(lengths) + sum(spoken) + max(limits)
+        room = min(official, self.max_length - needed)
+        if room < 2:
+            raise UserError(
+                f"benchmark.max_length={self.max_length} leaves no room for a context of {task.name!r}: its "
+                f"{len(questions)} questions and answers take {self.max_length - room} tokens"
+            )
+        return room
+
+
+def _meta(task: Task, row: Row, question: Question) -> dict:
+    """Columns of the record."""
+    meta = {
+        "task": task.part(question.kind),
+        "group": task.group,
+        "whole_task": task.name,
+        "question_kind": question.kind,
+    }
+    if question.kind == "repoqa":
+        meta |= {"lang": row.lang, "repo": row.repo, "function": question.name}
+    return meta

@@ -1,0 +1,106 @@
+"""The metric of RepoQA's tasks in SCBench (microsoft/MInference at fb56c91, scbench/repo_qa_utils.py).
+
+The function in a prediction is compared with all functions that are asked for in its repository: it must be most
+similar to the right one, with a BLEU of at least 0.8. The official code takes the functions of the samples that a run
+predicted; here they are those of the whole data file, so that no score depends on how many samples are run.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+from kvbench.errors import UserError
+
+ENOUGH = 0.8
+# The node of a function by language, as (node, its fields down to the name); a field's node must be of the type named.
+FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
+    "python": ("function_definition", (("name", None),)),
+    "java": ("method_declaration", (("name", None),)),
+    "typescript": ("function_declaration", (("name", None),)),
+    "rust": ("function_item", (("name", None),)),
+    "cpp": ("function_definition", (("declarator", "function_declarator"), ("declarator", "identifier"))),
+    "go": ("function_declaration", (("name", None),)),
+}
+PACKAGES = ("tree_sitter", *(f"tree_sitter_{lang}" for lang in FUNCTIONS))
+# A fenced block: its lines between one that begins with ``` and a language or nothing, and the next ```.
+_BLOCK = re.compile(r"^```\w*\s*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def check_parsers() -> None:
+    """Raise UserError where a parser is not installed."""
+    if missing := [name.replace("_", "-") for name in PACKAGES if find_spec(name) is None]:
+        raise UserError(
+            f"repoqa's answers are parsed with tree-sitter, and {missing[0]} is not installed: "
+            "pip install 'kvbench[repoqa]', or choose tasks without repoqa"
+        )
+
+
+def by_repository(functions: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Name and code of functions (repository, name, code), each once, by repository."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for repo, *function in dict.fromkeys(functions):
+        found.setdefault(repo, []).append(tuple(function))
+    return found
+
+
+def score(prediction: str, name: str, candidates: Sequence[tuple[str, str]], lang: str) -> float:
+    """1 if of all candidates (name, code) one called `name` is most similar to the prediction's function, by a BLEU of
+    at least 0.8; the first of those that are equally similar counts."""
+    found = function_in(prediction, lang)
+    similarity, best = max(((bleu(found, code), candidate) for candidate, code in candidates), key=lambda pair: pair[0])
+    return float(best == name and similarity >= ENOUGH)
+
+
+def function_in(prediction: str, lang: str) -> str:
+    """The first function in a prediction's fenced blocks; without one the first block, without blocks the whole."""
+    prediction = prediction.strip()
+    blocks = _BLOCK.findall(prediction)
+    for block in blocks:
+        code = block.encode()
+        if (node := _first_function(_parser(lang).parse(code).root_node, lang)) is not None:
+            return code[node.start_byte : node.end_byte].decode()
+    return blocks[0] if blocks else prediction
+
+
+def bleu(candidate: str, reference: str) -> float:
+    """Sentence BLEU of words between blanks, with NLTK's smoothing method 4."""
+    from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+
+    candidate, reference = (re.split(r"\s+", text.strip()) for text in (candidate, reference))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of texts without a common word
+        return sentence_bleu([reference], candidate, smoothing_function=SmoothingFunction().method4)
+
+
+def _first_function(node, lang: str):
+    """The first node in the order of the text that is a function; None where there is none."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if _is_function(node, lang):
+            return node
+        waiting += reversed(node.children)
+    return None
+
+
+def _is_function(node, lang: str) -> bool:
+    kind, fields = FUNCTIONS[lang]
+    if node.type != kind:
+        return False
+    for field, wanted in fields:
+        node = node.child_by_field_name(field)
+        if node is None or wanted not in (None, node.type):
+            return False
+    return True
+
+
+@cache
+def _parser(lang: str):
+    from tree_sitter import Language, Parser
+
+    module = import_module(f"tree_sitter_{lang}")
+    grammar = module.language_typescript if lang == "typescript" else module.language
+    return Parser(Language(grammar()))
