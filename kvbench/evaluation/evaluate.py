@@ -50,8 +50,10 @@ def records_of_pass(
     alone: list[Compression] = []
     methods, first = [task.method for task in tasks], tasks[0].prompts[0]
     frame = partial(context_frame, run.loaded, first)
+    run.stage.text = f"{first.sample.id} · prefill of {len(first.context):,} tokens"
     prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame)
     for task in tasks:
+        run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
         compression = Compression(task, prefilled.compress(task.method, task.budget), run.distance)
         if run.batch == "auto" and compression.batches:
             batch.append(compression)
@@ -68,6 +70,8 @@ def records_of_pass(
 def answers(run: Run, batch: Sequence[Compression], distances: Distances | None) -> Iterator[dict | Failure]:
     """Decode, score and record, question after question."""
     for prompt, rows in by_question(batch):
+        what = rows[0].setting.label if len(rows) == 1 else f"{len(rows)} settings"
+        run.stage.text = f"{prompt.sample.id} · decoding with {what}"
         outputs = answer(run, prompt, rows)
         found = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
         for row, output, distance in zip(rows, outputs, found, strict=True):

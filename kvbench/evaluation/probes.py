@@ -51,6 +51,7 @@ def records(run: Run, todo: Todo) -> list[dict]:
         ids = torch.cat([ids, prompt.question, answer])
     before = len(prompt.context) + len(prompt.question) if first.probe.answered else len(ids)
     chosen = {observation.name: observation for _, observation in todo}
+    run.stage.text = f"{prompt.sample.id} · observing {len(ids):,} tokens"
     values = dict(zip(chosen, observe(run.loaded.model, ids, before, list(chosen.values())), strict=True))
     return [
         build(

@@ -17,6 +17,13 @@ from kvbench.records.schema import build
 from kvbench.utils.hashing import digest
 
 
+@dataclass
+class Stage:
+    """What a run is doing at the moment, for its progress."""
+
+    text: str = ""
+
+
 @dataclass(frozen=True)
 class Run:
     """What the records of one folder have in common; `identity` enters every record's key."""
@@ -31,6 +38,7 @@ class Run:
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
     distance: bool = False  # measure each setting's distance from FullKV, see kvbench.evaluation.distance
     batch: str = "auto"  # settings decode as one batch where that cannot change their caches; 1: one by one
+    stage: Stage = field(default_factory=Stage, compare=False)
 
     def key(self, sample: Sample, setting: Setting) -> str:
         return digest(self.identity, sample.id, setting.key)

@@ -16,6 +16,7 @@ from kvbench.models import LoadedModel, load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, shard_name
+from kvbench.run.estimate import estimate_of
 from kvbench.run.job import begun
 from kvbench.run.manifest import folder_identity, manifest_of, opening
 from kvbench.run.memory import out_of_memory
@@ -79,7 +80,8 @@ def make_records(cfg: dict, request: Request, started: float, group: Group | Non
             with out_of_memory("making a record", SMALLER_STEPS):
                 records = request.kind.evaluate(run, shard, store)
                 shown = samples if group else shard
-                for record in with_progress(records, run, shown, store, failures := [], group):
+                estimate = estimate_of(run, shard, store.done)
+                for record in with_progress(records, run, shown, store, failures := [], estimate, group):
                     tracker.record(record)
             failed, stopped = {failure.key: str(failure) for failure in failures}, []
             if group and not group.first:

@@ -20,3 +20,16 @@ def in_one_line(error: BaseException) -> str:
 def short_hashes(text: str) -> str:
     """The text with every hash (12 or more hexadecimal digits) cut to its first 10."""
     return re.sub("[0-9a-f]{12,}", lambda digits: digits[0][:10], text)
+
+
+def duration(seconds: float) -> str:
+    """About how long: "40 s", "3 min", "2 h 10 min", "4 days"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(round(minutes, -1), 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{round(hours / 24)} days"

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from kvbench.evaluation.record import Stage
 from kvbench.records.store import RECORDS, to_line
 from kvbench.run import progress
+from kvbench.run.estimate import Estimate
 from kvbench.utils.console import SafeConsole
 from tests.support import records
 from tests.support.command import command_line, kvbench
@@ -29,9 +31,10 @@ def test_progress_shows_any_sample_and_setting_as_it_is(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(progress, "err", SafeConsole(file=stream, force_terminal=True, width=400, markup=False))
     monkeypatch.setattr(progress, "requested_keys", lambda *_: set(HOSTILE))
-    run, store = SimpleNamespace(benchmark=SimpleNamespace(name="[/x]"), settings=[]), SimpleNamespace(done=set())
+    run = SimpleNamespace(benchmark=SimpleNamespace(name="[/x]"), settings=[], stage=Stage("[/x]"))
     made = [{"sample": name, "setting": name} for name in HOSTILE]
-    assert list(progress.with_progress(made, run, [], store, [])) == made
+    store, estimate = SimpleNamespace(done=set()), Estimate({}, {}, known=False)
+    assert list(progress.with_progress(made, run, [], store, [], estimate)) == made
     assert f"{len(HOSTILE)}/{len(HOSTILE)}" in stream.getvalue()
 
 

@@ -93,6 +93,8 @@ def rounds(
         for place, one in enumerate(rotated(series, number)):
             if not one.batch:
                 continue
+            counted = f"round {number - benchmark.warmup + 1} of {benchmark.repeats}"
+            run.stage.text = f"{sample.id} · {one.setting.label}, {'warm-up' if warm else counted}"
             measured = attempt(model, ids, one.setting, one.batch, tokens, one.first.measurement.footprint)
             if measured is None:
                 one.batch = 0

@@ -1,0 +1,169 @@
+"""How long a run takes: predicted from prompt lengths, settings and a short probe, corrected by finished samples."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from kvbench.benchmarks import Sample, Speed
+from kvbench.evaluation.prompts import together
+from kvbench.evaluation.record import Run
+from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.speed.measure import measure
+from kvbench.methods import FullKV
+
+PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
+# Fewer floating-point operations than this are over before an estimate is of use: no probe.
+WORTH = 1e12
+# In a batch each setting takes this share of a step by itself (README: twelve decode 3.7 times as fast as one by one).
+IN_BATCH = 0.3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of one sample under all settings that lack its record."""
+
+    prefill: float
+    rest: float  # compressing, decoding, scoring
+    records: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a model on this machine for a prompt of PROBE tokens, and for one decoded token."""
+
+    prefill: float = 1.0
+    step: float = 0.05
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "Pace":
+        """Measured with FullKV, after a shorter prompt that warms up."""
+        setting = Setting("full", FullKV(), "")
+        for tokens in (WARM, PROBE):
+            ids = torch.arange(tokens) % model.config.get_text_config().vocab_size
+            found = measure(model, ids, setting, 1, 1 + STEPS)
+        return cls(found.prefill_seconds, found.decode_seconds / found.decode_steps)
+
+
+def prompt_tokens(run: Run, samples: Sequence[Sample]) -> dict[str, int]:
+    """About how many tokens each prompt has: its characters, at the rate of the longest prompt."""
+    if isinstance(run.benchmark, Speed):
+        return {sample.id: sample.meta["length"] for sample in samples}
+    longest = max((sample.prompt for sample in samples), key=len, default="")
+    rate = len(run.loaded.plain_tokens(longest)) / max(len(longest), 1)
+    return {sample.id: round(len(sample.prompt) * rate) for sample in samples}
+
+
+def forward_flops(model: PreTrainedModel, n: int) -> float:
+    """Floating-point operations of a prompt of n tokens: two for each weight and token, and causal attention."""
+    config = model.config.get_text_config()
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    attention = 2 * config.num_hidden_layers * config.num_attention_heads * size * n * n
+    return 2 * model.num_parameters() * n + attention
+
+
+def costs(
+    run: Run, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
+) -> dict[str, Cost]:
+    """The cost of each sample that lacks records; a context that several questions share is prefilled for the first."""
+    model, found = run.loaded.model, {}
+    for group in together(samples, run.question):
+        group = [sample for sample in group if missing.get(sample.id)]
+        for place, sample in enumerate(group):
+            records = missing[sample.id]
+            prefill = pace.prefill * forward_flops(model, tokens[sample.id]) / forward_flops(model, PROBE)
+            if isinstance(run.benchmark, Speed):  # every setting by itself, again and again
+                rounds, batch = run.benchmark.warmup + run.benchmark.repeats, sample.meta["batch"]
+                decode = pace.step * sample.max_new_tokens * _together(batch if isinstance(batch, int) else 1)
+                cost = Cost(0.0, records * rounds * (prefill + decode), records)
+            else:
+                steps = records if run.batch == "1" else _together(records)
+                cost = Cost(prefill if place == 0 else 0.0, pace.step * sample.max_new_tokens * steps, records)
+            found[sample.id] = cost
+    return found
+
+
+def _together(sequences: int) -> float:
+    """How many times as long as for one sequence a step takes for a batch."""
+    return max(1.0, IN_BATCH * sequences)
+
+
+def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str]) -> "Estimate":
+    """The estimate of the records of `samples` that are not done; where they take long, the model is timed first."""
+    missing = Counter(s.id for s in samples for setting in run.settings if run.key(s, setting) not in done)
+    samples = [sample for sample in samples if missing[sample.id]]
+    tokens = prompt_tokens(run, samples)
+    flops = sum(forward_flops(run.loaded.model, tokens[s.id] + s.max_new_tokens * missing[s.id]) for s in samples)
+    pace = Pace.of(run.loaded.model) if flops >= WORTH else None
+    return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None)
+
+
+class Estimate:
+    """The time that is left, from predicted costs and the times of the samples that are finished."""
+
+    def __init__(
+        self,
+        costs: Mapping[str, Cost],
+        tokens: Mapping[str, int],
+        known: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self.left_of = {sample: cost.records for sample, cost in costs.items()}
+        self.costs, self.tokens, self.clock = costs, tokens, clock
+        self.warned = False  # of a setting that dominates
+        self.known = known  # whether the costs are in seconds of this machine yet
+        self.since = clock()  # the last sample was finished, or the run began
+        self.predicted, self.measured = Cost(0, 0, 0), Cost(0, 0, 0)  # of all finished samples
+        self.passes: set[float] = (
+            set()
+        )  # prefill_seconds of passes; settings and questions that share one have the same
+        self.unfinished: dict[str, set[float]] = {}  # of samples with some records
+
+    def made(self, record: Mapping) -> bool:
+        """Count a record; whether its sample is now finished."""
+        sample = record["sample"]
+        if sample not in self.left_of:
+            return False
+        self.unfinished.setdefault(sample, set()).update(filter(None, [record.get("prefill_seconds")]))
+        self.left_of[sample] -= 1
+        if self.left_of[sample] > 0:
+            return False
+        now = self.clock()
+        own = self.unfinished.pop(sample) - self.passes
+        self.passes |= own
+        elapsed, prefill = now - self.since, sum(own)
+        self.since, self.known = now, True
+        cost = self.costs[sample]
+        self.predicted = _sum(self.predicted, cost)
+        self.measured = _sum(self.measured, Cost(prefill, elapsed - prefill, cost.records))
+        return True
+
+    @property
+    def ahead(self) -> list[Cost]:
+        """The costs of unfinished samples, as they were predicted."""
+        return [cost for sample, cost in self.costs.items() if self.left_of[sample] > 0]
+
+    def left(self) -> float:
+        """Seconds until the last record, in which the sample at work has its time so far behind it."""
+        a, b = self._factors()
+        ahead = [a * cost.prefill + b * cost.rest for cost in self.ahead]
+        if not ahead:
+            return 0.0
+        spent = self.clock() - self.since
+        return max(ahead[0] - spent, 0.0) + sum(ahead[1:])
+
+    def _factors(self) -> tuple[float, float]:
+        """How many times as long prefill and the rest took as predicted."""
+        predicted, measured = self.predicted, self.measured
+        if predicted.prefill and measured.prefill and predicted.rest:
+            return measured.prefill / predicted.prefill, measured.rest / predicted.rest
+        whole = predicted.prefill + predicted.rest
+        factor = (measured.prefill + measured.rest) / whole if whole else 1.0
+        return factor, factor
+
+
+def _sum(a: Cost, b: Cost) -> Cost:
+    return Cost(a.prefill + b.prefill, a.rest + b.rest, a.records + b.records)
