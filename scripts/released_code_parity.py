@@ -16,7 +16,22 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from parity import cake, clusters, h2o, heads, kivi, kvzip, lava, minicache, pyramidinfer, quest, rkv, simlayerkv, think
+from parity import (
+    cake,
+    clusters,
+    h2o,
+    heads,
+    kivi,
+    kvzip,
+    kvzip_heads,
+    lava,
+    minicache,
+    pyramidinfer,
+    quest,
+    rkv,
+    simlayerkv,
+    think,
+)
 from parity.agreement import Agreement
 
 CLUSTERS = "pyramidkv/pyramidkv_utils.py"
@@ -38,7 +53,7 @@ PROJECTS = {
     "cake": [(cake.run, "cake/model/modify_llama.py")],
     "lava": [(lava.run, "adaptive_snapkv/monkeypatch/adaptive_mistral_hijack_lava.py")],
     "headkv": [(heads.headkv, "headkv/snapkv_utils.py")],
-    "kvzip": [(kvzip.run, "model/wrapper.py")],
+    "kvzip": [(kvzip.run, "model/wrapper.py"), (kvzip_heads.run, "model/wrapper.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

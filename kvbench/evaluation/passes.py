@@ -71,7 +71,7 @@ class SecondPass:
 class SharedPass:
     """One prefill for any number of settings; all layers' K and V stay in memory (`memory=shared`).
 
-    `frame` makes the frame of the context, which is read only where the needs have second passes.
+    `frame` makes the frame of the context, which is read only where the needs have second passes or its place.
     """
 
     def __init__(
@@ -89,6 +89,10 @@ class SharedPass:
         wait_for(model)
         self.seconds = time.perf_counter() - started
         self.prefill_peak = device_peak(model)
+        if needs.context:
+            span = frame().span(len(ids))
+            for layer in self.state.layers:
+                layer.context = span
         self.second = {how: self._read_again(ids, how, frame()) for how in needs.reconstructions}
 
     def _read_again(self, ids: Tensor, how: Reconstruction, frame: ContextFrame) -> SecondPass:
@@ -119,12 +123,19 @@ class StreamedPass:
     At most one uncompressed layer is held, beside what the method's `layer_stream` holds. Requires a `streams` method.
     """
 
-    def __init__(self, model: PreTrainedModel, ids: Tensor, plan: PrefillPlan):
-        self.model, self.ids, self.plan = model, ids, plan
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        ids: Tensor,
+        plan: PrefillPlan,
+        frame: Callable[[], ContextFrame] = ContextFrame,
+    ):
+        self.model, self.ids, self.plan, self.frame = model, ids, plan, frame
 
     def compress(self, method: Method, budget: int) -> Compressed:
         reset_device_peak(self.model)
-        stream = Stream(method, num_layers(self.model), budget)
+        context = self.frame().span(len(self.ids)) if method.needs.context else None
+        stream = Stream(method, num_layers(self.model), budget, context)
         started = time.perf_counter()
         state = self.plan.run(self.model, self.ids, method.needs, stream)
         wait_for(self.model)
@@ -158,19 +169,21 @@ def prefill_pass(
     `memory` is shared or stream.
     """
     if memory == "stream":
-        return StreamedPass(model, ids, plan)
+        return StreamedPass(model, ids, plan, frame)
     return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)), frame)
 
 
 class Stream:
     """Receives layer states from a prefill, has each compressed, and counts the bytes held meanwhile."""
 
-    def __init__(self, method: Method, num_layers: int, budget: int):
+    def __init__(self, method: Method, num_layers: int, budget: int, context: tuple[int, int] | None = None):
+        self.context = context  # of every layer's state
         self.layers = method.layer_stream(num_layers, budget)
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0
 
     def __call__(self, layer: LayerState) -> None:
+        layer.context = self.context
         self.count(layer)
         finish(layer.keys.device)
         started = time.perf_counter()

@@ -20,11 +20,13 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.headkv import HeadKV
 from kvbench.methods.heads.lava import LAVaHeads
 from kvbench.methods.heads.pooled import PooledHeads
+from kvbench.methods.heads.whole import WholeHeads
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
+from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.critical import CriticalKV
@@ -60,6 +62,7 @@ __all__ = [
     "TOVA",
     "AdaKV",
     "Allocation",
+    "AroundContext",
     "Codebook",
     "ColumnSums",
     "CriticalKV",
@@ -105,6 +108,7 @@ __all__ = [
     "ThinK",
     "TurboQuant",
     "Uniform",
+    "WholeHeads",
     "WindowAttention",
     "WindowAverage",
 ]

@@ -56,7 +56,7 @@ class Cascade(LayerStream):
         self.held.append(HeldLayer(layer, scores))
         self.weights.append(allocation.weight(layer, lambda: scores).item())
         bounds = allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
-        roomy = replace(self.method, allocation=GivenTokens(tuple(bounds)), heads=self._heads())
+        roomy = replace(self.method, allocation=GivenTokens(tuple(bounds)), heads=self._heads(layer))
         for index, held in enumerate(self.held):
             held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
 
@@ -73,8 +73,8 @@ class Cascade(LayerStream):
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), *(tensor for held in self.held for tensor in held.tensors())]
 
-    def _heads(self) -> HeadBudgets:
-        heads = self.method.heads.for_budget(self.budget)
+    def _heads(self, layer: LayerState) -> HeadBudgets:
+        heads = self.method.heads.for_prompt(self.budget, self.method.scoring.least(layer))
         return heads if heads == EqualHeads() else OneMore(heads)
 
     def _compressed(self, method: Weighed, layer: LayerState, index: int) -> LayerCache:

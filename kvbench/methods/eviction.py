@@ -144,10 +144,11 @@ class Eviction(Method):
         if budget >= layer.n:
             return Selection.everything(layer)
         window = self.scoring.protected(budget)
-        tokens = max(self._layer_tokens(budget, layer.n, num_layers)[index], window + self.scoring.least(layer))
+        least = self.scoring.least(layer)
+        tokens = max(self._layer_tokens(budget, layer.n, num_layers)[index], window + least)
         scores = self.scores(layer, window)
         order = ranking(scores)
-        heads = self.heads.for_budget(budget)
+        heads = self.heads.for_prompt(budget, least)
         counts = heads.counts(scores.gather(1, order), tokens, window, layer)
         order = self.scoring.order(order, scores, counts, window, heads.sure(tokens, window), layer)
         if isinstance(counts, int):

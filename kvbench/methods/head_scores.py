@@ -5,13 +5,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Literal
+
+import torch
 
 from kvbench.errors import UserError
 from kvbench.prefill import LayerState
 from kvbench.utils.text import in_one_line
 
 KIND = "head scores"
+UNPICKLED = (UnpicklingError, RuntimeError, EOFError)  # what torch.load says of a file that is no tensor
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,16 @@ class HeadScores:
 
 
 def read_head_scores(path: str) -> HeadScores:
-    """The numbers of a file in one of three forms; raises UserError for any other.
+    """The numbers of a file in one of four forms; raises UserError for any other.
 
     As `kvbench calibrate` writes it; HeadKV's released JSON, a list of numbers for each "layer-head", whose mean is the
-    head's; or DuoAttention's released pattern, the gates of KV heads as full_attention_heads.tsv, with its config.json
-    beside it.
+    head's; DuoAttention's released pattern, the gates of KV heads as full_attention_heads.tsv, with its config.json
+    beside it; or KVzip's released tensor [layers, KV heads] as .pt.
     """
     try:
+        if path.endswith(".pt"):
+            rows = torch.load(path, map_location="cpu", weights_only=True).float().tolist()
+            return _checked(path, "kv_heads", rows, "", "KVzip's scores of KV heads")
         text = Path(path).read_text(encoding="utf-8")
         if path.endswith(".tsv"):
             config = json.loads((Path(path).parent / "config.json").read_text(encoding="utf-8"))
@@ -68,7 +75,7 @@ def read_head_scores(path: str) -> HeadScores:
         layers, heads = (1 + max(axis) for axis in zip(*means, strict=True))
         rows = [[means[layer, head] for head in range(heads)] for layer in range(layers)]
         return _checked(path, "query_heads", rows, "", "importance of heads in HeadKV's form")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, *UNPICKLED) as error:
         raise UserError(f"{path} is no calibration file that can be read: {in_one_line(error)}") from None
 
 

@@ -50,6 +50,10 @@ class ContextFrame:
     suffix: tuple[int, ...] = ()
     encode: Callable[[str], list[int]] | None = None
 
+    def span(self, n: int) -> tuple[int, int]:
+        """Where the context begins and ends in a prompt of n tokens."""
+        return self.prefix, n if self.end is None else self.end
+
     def request(self, text: str) -> list[int]:
         return [] if self.encode is None else self.encode(text)
 

@@ -57,8 +57,8 @@ def reconstruct(
             f"the second pass of KVzip lengthens the text, and this model's rotation depends on {rope.varies}"
         )
     n = len(input_ids)
-    end = n if frame.end is None else frame.end
-    prefix = min(frame.prefix or how.sinks, end)
+    start, end = frame.span(n)
+    prefix = min(start or how.sinks, end)
     scores = [torch.full((x.num_key_value_heads, n), float("inf"), device=x.keys.device) for x in state.layers]
     held = 0
     for start in range(prefix, end, how.chunk):

@@ -23,6 +23,7 @@ class Needs:
     query_moments: frozenset[int] = frozenset()  # for each s: moments of the queries before RoPE, without the first s
     value_output_norm: bool = False  # L1 norms of the values after the output projection
     reconstructions: frozenset[Reconstruction] = frozenset()  # second passes over the context, after the whole first
+    context: bool = False  # where the context lies in the prompt
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -33,6 +34,7 @@ class Needs:
             self.query_moments | other.query_moments,
             self.value_output_norm or other.value_output_norm,
             self.reconstructions | other.reconstructions,
+            self.context or other.context,
         )
 
 
@@ -56,6 +58,7 @@ class LayerState:
     query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
+    context: tuple[int, int] | None = None  # where it begins and ends in the prompt, without the chat template
     index: int = 0  # of the layer, from the lowest
     num_layers: int = 1  # of the model
     scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer

@@ -11,16 +11,25 @@ from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
 from kvbench.utils.text import count
 
-USAGE = """usage: kvbench calibrate FILE [model=NAME] [benchmark.KEY=VALUE ...]
+USAGE = """usage: kvbench calibrate FILE [scores=retrieval|kvzip] [model=NAME] [benchmark.KEY=VALUE ...]
 
-Writes FILE with the retrieval score of each query head of the model: the attention that it gives to a needle while the
-model recites it, as HeadKV defines it. Needles are those of kvbench benchmark=niah, at five depths of 1,000 tokens
-unless benchmark.lengths, benchmark.depths or benchmark.seeds say otherwise. An existing FILE is left as it is.
+scores=retrieval (the default) writes FILE with the retrieval score of each query head of the model: the attention that
+it gives to a needle while the model recites it, as HeadKV defines it. scores=kvzip writes the score of each KV head:
+the most attention that any of its tokens gets while the model repeats a context, as KVzip defines it. Prompts are those
+of kvbench benchmark=niah, at five depths of 1,000 tokens unless benchmark.lengths, benchmark.depths or benchmark.seeds
+say otherwise. An existing FILE is left as it is.
 
 method=headkv method.headkv.heads.scores_file=FILE and method=duo_attention method.duo_attention.gates_file=FILE read
-it; for DuoAttention, whose gates are trained, these are another measure of the same."""
+retrieval scores; for DuoAttention, whose gates are trained, these are another measure of the same.
+method=kvzip_head method.kvzip_head.heads.scores_file=FILE reads KVzip's."""
 PROMPTS = ["benchmark=niah", "benchmark.lengths=[1000]", "benchmark.depths=[10,30,50,70,90]"]
-ABOUT = "retrieval scores of query heads (HeadKV, arXiv 2410.19258, section 3.1); not DuoAttention's trained gates"
+ABOUT = {
+    "retrieval": "retrieval scores of query heads (HeadKV, arXiv 2410.19258, section 3.1); not DuoAttention's trained "
+    "gates",
+    "kvzip": "most attention that a token of a KV head gets while the context is repeated (KVzip, arXiv 2505.23416)",
+}
+OVER = {"retrieval": "query_heads", "kvzip": "kv_heads"}
+CHOICE = "scores="  # which of them
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -32,11 +41,16 @@ def main(arguments: Sequence[str]) -> None:
     file, overrides = Path(arguments[0]), arguments[1:]
     if file.exists():
         raise UserError(f"{file} exists: a calibration is part of what runs are, so it is never overwritten")
-    calibrate(file, composed([*PROMPTS, *overrides]))
+    chosen = [value.removeprefix(CHOICE) for value in overrides if value.startswith(CHOICE)] or ["retrieval"]
+    if chosen[-1] not in ABOUT:
+        raise UserError(f"scores={chosen[-1]}: there are {' and '.join(ABOUT)}")
+    others = [value for value in overrides if not value.startswith(CHOICE)]
+    calibrate(file, chosen[-1], composed([*PROMPTS, *others]))
 
 
-def calibrate(file: Path, cfg: dict) -> None:
+def calibrate(file: Path, chosen: str, cfg: dict) -> None:
     # behind the checks: this brings torch
+    from kvbench.evaluation.reconstruction_scores import reconstruction_scores
     from kvbench.evaluation.retrieval_scores import retrieval_scores
     from kvbench.methods.head_scores import KIND
     from kvbench.models import load, model_spec
@@ -44,13 +58,16 @@ def calibrate(file: Path, cfg: dict) -> None:
     benchmark, spec = build(cfg["benchmark"], "benchmark"), model_spec(cfg["model"])
     loaded = load(spec)
     samples = benchmark.samples(loaded.tokenizer)
-    scores, used = retrieval_scores(loaded, benchmark, samples)
+    if chosen == "kvzip":
+        scores, used = reconstruction_scores(loaded, samples), [sample.id for sample in samples]
+    else:
+        scores, used = retrieval_scores(loaded, benchmark, samples)
     contents = {
         "kind": KIND,
-        "about": ABOUT,
+        "about": ABOUT[chosen],
         "model": spec.name,
         "model_config": cfg["model"],
-        "over": "query_heads",
+        "over": OVER[chosen],
         "benchmark": cfg["benchmark"],
         "samples": used,
         "samples_not_answered": [sample.id for sample in samples if sample.id not in used],
@@ -58,4 +75,5 @@ def calibrate(file: Path, cfg: dict) -> None:
         "scores": scores,
     }
     write_atomically(file, json.dumps(contents, indent=1) + "\n")
-    print_line(f"{count(len(used), 'prompt')} of {len(samples)} answered; scores of {len(scores)} layers in {file}")
+    read = "read again" if chosen == "kvzip" else "answered"
+    print_line(f"{count(len(used), 'prompt')} of {len(samples)} {read}; scores of {len(scores)} layers in {file}")

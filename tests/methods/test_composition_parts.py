@@ -55,7 +55,7 @@ REFUSED_PARTS = {
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
-        for scoring in ("expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
+        for scoring in ("around_context", "expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
     },
     **{
         key: text
@@ -69,6 +69,8 @@ REFUSED_PARTS = {
     ("pooled", "tova"): "PooledHeads shares tokens between heads: granularity=layer",
     ("headkv", "pyramidkv"): "HeadKV divides the budget between layers, too",
     ("headkv", "tova"): "HeadKV shares tokens between heads: granularity=layer",
+    ("whole", "pyramidkv"): "WholeHeads divides the budget between layers, too",
+    ("whole", "tova"): "WholeHeads shares tokens between heads: granularity=layer",
     ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
     ("heads=lava", "tova"): "LAVaHeads shares tokens between heads: granularity=layer",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",

@@ -73,7 +73,7 @@ def test_layers_share_the_budget_by_the_normalised_entropy_of_their_scores():
 def test_the_released_floor_by_hand():
     """The realised mean per head is (1 - alpha)·(B - w) + alpha·B + w: 69.6 at a budget of 64, 133.8 at 128."""
     for budget, mean in ((64, 69.6), (128, 133.8), (1024, 1029.6)):
-        heads = LAVaHeads(0.2, "official").for_budget(budget)
+        heads = LAVaHeads(0.2, "official").for_prompt(budget, 0)
         length = budget * 3
         ranked = torch.rand(500, length, generator=torch.Generator().manual_seed(0)).sort(descending=True).values
         counts = heads.counts(ranked, budget, 32, None)

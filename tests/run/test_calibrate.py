@@ -7,6 +7,7 @@ import torch
 
 from kvbench.benchmarks import NeedleInAHaystack
 from kvbench.evaluation.retrieval_scores import of_layer, retrieval_scores, tokens_of
+from kvbench.methods import WholeHeads
 from kvbench.methods.head_scores import read_head_scores
 from tests.support.command import kvbench
 from tests.support.tiny import random_layer
@@ -51,7 +52,24 @@ def test_the_command_writes_a_file_once(tmp_path, capsys):
     assert "never overwritten" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments, said", [([], "no FILE to write"), (["a=b"], "no FILE to write")])
+def test_kvzips_scores_are_of_kv_heads_and_a_method_reads_them(tmp_path, capsys):
+    file = tmp_path / "scores.json"
+    assert kvbench("calibrate", file, "scores=kvzip", "benchmark.lengths=[300]", "benchmark.depths=[50]") == 0
+    assert "1 prompt of 1 read again; scores of 30 layers" in capsys.readouterr().out
+    scores = read_head_scores(str(file))
+    assert scores.over == "kv_heads" and len(scores.scores[0]) == 3 and "KVzip" in scores.about
+    assert min(map(min, scores.scores)) > 0 and max(map(max, scores.scores)) <= 1
+    assert WholeHeads(str(file)).for_prompt(100, 20).scores == scores
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "no FILE to write"),
+        (["a=b"], "no FILE to write"),
+        (["file.json", "scores=duo"], "scores=duo: there are retrieval and kvzip"),
+    ],
+)
 def test_a_mistake_is_one_line(arguments, said, capsys):
     assert kvbench("calibrate", *arguments) == 2
     assert said in capsys.readouterr().err

@@ -18,7 +18,11 @@ NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS
 
 # What presets leave out: a calibration file, here of a model of 4 layers with 6 query heads.
 SCORES = str(ROOT / "tests" / "data" / "head_scores" / "four-layers.json")
-FILES = {"DuoAttention": {"gates_file": SCORES}, "HeadKV": {"scores_file": SCORES}}
+FILES = {
+    "DuoAttention": {"gates_file": SCORES},
+    "HeadKV": {"scores_file": SCORES},
+    "WholeHeads": {"scores_file": SCORES},
+}
 
 
 def with_files(config):

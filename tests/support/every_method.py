@@ -88,6 +88,7 @@ OVERSPENDS = {
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
     "cake_paper": "prompts of up to budget + window tokens stay whole",
+    "kvzip_head_paper": "the ratio is of the context",
     "lava_paper": "the released floor of a head is a share of the whole budget",
     "knorm_decode_512": "the prompt stays whole until the first reduction",
     "headkv_r2_paper": "the released code rounds the budget of each head",

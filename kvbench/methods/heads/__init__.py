@@ -6,5 +6,6 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.headkv import HeadKV
 from kvbench.methods.heads.lava import LAVaHeads
 from kvbench.methods.heads.pooled import PooledHeads
+from kvbench.methods.heads.whole import WholeHeads
 
-__all__ = ["AdaKV", "EqualHeads", "HeadBudgets", "HeadKV", "LAVaHeads", "PooledHeads"]
+__all__ = ["AdaKV", "EqualHeads", "HeadBudgets", "HeadKV", "LAVaHeads", "PooledHeads", "WholeHeads"]

@@ -20,8 +20,11 @@ class HeadBudgets(ABC):
     pools_layers: ClassVar[bool] = False
     takes_fractions: bool = False
 
-    def for_budget(self, budget: int) -> "HeadBudgets":
-        """These budgets where all layers have `budget` per head in the mean, for those that depend on it."""
+    def for_prompt(self, budget: float, least: int) -> "HeadBudgets":
+        """These budgets where all layers have `budget` per head in the mean, for those that depend on it.
+
+        `least` tokens before the window stay in every head: see `Scoring.least`.
+        """
         return self
 
     @abstractmethod

@@ -26,11 +26,11 @@ class LAVaHeads(HeadBudgets):
     alpha: Fraction = 0.2
     floor: Literal["layer", "official"] = "layer"
 
-    def for_budget(self, budget: int) -> HeadBudgets:
+    def for_prompt(self, budget: float, least: int) -> HeadBudgets:
         return AdaKV(self.alpha) if self.floor == "layer" else FixedFloor(self.alpha, int(self.alpha * budget))
 
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
-        raise TypeError("LAVaHeads has no counts without the budget of all layers: see for_budget()")
+        raise TypeError("LAVaHeads has no counts without the budget of all layers: see for_prompt()")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Scoring: how important each prompt token is. The files of conf/scoring name these classes."""
 
+from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
@@ -16,6 +17,7 @@ from kvbench.methods.scoring.window_average import WindowAverage
 
 __all__ = [
     "RKV",
+    "AroundContext",
     "ColumnSums",
     "ExpectedAttention",
     "KNorm",

@@ -1,0 +1,46 @@
+"""A score that tells only what lies around the context from the context itself."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import NonNegative, checked
+
+
+@checked
+class AroundContext(Scoring):
+    """Equal scores for all tokens of the context; what lies around it always stays, whatever the budget.
+
+    This is the head of the chat template in front of the context and what follows it, as for `KVzip`. It is for budgets
+    of heads that keep all or nothing of the context (`heads=whole`).
+
+    sinks   first tokens that stand in for the head of the template where a prompt has none.
+    """
+
+    sinks: NonNegative = 4
+
+    needs: ClassVar[Needs] = Needs(context=True)
+    per_query_head: ClassVar[bool] = False
+
+    @property
+    def minimum_budget(self) -> int:
+        return 1  # a smaller budget than what always stays is exceeded
+
+    def protected(self, budget: int) -> int:
+        return 0
+
+    def votes(self, layer: LayerState) -> Tensor:
+        votes = torch.full((layer.num_key_value_heads, layer.n), float("inf"), device=layer.keys.device)
+        votes[:, slice(*self._context(layer))] = 0
+        return votes
+
+    def least(self, layer: LayerState) -> int:
+        start, end = self._context(layer)
+        return layer.n - (end - start)
+
+    def _context(self, layer: LayerState) -> tuple[int, int]:
+        start, end = layer.context or (0, layer.n)
+        return min(start or self.sinks, end), end
