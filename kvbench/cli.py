@@ -50,7 +50,8 @@ def dispatch(arguments: Sequence[str]) -> None:
             if rest and is_word(rest[0]):
                 raise SystemExit(run_command(*rest))
             if {"--help", "-h"} & {*rest}:
-                out.print(help_text(), markup=True, highlight=False, soft_wrap=True)
+                section = next((argument for argument in rest if is_word(argument)), None)
+                out.print(help_text(section), markup=True, highlight=False, soft_wrap=True)
             elif "--version" in rest:
                 print_line(f"kvbench {__version__}")
             else:

@@ -10,7 +10,7 @@ import pytest
 from kvbench import __version__
 from kvbench.config import options
 from kvbench.integrations.lm_eval.command import HELP
-from kvbench.run.help import COMMANDS, GROUPS, help_text
+from kvbench.run.help import COMMANDS, GROUPS, SECTIONS, help_text
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 from tests.support.processes import Process
@@ -117,7 +117,7 @@ def test_an_unknown_command_is_one_line_with_the_nearest(word, near, kvbench):
     code, out, err = kvbench(word, "+experiment=spindlekv_table1")
     assert (code, out, err.count("\n")) == (2, "", 1)
     line = " ".join(err.split())
-    assert f"unknown command {word!r}. Did you mean {near!r}? Allowed: calibrate, figure, frontier, lm_eval," in line
+    assert f"unknown command {word!r}. Did you mean {near!r}? Allowed: calibrate, check, figure, frontier," in line
 
 
 def test_the_version(kvbench):
@@ -133,11 +133,13 @@ def test_help_waits_for_no_model_library(arguments):
 
 
 def test_help_lists_every_choice_with_a_line_about_it():
-    text = help_text()
+    overview, everything = help_text(), help_text("all")
     for group in GROUPS:
+        text = help_text(group)
+        assert text in everything
         for name, about in options(group).items():
             assert about, f"{group}/{name} says nothing about itself"
-            assert name in text
+            assert name in overview and name in text
             assert about in text.replace(r"\[", "[")
     assert set(options("method")) >= {"full", "streaming_llm", "h2o", "snapkv", "pyramidkv"}
     assert set(options("model")) >= {
@@ -150,6 +152,24 @@ def test_help_lists_every_choice_with_a_line_about_it():
         "qwen2.5-3b",
         "yi-1.5-9b",
     }
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_section_of_the_help_is_printed_and_named_by_the_overview(section, kvbench):
+    code, out, err = kvbench("--help", section)
+    assert (code, err) == (0, "") and out.count("\n") > 5
+    assert section in help_text().splitlines()[-1]
+
+
+def test_an_unknown_section_is_one_line(kvbench):
+    code, out, err = kvbench("--help", "methods")
+    assert (code, out) == (2, "")
+    assert "unknown section of --help 'methods'. Did you mean 'method'?" in err
+
+
+def test_hydras_completion_reaches_the_command(kvbench):
+    code, out, _ = kvbench("-sc", "install=bash")
+    assert code == 0 and "hydra_bash_completion" in out
 
 
 @pytest.mark.heavy

@@ -1,5 +1,12 @@
-"""Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here."""
+"""Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here.
 
+A method of one's own needs no other import: its base classes, the state that it reads and the caches that it returns
+are here too.
+"""
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.cache.reserve_ratio import Kept
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.preference import Preference
@@ -7,6 +14,7 @@ from kvbench.methods.allocation.pyramid import Pyramid
 from kvbench.methods.allocation.score_entropy import ScoreEntropy
 from kvbench.methods.allocation.skip_layers import SkipLayers
 from kvbench.methods.allocation.uniform import Uniform
+from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base import Method
 from kvbench.methods.cake import CAKE
 from kvbench.methods.decode_compression import DecodeCompression
@@ -26,6 +34,7 @@ from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
@@ -41,6 +50,7 @@ from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
+from kvbench.methods.selection import Selection
 from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.spindle import SpindleKV
 from kvbench.methods.squeeze import SqueezeAttention
@@ -54,6 +64,7 @@ from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.methods.tova import TOVA
+from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 
 __all__ = [
     "CAKE",
@@ -68,6 +79,7 @@ __all__ = [
     "CriticalKV",
     "DecodeCompression",
     "Dense",
+    "DenseLayer",
     "DuoAttention",
     "EqualHeads",
     "Eviction",
@@ -78,27 +90,35 @@ __all__ = [
     "HeadKV",
     "KNorm",
     "KVzip",
+    "Kept",
     "KeyDiff",
     "Kivi",
     "LAVa",
     "LAVaHeads",
     "LagKV",
     "LastQuery",
+    "LayerCache",
+    "LayerState",
     "LinearPyramid",
     "MeanVariance",
     "Method",
     "MiniCache",
+    "Needs",
     "OnlyLazyLayers",
     "PooledHeads",
     "PoolingMerge",
     "Preference",
+    "PrefillPlan",
+    "PrefillState",
     "Pyramid",
     "PyramidInfer",
     "Quest",
+    "RaggedSelection",
     "Random",
     "RandomLayers",
     "ScoreEntropy",
     "Scoring",
+    "Selection",
     "SimLayerKV",
     "SkipLayers",
     "SpindleKV",
@@ -108,6 +128,7 @@ __all__ = [
     "ThinK",
     "TurboQuant",
     "Uniform",
+    "WeightedAllocation",
     "WholeHeads",
     "WindowAttention",
     "WindowAverage",

@@ -1,10 +1,12 @@
 """The text of `kvbench --help`."""
 
 from dataclasses import dataclass
+from textwrap import wrap
 
 from rich.markup import escape
 
 from kvbench.config import CONF, choices, options
+from kvbench.errors import unknown
 
 # groups of choices: what to type, and a remark
 GROUPS = {
@@ -33,14 +35,33 @@ COMMANDS = {
     "status": Command("kvbench.run.status", "how far runs and their shards are"),
     "score": Command("kvbench.run.score", "LongBench predictions scored again with the official metrics"),
     "calibrate": Command("kvbench.run.calibrate", "a file of head scores, which HeadKV and DuoAttention read"),
+    "check": Command("kvbench.run.check", "the rules of docs/adding-a-method.md, tried on a method of your own"),
     "ruler": Command("kvbench.run.ruler_files", "RULER's samples as files"),
     "lm_eval": Command("kvbench.integrations.lm_eval.command", "lm-evaluation-harness with kvbench's models"),
 }
 
 
-def help_text() -> str:
-    """What can be chosen and set, one line each, read from the YAML files."""
-    width = max(len(name) for group in GROUPS for name in choices(group))
+SECTIONS = (*GROUPS, "settings", "commands", "all")
+
+
+def help_text(section: str | None = None) -> str:
+    """What can be chosen and set, read from the YAML files: an overview, or one of SECTIONS with a line about each.
+
+    Raises UserError for an unknown section.
+    """
+    if section is not None and section not in SECTIONS:
+        raise unknown("section of --help", section, SECTIONS)
+    parts = {
+        **{group: _group(group) for group in GROUPS},
+        "settings": _settings(),
+        "commands": _commands(),
+    }
+    if section == "all":
+        return "\n".join(line for part in parts.values() for line in (*part, ""))
+    return "\n".join(parts[section] if section else _overview())
+
+
+def _overview() -> list[str]:
     lines = [
         "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
         "",
@@ -52,21 +73,47 @@ def help_text() -> str:
     ]
     for group, (key, remark) in GROUPS.items():
         lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
-        lines += [f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()]
-    lines += ["", "[bold]Settings[/]"]
-    lines += [f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()]
-    lines += [
+        names = ", ".join(choices(group))
+        lines += [f"  [cyan]{escape(line)}[/]" for line in wrap(names, 98, break_on_hyphens=False)]
+    return [
+        *lines,
+        "",
+        *_settings(),
+        "",
+        *_commands(),
+        "",
+        f"[bold]--help SECTION[/] has a line about each: {', '.join(SECTIONS)}",
+    ]
+
+
+def _group(group: str) -> list[str]:
+    key, remark = GROUPS[group]
+    width = max(map(len, choices(group)))
+    return [
+        f"[bold]{key}[/]  {remark}".rstrip(),
+        *(f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()),
+    ]
+
+
+def _settings() -> list[str]:
+    return [
+        "[bold]Settings[/]",
+        *(f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()),
         "",
         "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
         r"shards=8 'shard=range(0,8)' as a Slurm array. kvbench status \[FOLDER] tells how far the runs are.",
         "--config-dir FOLDER adds method/NAME.yaml, model/NAME.yaml, … of your own, here and for every command;",
         "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
-        "HYDRA_FULL_ERROR=1 shows the traceback behind an error.",
-        "",
+        "HYDRA_FULL_ERROR=1 shows the traceback behind an error;",
+        'eval "$(kvbench -sc install=bash)" completes names and keys in bash (zsh: the same; install=fish).',
+    ]
+
+
+def _commands() -> list[str]:
+    return [
         "[bold]Other commands[/], each with --help",
         *(f"  kvbench [cyan]{name:<8}[/]  {command.about}" for name, command in COMMANDS.items()),
     ]
-    return "\n".join(lines)
 
 
 def settings() -> list[tuple[str, str]]:

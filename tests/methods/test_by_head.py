@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from kvbench.evaluation.rules import check_bytes
 from kvbench.methods import Fp8, ThinK, TurboQuant
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import require_ragged
 from tests.support import launch_counts
-from tests.support.every_method import check_bytes, setting
+from tests.support.every_method import setting
 from tests.support.tiny import random_layer
 
 KV, HEADS, N, DIM = 2, 6, 60, 8

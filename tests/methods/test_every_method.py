@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.passes import StreamedPass
+from kvbench.evaluation.rules import check_bytes, check_lengths, check_unchanged, tensors_of
 from kvbench.methods import FullKV
 from kvbench.prefill import FullPrefill
 from tests.support.config import NAMES
@@ -15,7 +15,6 @@ from tests.support.every_method import (
     OVERSPENDS,
     STEPS,
     N,
-    check_bytes,
     check_kept,
     model,
     pass_of,
@@ -36,9 +35,7 @@ def test_from_prompt_to_answer(name):
     for ratio in (0.1, 0.3, 0.7):
         one = setting(name, ratio)
         source, budget = pass_of(one, N)
-        tensors = [x for layer in source.state.layers for x in vars(layer).values() if isinstance(x, Tensor)] + [
-            source.state.logits
-        ]
+        tensors = tensors_of(source.state)
         before = [x.clone() for x in tensors]
         runs = []
         for _ in range(2):
@@ -51,12 +48,12 @@ def test_from_prompt_to_answer(name):
             output = generate(model(), caches, compressed.logits, STEPS, frozenset())
             check_bytes(caches)
             check_kept(one, caches, N, budget, compressed.full_bytes)
-            assert [layer.get_seq_length() for layer in caches] == [N + STEPS - 1] * LAYERS
+            check_lengths(caches, N + STEPS - 1)
             runs.append((output.tokens, stored))
         (tokens, stored), (again, stored_again) = runs
         assert tokens == again and len(tokens) == STEPS
         assert all(torch.equal(a, b) for a, b in zip(stored, stored_again, strict=True))
-        assert all(torch.equal(now, then) for now, then in zip(tensors, before, strict=True))
+        check_unchanged(tensors, before)
         if not one.method.takes_budget:
             return
 

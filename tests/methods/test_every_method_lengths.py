@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.evaluation.decode import generate
+from kvbench.evaluation.rules import check_bytes
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES
 from tests.support.every_method import (
     LAYERS,
     PRUNED,
-    check_bytes,
     check_kept,
     model,
     pass_of,

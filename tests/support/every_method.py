@@ -6,14 +6,10 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import storage_bytes
-from kvbench.cache.kept_positions import KeptPositions
-from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.evaluation import rules
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.methods.duo_attention import DuoLayer
-from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
@@ -174,59 +170,13 @@ def steps(caches, count: int, dtype: torch.dtype = torch.float32, scale: float =
     return out
 
 
-def reachable(thing, found: dict[int, Tensor], passed: set[int]) -> None:
-    """Every tensor that can be got at from `thing`, by the address of its storage.
-
-    The model's RoPE is no part, nor is the histogram of kept positions, which stays on the device until a record reads
-    it.
-    """
-    if id(thing) in passed or isinstance(thing, Rope | KeptPositions):
-        return
-    passed.add(id(thing))
-    if isinstance(thing, Tensor):
-        found[thing.untyped_storage().data_ptr()] = thing
-    elif isinstance(thing, dict):
-        for value in thing.values():
-            reachable(value, found, passed)
-    elif isinstance(thing, list | tuple | set):
-        for value in thing:
-            reachable(value, found, passed)
-    elif type(thing).__module__.startswith("kvbench"):
-        reachable(vars(thing), found, passed)
-
-
-def check_bytes(caches) -> None:
-    """What layers hold is what they list, and nothing is counted twice."""
-    found: dict[int, Tensor] = {}
-    reachable(list(caches), found, set())
-    listed = [tensor for layer in caches for tensor in layer.tensors()]
-    # where a codebook's streams or packed heads lie, and how many entries or tokens these have: a few numbers for each,
-    # no part of what is stored
-    tables = [table for x in caches if isinstance(x, CodebookLayer) for table in (x.layout, x.k.sizes, x.v.sizes)]
-    packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
-    tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
-    tables += [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]
-    assert all(len(table) <= HEADS and table.nbytes <= 100 * len(table) for table in tables)
-    # the graph of objects may mention a few empty tensors and no others
-    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in listed + tables}
-    assert storage_bytes(found[address] for address in hidden) == 0
-    assert sum(layer.nbytes for layer in caches) == storage_bytes(listed)
-    assert all(0 < layer.filled_bytes <= layer.nbytes for layer in caches)
-
-
 def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:
     """Nominal and realised sizes of a prompt of n tokens, and the ratios."""
-    layers = [layer.kept for layer in caches]
-    for kept in layers:
-        assert 0 < kept.retained <= kept.total
-        heads = 3 if "spindle" in one.name else 1  # r1 counts a token that any query head of a group keeps
-        rounded = 0.5 if kept.per_head else 0  # at most half a token per head
-        assert kept.r1 * n <= heads * kept.nominal + rounded + 1e-9 and kept.nominal >= 1
-    if one.method.takes_budget and one.name not in OVERSPENDS:
-        assert sum(kept.r1 for kept in layers) * n <= LAYERS * budget + 1e-6
-    ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
     # MiniCache counts a direction for unmerged tokens too, as the paper does
     # nothing to merge leaves merging its overhead: magnitudes, references
     most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
-    assert 0 < ratio.r <= most and ratio.r_bytes > 0
+    # r1 counts a token that any query head of a group keeps
+    ratio = rules.check_kept(caches, n, full_bytes, most, heads=3 if "spindle" in one.name else 1)
+    if one.method.takes_budget and one.name not in OVERSPENDS:
+        rules.check_budget(caches, n, budget)
     return ratio

@@ -1,0 +1,127 @@
+"""The rules that every method keeps, as functions on its layer caches: `kvbench check` and the tests call them."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache, storage_bytes
+from kvbench.cache.kept_positions import KeptPositions
+from kvbench.cache.ragged import RaggedLayer
+from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.methods.duo_attention import DuoLayer
+from kvbench.methods.storage.codebook_layer import CodebookLayer
+from kvbench.ops.rope import Rope
+from kvbench.prefill import PrefillState
+from kvbench.utils.text import count
+
+
+class RuleBroken(AssertionError):
+    """A rule that a method does not keep; the message says where, with numbers."""
+
+
+def hold(holds: object, message: str) -> None:
+    """Raise RuleBroken unless the rule holds."""
+    if not holds:
+        raise RuleBroken(message)
+
+
+def check_bytes(caches: Sequence[LayerCache]) -> None:
+    """What layers hold is what `tensors` lists, and nothing is counted twice."""
+    found: dict[int, Tensor] = {}
+    reachable(list(caches), found, set())
+    listed = [tensor for layer in caches for tensor in layer.tensors()]
+    tables = _tables(caches)
+    small = all(len(table) <= 64 and table.nbytes <= 100 * len(table) for table in tables)
+    hold(small, "a table of where tokens lie has more than a few numbers for each head")
+    # the graph of objects may mention a few empty tensors and no others
+    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
+    unlisted = storage_bytes(found[address] for address in hidden)
+    hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that tensors() does not list")
+    counted, stored = sum(layer.nbytes for layer in caches), storage_bytes(listed)
+    hold(counted == stored, f"nbytes of the layers add up to {counted:,}, and their tensors are {stored:,} bytes")
+    for index, layer in enumerate(caches):
+        hold(
+            0 < layer.filled_bytes <= layer.nbytes,
+            f"layer {index}: filled_bytes is {layer.filled_bytes:,} of {layer.nbytes:,} bytes",
+        )
+
+
+def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
+    """Where a codebook's streams or packed heads lie, and how many entries or tokens these have: a few numbers for each
+    head, no part of what is stored."""
+    tables = [table for x in caches if isinstance(x, CodebookLayer) for table in (x.layout, x.k.sizes, x.v.sizes)]
+    packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
+    tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
+    return tables + [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]
+
+
+def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:
+    """Collect every tensor that can be got at from `thing`, by the address of its storage.
+
+    The model's RoPE is no part, nor is the histogram of kept positions, which stays on the device until a record reads
+    it, nor what modules and classes hold.
+    """
+    if id(thing) in passed or isinstance(thing, Rope | KeptPositions | type):
+        return
+    passed.add(id(thing))
+    if isinstance(thing, Tensor):
+        found[thing.untyped_storage().data_ptr()] = thing
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            reachable(value, found, passed)
+    elif isinstance(thing, list | tuple | set):
+        for value in thing:
+            reachable(value, found, passed)
+    elif hasattr(thing, "__dict__") and type(thing).__module__.partition(".")[0] not in ("torch", "transformers"):
+        reachable(vars(thing), found, passed)
+
+
+def check_kept(
+    caches: Sequence[LayerCache], n: int, full_bytes: int, most: float = 1 + 1e-9, heads: int = 1
+) -> ReserveRatio:
+    """Each layer says how many of n tokens it kept, no more than the allocation gave it; r is at most `most`.
+
+    `heads` is in how many query heads of a group a token counts once. Returns the ratios.
+    """
+    layers = [layer.kept for layer in caches]
+    for index, kept in enumerate(layers):
+        hold(
+            0 < kept.retained <= kept.total,
+            f"layer {index}: kept says {kept.retained:,} of {kept.total:,} vectors are left",
+        )
+        rounded = 0.5 if kept.per_head else 0  # at most half a token per head
+        hold(
+            kept.nominal >= 1 and kept.r1 * n <= heads * kept.nominal + rounded + 1e-9,
+            f"layer {index}: it keeps {kept.r1 * n:g} tokens per head, and its share of the budget is {kept.nominal}",
+        )
+    ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
+    hold(0 < ratio.r <= most and ratio.r_bytes > 0, f"r is {ratio.r:.3f} and r_bytes {ratio.r_bytes:.3f}")
+    return ratio
+
+
+def check_budget(caches: Sequence[LayerCache], n: int, budget: int | float) -> None:
+    """The layers keep at most `budget` tokens per head in the mean."""
+    kept = sum(cache.kept.r1 for cache in caches) * n / len(caches)
+    hold(kept <= budget + 1e-6, f"with a budget of {budget:g} of {n} tokens it keeps {kept:g} per layer and head")
+
+
+def check_lengths(caches: Iterable[LayerCache], seen: int) -> None:
+    """Every layer counts all tokens that it has seen, dropped ones too: positions of further ones follow from it."""
+    for index, cache in enumerate(caches):
+        length = cache.get_seq_length()
+        hold(length == seen, f"layer {index}: get_seq_length is {length} after {count(seen, 'token')}")
+
+
+def tensors_of(state: PrefillState) -> list[Tensor]:
+    """The tensors of a prefill state that methods share."""
+    return [x for layer in state.layers for x in vars(layer).values() if isinstance(x, Tensor)] + [state.logits]
+
+
+def check_unchanged(now: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """A method reads the prefill state that all settings share, and does not write it."""
+    changed = sum(not torch.equal(a, b) for a, b in zip(now, before, strict=True))
+    hold(
+        not changed,
+        f"compressing changed {count(changed, 'tensor')} of the prefill state, which other settings read too",
+    )

@@ -1,0 +1,169 @@
+"""The rules that `kvbench check` tries on a method, with a tiny random model that needs no file."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass
+from kvbench.evaluation.rules import (
+    check_budget,
+    check_bytes,
+    check_kept,
+    check_lengths,
+    check_unchanged,
+    hold,
+    tensors_of,
+)
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import FullKV
+from kvbench.models.random_weights import random_model
+from kvbench.prefill import FullPrefill, Needs
+
+SHAPE = {
+    **{"model_type": "llama", "vocab_size": 97, "hidden_size": 192, "intermediate_size": 48, "num_hidden_layers": 4},
+    **{"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 65536},
+    # wide, so that attention is far from uniform and greedy tokens differ
+    **{"initializer_range": 0.35, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0},
+}
+TOKENS, STEPS = 120, 12  # of a prompt; decoded
+SHARES = (0.1, 0.3, 0.7)
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
+
+
+class Trial:
+    """A method on a tiny model: 4 layers, 6 query heads over 2 KV heads of 32 channels."""
+
+    def __init__(self, setting: Setting):
+        self.setting, self.method = setting, setting.method
+        # prompts with room for what the method always keeps
+        self.n = max(TOKENS, 3 * self.method.minimum_budget)
+
+    @cached_property
+    def model(self):
+        return random_model(SHAPE, torch.float32, "cpu")
+
+    @property
+    def layers(self) -> int:
+        return SHAPE["num_hidden_layers"]
+
+    @property
+    def budgets(self) -> list[int | float]:
+        """Tokens per layer and head that bind, as many as the method can be given."""
+        if not self.method.takes_budget:
+            return [self.n]
+        floor = self.method.floor(self.n, self.layers)
+        return sorted({max(int(share * self.n), floor) for share in SHARES})
+
+    def prompt(self, n: int) -> Tensor:
+        return torch.randint(3, SHAPE["vocab_size"], (n,), generator=torch.Generator().manual_seed(n))
+
+    def prefilled(self, n: int, budget: int | float, model=None) -> SharedPass:
+        """The pass over a prompt of n tokens that the method needs."""
+        plan = self.method.plan(n, self.layers, budget)
+        return SharedPass(model or self.model, self.prompt(n), plan, self.method.needs)
+
+    def prefilled_full(self) -> Compressed:
+        return SharedPass(self.model, self.prompt(self.n), FullPrefill(), Needs()).compress(FullKV(), self.n)
+
+    def decoded(self, compressed: Compressed, model=None, steps: int = STEPS) -> list[int]:
+        return generate(model or self.model, compressed.caches, compressed.logits, steps, frozenset()).tokens
+
+
+def keeps_the_budget(trial: Trial) -> None:
+    for budget in trial.budgets:
+        source = trial.prefilled(trial.n, budget)
+        compressed = source.compress(trial.method, budget)
+        check_kept(compressed.caches, trial.n, compressed.full_bytes, most=1.5)
+        if trial.method.takes_budget:
+            check_budget(compressed.caches, trial.n, budget)
+
+
+def stores_what_it_lists(trial: Trial) -> None:
+    for budget in trial.budgets:
+        compressed = trial.prefilled(trial.n, budget).compress(trial.method, budget)
+        check_bytes(compressed.caches)
+        trial.decoded(compressed)
+        check_bytes(compressed.caches)
+
+
+def leaves_the_state(trial: Trial) -> None:
+    for budget in trial.budgets:
+        source = trial.prefilled(trial.n, budget)
+        before = [x.clone() for x in tensors_of(source.state)]
+        trial.decoded(source.compress(trial.method, budget))
+        check_unchanged(tensors_of(source.state), before)
+
+
+def goes_on_at_true_positions(trial: Trial) -> None:
+    for budget in trial.budgets:
+        compressed = trial.prefilled(trial.n, budget).compress(trial.method, budget)
+        check_lengths(compressed.caches, trial.n)
+        trial.decoded(compressed)
+        check_lengths(compressed.caches, trial.n + STEPS - 1)
+
+
+def is_the_same_each_time(trial: Trial) -> None:
+    for budget in trial.budgets:
+        source = trial.prefilled(trial.n, budget)
+        first, again = (trial.decoded(source.compress(trial.method, budget)) for _ in range(2))
+        hold(first == again, f"a budget of {budget:g}: the second compression of one prompt decodes to other tokens")
+
+
+def is_full_where_nothing_binds(trial: Trial) -> None:
+    budget = trial.n + STEPS
+    compressed = trial.prefilled(trial.n, budget).compress(trial.method, budget)
+    full = trial.prefilled_full()
+    tokens, expected = trial.decoded(compressed), trial.decoded(full)
+    same = sum(a == b for a, b in zip(tokens, expected, strict=True))
+    hold(tokens == expected, f"with a budget of the whole prompt {same} of {STEPS} tokens are FullKV's")
+
+
+def takes_every_length(trial: Trial) -> None:
+    for n in LENGTHS:
+        budget = max(n // 2, trial.method.floor(n, trial.layers)) if trial.method.takes_budget else n
+        compressed = trial.prefilled(n, budget).compress(trial.method, budget)
+        check_kept(compressed.caches, n, compressed.full_bytes, most=1.5)
+        trial.decoded(compressed, steps=3)
+        check_lengths(compressed.caches, n + 2)
+
+
+def computes_in_half_precision(trial: Trial) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        model = random_model(SHAPE, dtype, "cpu")
+        budget = trial.budgets[0]
+        compressed = trial.prefilled(trial.n, budget, model).compress(trial.method, budget)
+        output = generate(model, compressed.caches, compressed.logits, STEPS, frozenset())
+        name = str(dtype).removeprefix("torch.")
+        hold(output.not_finite is None, f"{name}: the logits of generated token {output.not_finite} are not finite")
+
+
+def streams(trial: Trial) -> None:
+    for budget in trial.budgets:
+        plan = trial.method.plan(trial.n, trial.layers, budget)
+        streamed = StreamedPass(trial.model, trial.prompt(trial.n), plan).compress(trial.method, budget)
+        shared = trial.prefilled(trial.n, budget).compress(trial.method, budget)
+        same = trial.decoded(streamed) == trial.decoded(shared)
+        hold(same, f"a budget of {budget:g}: memory=stream decodes to other tokens than memory=shared")
+
+
+# What a method promises, in words -> how it is tried.
+RULES: dict[str, Callable[[Trial], None]] = {
+    "a budget of the whole prompt gives FullKV's tokens": is_full_where_nothing_binds,
+    "it keeps at most its budget, and says how much": keeps_the_budget,
+    "its bytes are those of the tensors that it lists": stores_what_it_lists,
+    "it leaves the prefill state as it is": leaves_the_state,
+    "decoding goes on at true positions": goes_on_at_true_positions,
+    "the same prompt gives the same tokens each time": is_the_same_each_time,
+    "prompts of any length from 1 token on": takes_every_length,
+    "float16 and bfloat16 stay finite": computes_in_half_precision,
+    "memory=stream gives the same tokens": streams,
+}
+
+
+def rules_of(trial: Trial) -> dict[str, Callable[[Trial], None]]:
+    """The rules that are for this method: a stream only where it says that it can, a budget only where it takes one."""
+    left_out = set() if trial.method.streams else {"memory=stream gives the same tokens"}
+    return {words: rule for words, rule in RULES.items() if words not in left_out}
