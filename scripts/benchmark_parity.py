@@ -10,11 +10,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from parity import babilong, longbench_v2, scbench
+from parity import babilong, infinitebench, longbench_v2, scbench
 from parity.checkout import commit
 
 # Each gives what it compared, how many, and how many of them differ.
-BENCHMARKS = {"babilong": babilong.run, "longbench_v2": longbench_v2.run, "scbench": scbench.run}
+BENCHMARKS = {
+    "babilong": babilong.run,
+    "infinitebench": infinitebench.run,
+    "longbench_v2": longbench_v2.run,
+    "scbench": scbench.run,
+}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from kvbench.benchmarks.babilong import BABILong
 from kvbench.benchmarks.base import Benchmark, Sample, Turn
+from kvbench.benchmarks.infinitebench import InfiniteBench
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.longbench_v2 import LongBenchV2
 from kvbench.benchmarks.niah import NeedleInAHaystack
@@ -13,6 +14,7 @@ from kvbench.benchmarks.speed import Speed
 __all__ = [
     "BABILong",
     "Benchmark",
+    "InfiniteBench",
     "LongBench",
     "LongBenchE",
     "LongBenchV2",

@@ -14,18 +14,38 @@ def without_middle(
     """For each prompt and its end, the question: a prompt of at most about `max_length` tokens, and its question.
 
     A longer prompt is the text of its first max_length // 2 and its `last` tokens, decoded together without special
-    tokens, as LongBench v2 and InfiniteBench have it; the tokens are those of `tokenizer.encode`.
+    tokens, as LongBench v2 has it; the tokens are those of `tokenizer.encode`.
     """
+    for (prompt, question), ids in _encoded(prompts, tokenizer):
+        if len(ids) <= max_length:
+            yield prompt, question
+        else:
+            yield _decoded(ids[: max_length // 2], ids[-last:], question, tokenizer)
+
+
+def decoded_without_middle(
+    prompts: Sequence[tuple[str, str]], max_length: int, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[str, str]]:
+    """The same in InfiniteBench's way: prompts that fit are decoded too, and of others both halves are equally long."""
+    half = max_length // 2
+    for (_, question), ids in _encoded(prompts, tokenizer):
+        first, last = (ids[:half], ids[-half:]) if len(ids) > max_length else ([], ids)
+        yield _decoded(first, last, question, tokenizer)
+
+
+def _encoded(
+    prompts: Sequence[tuple[str, str]], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[tuple[str, str], list[int]]]:
     for start in range(0, len(prompts), TOGETHER):
         several = prompts[start : start + TOGETHER]
-        tokens = tokenizer([prompt for prompt, _ in several], truncation=False)["input_ids"]
-        for (prompt, question), ids in zip(several, tokens, strict=True):
-            if len(ids) <= max_length:
-                yield prompt, question
-                continue
-            text = tokenizer.decode(ids[: max_length // 2] + ids[-last:], skip_special_tokens=True)
-            left = question_in(tokenizer.decode(ids[-last:], skip_special_tokens=True), question, tokenizer)
-            yield text, left if text.endswith(left) else text[-len(left) :]
+        yield from zip(several, tokenizer([text for text, _ in several], truncation=False)["input_ids"], strict=True)
+
+
+def _decoded(first: list[int], last: list[int], question: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """The text of both parts, and what is left of the question at its end."""
+    text = tokenizer.decode(first + last, skip_special_tokens=True)
+    left = question_in(tokenizer.decode(last, skip_special_tokens=True), question, tokenizer)
+    return text, left if text.endswith(left) else text[-len(left) :]
 
 
 def question_in(end: str, tail: str, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -14,13 +14,13 @@ OURS = frozenset(MethodRecord.model_fields)
 def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[Sample], question: str) -> None:
     """Raise UserError for a sample whose columns a record has already.
 
-    Where the benchmark does not know its longest prompt, also for one that does not fit the model or, with
-    question=hidden, has no context before its question.
+    With question=hidden also for one without a question of its own; where the benchmark does not know its longest
+    prompt, for one that does not fit the model or, with question=hidden, has no context before its question.
     """
     for sample in samples:
         if taken := OURS & sample.meta.keys():
             raise UserError(f"sample {sample.id!r}: meta cannot have {min(taken)!r}, a field of every record")
-        if benchmark.longest is None:
+        if benchmark.longest is None or (question == "hidden" and not sample.question):
             tokenise(loaded, sample, question)
 
 

@@ -143,6 +143,11 @@ def english_words(text: str) -> list[str]:
     return ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
 
 
+def chinese_characters(text: str) -> list[str]:
+    """The characters in lower case without punctuation and blanks, as other benchmarks than LongBench compare them."""
+    return list("".join(text.lower().translate(_CHINESE).split()))
+
+
 def _chinese(text: str) -> list[str]:
     """Normalised word by word, after the segmentation."""
     bare = ("".join(word.lower().translate(_CHINESE).split()) for word in words(text))

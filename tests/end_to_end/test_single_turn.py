@@ -3,10 +3,18 @@
 import json
 from pathlib import Path
 
-from kvbench.metrics import babilong, longbench_v2
+import pytest
+
+from kvbench.errors import UserError
+from kvbench.metrics import babilong, infinitebench, longbench_v2
 from kvbench.records import load
 from tests.support.paths import DATA
-from tests.support.published_prompts import babilong_prompts, longbench_v2_prompt, longbench_v2_rows
+from tests.support.published_prompts import (
+    babilong_prompts,
+    infinitebench_prompts,
+    longbench_v2_prompt,
+    longbench_v2_rows,
+)
 from tests.support.runs import run
 
 
@@ -42,3 +50,21 @@ def test_longbench_v2_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
     for record in records.to_dict("records"):
         assert record["scores"] == longbench_v2.score(record["prediction"], record["answers"][0])
     assert first_cells(folder / "tasks.md") == ["overall", "easy", "hard", "short", "medium", "long"]
+
+
+def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
+    prompts = infinitebench_prompts(tmp_path, monkeypatch)
+    data = [f"benchmark.data_dir={DATA / 'infinitebench'}", f"benchmark.prompts_file={prompts}", "limit=1"]
+    tasks = ["benchmark=infinitebench", "benchmark.tasks=[passkey,kv_retrieval,code_run]", "benchmark.max_length=128"]
+    folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
+    records = load(folder)
+    assert len(records) == 3 * 2 and records["cut"].all()
+    for record in records.to_dict("records"):
+        again = infinitebench.score(record["task"], record["prediction"], record["answers"])
+        assert record["scores"] == {"score": again}
+    rows = ["passkey", "kv_retrieval", "code_run", "retrieval (2 of 3)", "average of 3 tasks"]
+    assert first_cells(folder / "tasks.md") == rows
+    with pytest.raises(
+        UserError, match=r"'code_run-1' does not tell its question from its context: use question=visible"
+    ):
+        run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks, "question=hidden"))

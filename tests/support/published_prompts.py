@@ -4,6 +4,7 @@ from pathlib import Path
 
 from kvbench.benchmarks import longbench_v2
 from kvbench.benchmarks.babilong import prompts as babilong
+from kvbench.benchmarks.infinitebench import prompts as infinitebench
 from kvbench.benchmarks.python_texts import sha256
 
 BABILONG = r"""
@@ -53,3 +54,27 @@ def longbench_v2_rows() -> list[dict]:
         }
         for number, (difficulty, length) in enumerate([("easy", "short"), ("hard", "medium"), ("hard", "long")])
     ]
+
+
+def infinitebench_prompts(folder: Path, monkeypatch) -> Path:
+    """A prompt.py whose templates count as official, with the places of the official ones before and after the text."""
+    choice = "Pick.\n\n{context}\n\nAsked: {question}\nA {OPTION_A} B {OPTION_B} C {OPTION_C} D {OPTION_D}"
+    forms = {
+        **dict.fromkeys(["passkey", "number_string", "kv_retrieval"], "Find it.\n\n{context}\n\n{input}"),
+        **dict.fromkeys(["longbook_qa_eng", "longbook_qa_chn"], "Read.\n\n{context}\n\nAsked: {question}\nBe brief."),
+        "longbook_choice_eng": choice,
+        "code_debug": choice.replace("{question}", "which is wrong?"),
+        "longbook_sum_eng": "Sum up.\n\n{context}",
+        "longdialogue_qa_eng": "Who?\n\n{context}\n\nWho is $$MASK$$?",
+        "math_find": "{prefix}\n\n{context}\n\n{input}",
+        "math_calc": "Compute.\n\n{context}",
+        "code_run": "There is {func}.\n\n{context}\n\nWhat is {func_call}?",
+    }
+    source = "raise SystemExit(1)\n"
+    for family in ("gpt4", "yarn_mistral"):
+        texts = {task: text + (" Answer:" if family == "yarn_mistral" else "") for task, text in forms.items()}
+        source += f"{family}_templates = {texts!r}\n"
+        monkeypatch.setitem(infinitebench.SHA256, family, {task: sha256(text) for task, text in texts.items()})
+    path = folder / "prompt.py"
+    path.write_text(source, encoding="utf-8")
+    return path

@@ -1,0 +1,5 @@
+"""InfiniteBench: 12 tasks past 100k tokens, with the official prompts, truncation and metrics."""
+
+from kvbench.benchmarks.infinitebench.benchmark import InfiniteBench
+
+__all__ = ["InfiniteBench"]

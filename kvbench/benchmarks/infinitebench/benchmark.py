@@ -1,0 +1,117 @@
+"""InfiniteBench as a benchmark."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+from pydantic import Field
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.infinitebench import prompts
+from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
+from kvbench.benchmarks.published_data import DataSet, select
+from kvbench.benchmarks.truncation import decoded_without_middle
+from kvbench.errors import UserError
+from kvbench.metrics.aggregate import breakdown
+from kvbench.metrics.infinitebench import score
+from kvbench.utils.checked import Names, checked
+from kvbench.utils.row_files import read_file
+
+TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
+CHOICES = ("longbook_choice_eng", "code_debug")
+FIELDS = {"context": str, "input": str, "answer": (list, str), "options": list}
+LAYOUTS = ("{task}.jsonl", "{task}.json", "{task}-*.parquet", "data/{task}-*.parquet", "{task}/*.parquet")
+
+
+@checked(prefix="benchmark.")
+class InfiniteBench(Benchmark):
+    """InfiniteBench (Zhang et al. 2024) with the official prompts, truncation, lengths of answers and metrics.
+
+    templates="gpt4"          those of GPT-4, as one user turn of the chat template: for instruct models.
+    templates="yarn_mistral"  those of the open models there, which the answer completes: raw text.
+
+    max_length  tokens before the chat template, special tokens included; longer prompts lose their middle.
+    """
+
+    tasks: Names
+    max_length: Annotated[int, Field(ge=64)]
+    templates: prompts.Family = "gpt4"
+    data_dir: str | None = None
+    repository: str = "xinrongzhang2022/InfiniteBench"
+    revision: str = "main"
+    prompts_file: str | None = None
+    name: str = "infinitebench"
+    chosen: list[str] = field(init=False)
+    rows: dict[str, list[dict]] = field(init=False, repr=False)
+
+    metrics = ("score",)
+
+    def __post_init__(self):
+        self.chosen = select(self.tasks, SETS, "task in benchmark.tasks")
+        self.texts = prompts.load(self.templates, self.chosen, self.prompts_file)
+        wanted = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
+        files = DataSet(self.repository, self.revision, self.data_dir).files(wanted)
+        self.rows = {task: [row for file in files[task] for row in _rows(task, file)] for task in self.chosen}
+
+    @property
+    def longest(self) -> int | None:
+        """None with math_calc, whose answers are long and whose prompts are short."""
+        if "math_calc" in self.chosen:
+            return None
+        return self.max_length + TEMPLATE_ROOM + max(TASKS[task].max_new_tokens for task in self.chosen)
+
+    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+        return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        return {"score": score(sample.meta["task"], prediction, sample.answers)}
+
+    def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
+        return breakdown(records, GROUPS, {"average": tuple(TASKS)})
+
+    def _samples(self, name: str, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
+        task, rows = TASKS[name], self.rows[name]
+        whole = [prompts.fill(name, self.texts[name], row) for row in rows]
+        cut = decoded_without_middle(whole, self.max_length, tokenizer)
+        for number, (row, (before, _), (prompt, question)) in enumerate(zip(rows, whole, cut, strict=True), 1):
+            yield Sample(
+                id=f"{name}-{number}",
+                prompt=prompt,
+                answers=_answers(name, row),
+                max_new_tokens=task.max_new_tokens,
+                question=question if task.asked_last else "",
+                chat=self.templates == "gpt4",
+                meta={"task": name, "group": task.group, "templates": self.templates, "cut": prompt != before},
+            )
+
+
+def _rows(task: str, file: Path) -> list[dict]:
+    rows = read_file(file, FIELDS, filled=("context", "answer"))
+    for number, row in enumerate(rows, 1):
+        try:
+            _answers(task, row)
+            if task in ("code_run", "math_find"):
+                prompts.fill(task, "{context}", row)
+        except ValueError as error:
+            raise UserError(f"{file}, row {number}: {error}") from None
+    return rows
+
+
+def _answers(task: str, row: dict) -> tuple[str, ...]:
+    """The texts that the metric compares with; of a choice its text and letter, as the official get_answer has it."""
+    answers = [row["answer"]] if isinstance(row["answer"], str) else row["answer"]
+    if task == "math_calc":
+        return (json.dumps(answers[0] if isinstance(answers[0], list) else answers),)
+    if task not in CHOICES:
+        return tuple(str(answer) for answer in answers)
+    if len(row["options"]) != 4:
+        raise ValueError(f"field 'options' has {len(row['options'])} of the 4 options")
+    if len(answers) == 2 and answers[1] in ("A", "B", "C", "D"):
+        return tuple(answers)
+    if len(answers) != 1 or answers[0] not in row["options"]:
+        raise ValueError("field 'answer' is not one of the options")
+    return answers[0], "ABCD"[row["options"].index(answers[0])]
