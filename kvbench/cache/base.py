@@ -19,7 +19,12 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class AttendingLayer(CacheLayerMixin):
-    """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`."""
+    """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`.
+
+    windowed   whether it attends to the model's sliding window alone.
+    """
+
+    windowed: bool = False
 
     def __init__(self):
         super().__init__()
@@ -58,7 +63,8 @@ class AttendingLayer(CacheLayerMixin):
 class LayerCache(AttendingLayer):
     """The compressed cache of one layer, made from a prompt of `seen` tokens.
 
-    kept           what compression retained of the prompt, for the reserve ratio (SpindleKV, formula 15).
+    kept           what compression retained of the prompt, for the reserve ratio (SpindleKV, formula 15); None for a
+                   layer that no method compresses.
     late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
                    (`kept` changes then, too). None: `nbytes` of the new cache.
     takes_blocks   whether several tokens can be appended at once, each attending to those before it.
@@ -72,7 +78,7 @@ class LayerCache(AttendingLayer):
     batches: bool = False
     packed_row: PackedRow | None = None
 
-    def __init__(self, seen: int, kept: Kept):
+    def __init__(self, seen: int, kept: Kept | None):
         super().__init__()
         self.seen = seen
         self.kept = kept

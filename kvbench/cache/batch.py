@@ -27,7 +27,8 @@ class BatchLayer(AttendingLayer):
         self.together: list[int] = []  # rows that are packed
         self.alone = list(range(len(self.rows)))
         self.packs = len(self.rows) > 1
-        self.counted: list[tuple[int, int]] = []  # bytes that each row held and read in the last pass
+        # bytes that each row held and read in the last pass, and those of a sliding window among the held ones
+        self.counted: list[tuple[int, int, int]] = []
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.packs:
@@ -38,7 +39,9 @@ class BatchLayer(AttendingLayer):
             self.rows[row].update(keys[row : row + 1], values[row : row + 1])
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        self.counted = [(row.filled_bytes, row.read_bytes) for row in self.rows]
+        self.counted = [
+            (row.filled_bytes, row.read_bytes, row.filled_bytes if row.windowed else 0) for row in self.rows
+        ]
         if not self.alone:
             return self.packed.attend(query, scaling)
         if len(self.rows) == 1:
@@ -52,6 +55,10 @@ class BatchLayer(AttendingLayer):
     def tensors(self) -> list[Tensor]:
         packed = [] if self.packed is None else self.packed.tensors()
         return packed + [tensor for row in self.rows for tensor in row.tensors()]
+
+    @property
+    def windowed(self) -> bool:
+        return all(row.windowed for row in self.rows)
 
     @property
     def takes_blocks(self) -> bool:
@@ -91,8 +98,7 @@ class BatchCache(Cache):
         """Count the pass over `tokens` tokens that has just been made."""
         by_sequence = zip(*(layer.counted for layer in self.layers), strict=True)
         for sequence, layers in zip(self.sequences, by_sequence, strict=True):
-            held, read = map(sum, zip(*layers, strict=True))
-            sequence.add(tokens, held, read)
+            sequence.add(tokens, *map(sum, zip(*layers, strict=True)))
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these sequences and drop the others."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 class DecodeBytes:
     """Counts of one sequence over its forward passes after prefill, those that read a hidden question included.
 
+    Layers with a sliding window hold as much under FullKV, which holds all tokens in the others.
+
     What a pass holds is counted while it attends: its own tokens are there, and nothing was evicted for them yet.
     """
 
@@ -16,35 +18,42 @@ class DecodeBytes:
     full_tokens: int = 0  # sum over the passes of the tokens read by then: what FullKV holds beside the prompt's
     held: int = 0  # sum over the passes of the bytes held
     read: int = 0  # sum over the passes of the bytes that attention reads
+    windows: int = 0  # sum over the passes of the bytes that layers with a sliding window hold
     peak: int = field(init=False)  # most bytes held, before the first pass or in one
 
     def __post_init__(self):
         self.peak = self.start
 
-    def add(self, tokens: int, held: int, read: int) -> None:
-        """One more pass over `tokens` tokens, which held and read so many bytes in all layers together."""
+    def add(self, tokens: int, held: int, read: int, windows: int = 0) -> None:
+        """One more pass over `tokens` tokens, which held and read so many bytes in all layers together, `windows` of
+        the held ones in layers with a sliding window."""
         self.passes += 1
         self.tokens += tokens
         self.full_tokens += self.tokens
         self.held += held
         self.read += read
+        self.windows += windows
         self.peak = max(self.peak, held)
 
-    def figures(self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0) -> "DecodeFigures":
+    def figures(
+        self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0, windows: tuple[int, int] = (0, 0)
+    ) -> "DecodeFigures":
         """The figures of a record.
 
         end           bytes held after the last pass
         prefill_peak  most bytes that prefill and compression held
         full_bytes    FullKV's cache of the prompt of n tokens
         unread        bytes counted as read that attention did not read
+        windows       of layers with a sliding window: bytes of the prompt, and after the last pass
         """
-        token = full_bytes // n
-        last = full_bytes + token * self.tokens  # FullKV after the last pass
+        grows = full_bytes - windows[0]
+        token = grows // n
+        last = grows + token * self.tokens + windows[1]  # FullKV after the last pass
         passes, held, read, full = (
             self.passes,
             self.held,
             self.read - unread,
-            self.passes * full_bytes + token * self.full_tokens,
+            self.passes * grows + token * self.full_tokens + self.windows,
         )
         if not passes:  # the prompt's cache alone
             passes, held, read, full = 1, self.start, self.start, full_bytes

@@ -11,10 +11,13 @@ r_corrected is the mean of r1·(r2 + overhead). r_bytes is measured: stored byte
 Methods without a codebook express their analytic ratio in the same factors. Quantisation keeps every vector (r2 = 1),
 each smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two layers
 leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
+
+In a model with sliding windows, all of this is of the layers with full attention, which methods compress. `fields` adds
+the others, which hold their window under every method: r and r_bytes are then of all layers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Literal
 
@@ -64,7 +67,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class ReserveRatio:
-    """Means over layers; `r` is the mean of the products, not the product of the means."""
+    """Means over the layers that are compressed; `r` is the mean of the products, not the product of the means."""
 
     r1: float
     r2: float
@@ -73,10 +76,13 @@ class ReserveRatio:
     r_corrected: float  # r where a method adds nothing per retained vector
     r_bytes: float
     ratio_over: RatioOver = "kv_heads"  # heads whose vectors r and its factors count
+    full_bytes: int = 0  # FullKV's of these layers
 
     @classmethod
     def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
         """`stored_bytes` is what the compressed layers hold, `full_bytes` the GQA FullKV of the same prompt."""
+        if not layers:  # all have a sliding window
+            return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
         return cls(
             r1=fmean(layer.r1 for layer in layers),
             r2=fmean(layer.r2 for layer in layers),
@@ -85,4 +91,18 @@ class ReserveRatio:
             r_corrected=fmean(layer.corrected for layer in layers),
             r_bytes=stored_bytes / full_bytes,
             ratio_over=max(layer.ratio_over for layer in layers),  # query_heads where any layer counts them
+            full_bytes=full_bytes,
         )
+
+    def fields(self, window_bytes: int = 0) -> dict:
+        """The fields of a record: with `window_bytes` in layers with a sliding window, r, r_corrected and r_bytes are
+        of all layers, weighted by FullKV's bytes, and those of the compressed layers alone stand beside them."""
+        fields = asdict(self)
+        full_bytes = fields.pop("full_bytes")
+        if not window_bytes:
+            return fields
+        whole = full_bytes + window_bytes
+        ratios = {name: fields[name] for name in ("r", "r_corrected", "r_bytes")}
+        every = {name: (value * full_bytes + window_bytes) / whole for name, value in ratios.items()}
+        alone = {"r_full": self.r, "r_bytes_full": self.r_bytes, "r_bytes_floor": window_bytes / whole}
+        return {**fields, **every, **alone, "window_bytes": window_bytes}

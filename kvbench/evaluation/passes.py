@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
 from kvbench.methods.base import Method
+from kvbench.models.layer_windows import full_layers, sliding_windows
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
@@ -27,7 +28,7 @@ class Compressed:
 
     caches: list[LayerCache]
     logits: Tensor  # [vocab_size]
-    full_bytes: int  # of FullKV for the same prompt
+    full_bytes: int  # of FullKV for the same prompt, in all layers
     prefill_seconds: float
     compress_seconds: float
     live: list[Tensor]  # uncompressed K and V that stay alive while this setting decodes
@@ -36,6 +37,11 @@ class Compressed:
 
     def __post_init__(self):
         self._layer_bytes = [cache.nbytes for cache in self.caches]  # before any token is decoded
+        held = list(zip(self._layer_bytes, self.caches, strict=True))
+        # of those, what layers hold that no method compresses
+        self.window_bytes = sum(layer for layer, cache in held if cache.kept is None)
+        # and all that stop growing at a sliding window: FullKV's layers, too, where every layer has one
+        self.sliding_bytes = sum(layer for layer, cache in held if cache.windowed)
 
     def stored_bytes(self, caches: Sequence[LayerCache]) -> int:
         """Bytes that `caches` (these caches or copies of them) hold of the prompt, without decoded tokens.
@@ -94,6 +100,7 @@ class SharedPass:
             for layer in self.state.layers:
                 layer.context = span
         self.second = {how: self._read_again(ids, how, frame()) for how in needs.reconstructions}
+        self.state.settle()
 
     def _read_again(self, ids: Tensor, how: Reconstruction, frame: ContextFrame) -> SecondPass:
         reset_device_peak(self.model)
@@ -106,14 +113,14 @@ class SharedPass:
     def compress(self, method: Method, budget: int) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
-        caches = method.compress(self.state, budget)
+        caches = self.state.whole(method.compress(self.state, budget))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
         live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
         counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
         device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
-        full, logits = self.state.nbytes, self.state.logits
+        full, logits = self.state.nbytes + self.state.window_bytes, self.state.logits
         return Compressed(caches, logits, full, self.seconds, seconds, live, counted, device)
 
 
@@ -135,7 +142,7 @@ class StreamedPass:
     def compress(self, method: Method, budget: int) -> Compressed:
         reset_device_peak(self.model)
         context = self.frame().span(len(self.ids)) if method.needs.context else None
-        stream = Stream(method, num_layers(self.model), budget, context)
+        stream = Stream(method, num_layers(self.model, len(self.ids)), budget, context)
         started = time.perf_counter()
         state = self.plan.run(self.model, self.ids, method.needs, stream)
         wait_for(self.model)
@@ -144,14 +151,16 @@ class StreamedPass:
         stream.finish()
         wait_for(self.model)
         stream.seconds += time.perf_counter() - started
+        windows = state.windows.values()
+        one = max((layer.token_bytes * layer.seen for layer in windows), default=0)  # a whole prompt, before it is cut
         return Compressed(
-            stream.layers.caches,
+            state.whole(stream.layers.caches),
             state.logits,
-            stream.full_bytes,
+            stream.full_bytes + state.window_bytes,
             seconds,
             stream.seconds,
             [],
-            stream.peak_bytes,
+            max(stream.peak_bytes, one) + state.window_bytes,
             device_peak(self.model),
         )
 
@@ -204,8 +213,9 @@ class Stream:
         self.peak_bytes = max(self.peak_bytes, held)
 
 
-def num_layers(model: PreTrainedModel) -> int:
-    return model.config.get_text_config().num_hidden_layers
+def num_layers(model: PreTrainedModel, n: int) -> int:
+    """The layers that methods compress of a prompt of n tokens: all but those with a sliding window."""
+    return len(full_layers(sliding_windows(model.config, n)))
 
 
 def stored(caches: Sequence[LayerCache]) -> list[Tensor]:

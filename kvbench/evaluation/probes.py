@@ -71,7 +71,7 @@ def records(run: Run, todo: Todo) -> list[dict]:
                 "question": run.question,
                 "prompt_tokens": before,
                 "answer_tokens": len(ids) - before,
-                "layers": layers_of(observation, num_layers(run.loaded.model)),
+                "layers": layers_of(observation, num_layers(run.loaded.model, len(ids))),
                 "values": values[observation.name],
             },
         )
@@ -85,7 +85,7 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
 
     The first `prompt` of ids [n] are the prompt.
     """
-    count = num_layers(model)
+    count = num_layers(model, len(ids))
     wanted = [layers_of(observation, count) for observation in observations]
     values: list[dict[int, list]] = [{} for _ in observations]
     done = 0

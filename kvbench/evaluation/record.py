@@ -7,6 +7,7 @@ from functools import partial
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
+from kvbench.cache.window import bytes_of
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import Generation
 from kvbench.evaluation.passes import Compressed
@@ -96,6 +97,11 @@ def identity(run: Run, sample: Sample, setting: Setting) -> dict:
     }
 
 
+def full_places(caches: Sequence[LayerCache]) -> list[int]:
+    """The numbers of the layers that the method compressed: all but those with a sliding window."""
+    return [number for number, cache in enumerate(caches) if cache.kept is not None]
+
+
 def per_head(layers: Sequence[Kept]) -> list[list[int] | None] | None:
     """Tokens per head of each layer; None for a layer whose heads keep equally many, and where all layers' do."""
     counts = [None if layer.per_head is None else list(layer.per_head) for layer in layers]
@@ -112,10 +118,13 @@ def record(
     failed = partial(Failure, run.key(sample, setting), sample.id, setting.label)
     if output.not_finite is not None:
         return failed(f"the logits of generated token {output.not_finite} are NaN or infinite")
-    layers = [cache.kept for cache in caches]
-    stored = compressed.stored_bytes(caches)
+    layers = [cache.kept for cache in caches if cache.kept is not None]
+    stored, windows = compressed.stored_bytes(caches), compressed.window_bytes
     held, unread = (sum(getattr(cache, name) for cache in caches) for name in ("filled_bytes", "unread_bytes"))
-    ratio = ReserveRatio.of(layers, stored, compressed.full_bytes)
+    ratio = ReserveRatio.of(layers, stored - windows, compressed.full_bytes - windows)
+    figures = output.decode_bytes.figures(
+        held, compressed.peak_bytes, compressed.full_bytes, n, unread, (compressed.sliding_bytes, bytes_of(caches))
+    )
     device_peaks = [compressed.device_peak, answer.device_peak] if answer.device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
     fields = {
@@ -135,9 +144,10 @@ def record(
         "scores": run.benchmark.score(sample, prediction),
         "distance": distance and dict(distance),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
-        **asdict(ratio),
+        **ratio.fields(windows),
         "stored_bytes": stored,
         "full_bytes": compressed.full_bytes,
+        **({"full_layers": places} if len(places := full_places(caches)) < len(caches) else {}),
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
         "kept_per_head": per_head(layers),
@@ -147,7 +157,7 @@ def record(
         "peak_device_bytes": max(filter(None, device_peaks), default=None),
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,
-        **asdict(output.decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread)),
+        **asdict(figures),
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,

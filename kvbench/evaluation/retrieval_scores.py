@@ -30,7 +30,7 @@ def retrieval_scores(
     for sample in samples:
         ids, needle = tokens_of(loaded, sample)
         state = prefill(loaded.model, ids, Needs())
-        caches = FullKV().compress(state, state.n)
+        caches = state.whole(FullKV().compress(state, len(ids)))
         tokens = generate(loaded.model, caches, state.logits, sample.max_new_tokens, loaded.stop_tokens).tokens
         score = benchmark.score(sample, loaded.decode(tokens))[benchmark.metrics[0]]
         if score <= ANSWERED:

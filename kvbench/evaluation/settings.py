@@ -54,7 +54,15 @@ class Setting:
         return whole if self.ratio is None else math.floor(self.ratio * whole + 1e-9)  # 1e-9: float noise on integers
 
     def budget_at(self, n: int, num_layers: int, new_tokens: int = 0) -> int | float:
-        """The budget given to the method: `requested_tokens`, but at least the method's floor for such a prompt."""
+        """The budget given to the method: `requested_tokens`, but at least the method's floor for such a prompt.
+
+        num_layers: those that are compressed. Raises UserError where there is none, except for FullKV.
+        """
+        if not num_layers and not is_full(self):
+            raise UserError(
+                f"{self.label} has nothing to compress: every layer of this model has a sliding window, which a prompt "
+                f"of {n} tokens exceeds (method=full reads it)"
+            )
         return max(self.requested_tokens(n, new_tokens), self.method.floor(n, num_layers))
 
     def floored(self, n: int, num_layers: int, new_tokens: int = 0) -> bool:

@@ -62,14 +62,15 @@ class Compression:
 
 def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
     """For every context that lacks records: a task for each setting that lacks some."""
-    layers = num_layers(run.loaded.model)
     for prompts in missing_contexts(run, samples, store):
         tasks = []
         for setting in run.settings:
             left = [prompt for prompt in prompts if run.key(prompt.sample, setting) not in store.done]
             if left:
                 new_tokens = max(prompt.new_tokens for prompt in left)
-                budget = setting.budget_at(len(left[0].context), layers, new_tokens)
+                n = len(left[0].context)
+                layers = num_layers(run.loaded.model, n)
+                budget = setting.budget_at(n, layers, new_tokens)
                 tasks.append(Task(setting, budget, left, layers))
         yield tasks
 

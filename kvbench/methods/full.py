@@ -3,6 +3,7 @@
 from dataclasses import field
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.window import WindowLayer
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage, refuse_union
@@ -30,7 +31,16 @@ class FullKV(Method):
         return not self.storage.joint
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        if not self.storage.joint:
+            return super().compress(state, budget)
         return self.storage.store_all(state.layers, [Selection.everything(layer) for layer in state.layers])
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        return self.storage.store(layer, Selection.everything(layer))
+        return self._within_window(layer) or self.storage.store(layer, Selection.everything(layer))
+
+    def _within_window(self, layer: LayerState) -> LayerCache | None:
+        """A layer whose sliding window the prompt does not fill yet goes on beyond it."""
+        if layer.window is None or type(self.storage) is not Dense:
+            return None
+        kept = Selection.everything(layer).kept(layer)
+        return WindowLayer.of(layer.keys, layer.values, layer.window, layer.n, kept)

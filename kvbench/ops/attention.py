@@ -7,6 +7,8 @@ from torch.nn.attention.bias import causal_lower_right
 
 from kvbench.ops.sdpa import ungrouped
 
+TILE = 512  # queries of a sliding window that attend at a time
+
 
 def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
     """softmax(QKᵀ·scaling)V; causal when there is more than one query: the last query sees the last key.
@@ -32,6 +34,34 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
         enable_gqa=keys.shape[1] != query.shape[1],
     )
     return out if out.shape == shape else out.reshape(shape)
+
+
+def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float, window: int) -> Tensor:
+    """`dense_attention` in which each query sees its own token and the window - 1 before it.
+
+    query [1, num_attention_heads, q, head_dim] of the last q tokens of keys, values [1, num_key_value_heads, len,
+    head_dim]. In tiles of queries, so that time and memory are those of the window.
+    """
+    q, length = query.shape[2], keys.shape[2]
+    if length <= window:
+        return dense_attention(query, keys, values, scaling)
+    outputs = []
+    for start in range(0, q, TILE):
+        tile = query[:, :, start : start + TILE]
+        end = length - q + start + tile.shape[2]
+        first = max(end - tile.shape[2] - window + 1, 0)
+        outputs.append(_banded(tile, keys[:, :, first:end], values[:, :, first:end], scaling, window))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+
+
+def _banded(query: Tensor, keys: Tensor, values: Tensor, scaling: float, window: int) -> Tensor:
+    """Attention of the last q tokens of `keys`, with a mask of q × len elements where there are several."""
+    q, length = query.shape[2], keys.shape[2]
+    if q == 1 or length <= window:
+        return dense_attention(query, keys, values, scaling)
+    seen = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q).triu(length - q - window + 1)
+    grouped = keys.shape[1] != query.shape[1]
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scaling, enable_gqa=grouped)
 
 
 def lower_right(q: int, length: int, device: torch.device) -> Tensor:

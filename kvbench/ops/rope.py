@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from kvbench.errors import UserError
 
+FULL = "full_attention"  # as configurations call the layers that attend to all tokens
+UNROTATED = frozenset({"cohere2", "exaone4"})  # models whose layers of full attention have no rotation
 MOST_MOVES = 256  # tables of one position each
 
 
@@ -25,6 +27,7 @@ class Rope:
     embedding: nn.Module
     apply: Callable
     varies: str = ""
+    layer_type: str | None = None  # of the layers whose rotation it is, where each type has its own (Gemma-3)
     moves: dict = field(default_factory=dict, compare=False, repr=False)  # tables of the latest `move`s
 
     def __deepcopy__(self, memo: dict) -> "Rope":
@@ -33,13 +36,16 @@ class Rope:
 
     @classmethod
     def of(cls, model: nn.Module) -> "Rope | None":
-        """The rotation of a transformers causal language model; None for a model without rotary embeddings."""
-        base = model.base_model
+        """The rotation of a transformers causal language model, in its layers of full attention; None for a model
+        without rotary embeddings."""
+        base = text_decoder(model)
         embedding = getattr(base, "rotary_emb", None)
         apply = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
         if embedding is None or apply is None:
             return None
-        return cls(embedding, apply, varying_with(embedding, model.config.get_text_config()))
+        types = getattr(embedding, "rope_type", None)
+        layer_type = FULL if isinstance(types, dict) and FULL in types else None
+        return cls(embedding, apply, varying_with(embedding, model.config.get_text_config(), layer_type), layer_type)
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """R(positions) x for x [heads, len, head_dim] and integer positions [len]; negative ones undo a rotation.
@@ -60,8 +66,9 @@ class Rope:
     def _tables(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [1, len, rotary_dim] of positions [len], float32, on x's device."""
         like = x.new_empty(0, dtype=torch.float32)  # the embedding reads dtype and device only
-        cos, sin = self.embedding(like, positions[None].to(x.device))
-        factor = getattr(self.embedding, "attention_scaling", 1.0)
+        of_type = {"layer_type": self.layer_type} if self.layer_type else {}
+        cos, sin = self.embedding(like, positions[None].to(x.device), **of_type)
+        factor = self._of_type("attention_scaling", 1.0)
         # on several GPUs the embedding lies on one of them, and its results with it
         return cos.to(x.device) / factor, sin.to(x.device) / factor
 
@@ -72,18 +79,30 @@ class Rope:
 
     def _split(self, head_dim: int) -> list[int]:
         """The channels of a head that are rotated, and those that are not."""
-        turned = 2 * len(self.embedding.inv_freq)
+        turned = 2 * len(self._of_type("inv_freq"))
         return [turned, head_dim - turned]
 
+    def _of_type(self, name: str, *default):
+        """An attribute of the embedding, which has one for each type of layers where these differ."""
+        return getattr(self.embedding, f"{self.layer_type}_{name}" if self.layer_type else name, *default)
 
-def varying_with(embedding: nn.Module, config) -> str:
+
+def text_decoder(model: nn.Module) -> nn.Module:
+    """The part of a model that has its decoder layers, without an image encoder beside them."""
+    base = model.base_model
+    return getattr(base, "language_model", base)
+
+
+def varying_with(embedding: nn.Module, config, layer_type: str | None = None) -> str:
     """What a model's rotation depends on besides the position of a key; "" for nothing.
 
     Dynamic NTK and LongRoPE change the frequencies when a text exceeds the trained length: keys in one cache are then
     rotated with different frequencies, and those of earlier keys are no longer known.
     """
     kind = getattr(embedding, "rope_type", "default")
-    if not isinstance(kind, str) or any(not used for used in getattr(config, "no_rope_layers", None) or []):
+    kind = kind[layer_type] if layer_type else kind
+    without = any(not used for used in getattr(config, "no_rope_layers", None) or [])
+    if not isinstance(kind, str) or without or getattr(config, "model_type", None) in UNROTATED:
         return "the layer"
     return f"the length of the text (rope_type={kind})" if "dynamic" in kind or kind == "longrope" else ""
 

@@ -54,18 +54,19 @@ class RopeTable:
         return torch.stack([rotated[:, firsts], rotated[:, seconds]], dim=-1)
 
 
-_TABLES: WeakKeyDictionary[nn.Module, dict[int, RopeTable]] = WeakKeyDictionary()
+_TABLES: WeakKeyDictionary[nn.Module, dict[tuple[int, str | None], RopeTable]] = WeakKeyDictionary()
 
 
 def rope_table(rope: Rope, head_dim: int) -> RopeTable:
-    """The table of a model's rotation, made once for each model and width of a head.
+    """The table of a model's rotation, made once for each model, width of a head and type of layers.
 
     Raises UserError where the rotation does more than turn pairs of channels.
     """
     of_model = _TABLES.setdefault(rope.embedding, {})
-    if head_dim not in of_model:
-        of_model[head_dim] = RopeTable(rope, head_dim)
-    return of_model[head_dim]
+    key = head_dim, rope.layer_type
+    if key not in of_model:
+        of_model[key] = RopeTable(rope, head_dim)
+    return of_model[key]
 
 
 @torch.inference_mode(False)

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
-from kvbench.prefill.full import CaptureLayer, FullPrefill, give_projections, prefill
+from kvbench.prefill.full import CaptureLayer, FullPrefill, PromptLayers, prefill
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
@@ -46,8 +47,9 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
 class ChunkedLayer(CaptureLayer):
     """Captures a prompt of `n` tokens that comes in chunks, with its observations."""
 
-    def __init__(self, needs: Needs, rope: Rope | None, release: Release | None, index: int, num_layers: int, n: int):
-        super().__init__(needs, rope, release, index, num_layers)
+    def __init__(self, n: int, *place):
+        """`place` as for CaptureLayer."""
+        super().__init__(*place)
         self.n = n
         self.whole: tuple[Tensor, Tensor] | None = None  # K and V [1, num_key_value_heads, n, head_dim]
         self.queries: list[Tensor] = []  # the last ones, see `keeps`
@@ -108,17 +110,11 @@ def chunked_prefill(
     rope, n = Rope.of(model), len(input_ids)
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
-    count = model.config.get_text_config().num_hidden_layers
-    layers = [ChunkedLayer(needs, rope, release, index, count, n) for index in range(count)]
-    give_projections(layers, model, needs)
-    totals = [0.0] * count  # of the hidden states' similarity, over tokens
+    layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, rope, release))
+    totals = [0.0] * len(layers.all)  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
-            out = model(input_ids=ids, past_key_values=Cache(layers=layers), use_cache=True, logits_to_keep=1)
+            out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
         for layer, similarity in enumerate(similarities):
             totals[layer] += similarity * ids.shape[1]
-    states = [layer.state for layer in layers if layer.state is not None]
-    if needs.hidden_similarity:
-        for state, total in zip(states, totals, strict=False):  # no states where each was released
-            state.hidden_similarity = total / n
-    return PrefillState(states, out.logits[0, -1])
+    return layers.state(out.logits[0, -1], [total / n for total in totals] if needs.hidden_similarity else [])

@@ -1,21 +1,24 @@
 """The model's own forward pass over a whole prompt, with the observations that methods read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import AttendingLayer
+from kvbench.cache.window import WindowLayer
+from kvbench.models.layer_windows import full_layers, sliding_windows, windows_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.query_moments import QueryMoments, query_moments
-from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
+from kvbench.prefill.state import LayerState, Needs, PrefillState, Release, interleaved
 from kvbench.prefill.value_output_norm import output_projections, value_output_norm
 
 
@@ -26,10 +29,17 @@ class CaptureLayer(AttendingLayer):
     """
 
     def __init__(
-        self, needs: Needs, rope: Rope | None, release: Release | None = None, index: int = 0, num_layers: int = 1
+        self,
+        needs: Needs,
+        rope: Rope | None,
+        release: Release | None = None,
+        index: int = 0,
+        num_layers: int = 1,
+        window: int | None = None,
     ):
         super().__init__()
         self.needs, self.rope, self.release, self.index, self.num_layers = needs, rope, release, index, num_layers
+        self.window = window
         self.projection: Tensor | None = None  # where the norms of projected values are needed
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
@@ -54,7 +64,7 @@ class CaptureLayer(AttendingLayer):
 
     def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
         """The layer's state with what is observed of its values, and no other observations."""
-        place = {"index": self.index, "num_layers": self.num_layers}
+        place = {"index": self.index, "num_layers": self.num_layers, "window": self.window}
         state = LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **place)
         if self.projection is not None:
             state.value_output_norm = value_output_norm(state.values, self.projection)
@@ -75,11 +85,39 @@ class CaptureLayer(AttendingLayer):
         return out
 
 
-def give_projections(layers: Sequence[CaptureLayer], model: PreTrainedModel, needs: Needs) -> None:
-    """Each layer of `model` its own output projection, where `needs` has norms of projected values."""
-    if needs.value_output_norm:
-        for layer, weight in zip(layers, output_projections(model), strict=True):
-            layer.projection = weight
+class PromptLayers:
+    """The cache layers of one pass over a prompt of n tokens: those that capture, and those of sliding windows.
+
+    `make(index, num_layers, window)` makes one that captures, for layer `index` of the `num_layers` that methods
+    compress; `window` is the layer's own, which the prompt does not exceed.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, n: int, needs: Needs, make: Callable[[int, int, int | None], CaptureLayer]
+    ):
+        own, windows = windows_of(model.config), sliding_windows(model.config, n)
+        self.needs, self.places = needs, full_layers(windows)
+        self.captures = [make(index, len(self.places), own[place]) for index, place in enumerate(self.places)]
+        # a second pass over the context begins at its end, where the prompt's last tokens are not yet read
+        self.windows = {
+            place: WindowLayer(window, whole=bool(needs.reconstructions))
+            for place, window in enumerate(windows)
+            if window is not None
+        }
+        self.all = interleaved(self.captures, self.windows)
+        if needs.value_output_norm:
+            weights = output_projections(model)
+            for layer, place in zip(self.captures, self.places, strict=True):
+                layer.projection = weights[place]
+
+    def state(self, logits: Tensor, similarities: Sequence[float]) -> PrefillState:
+        """The state after the whole prompt. `similarities` are those of all layers, or none."""
+        states = [layer.state for layer in self.captures if layer.state is not None]
+        if similarities and states:  # no states where each was released
+            for state, place in zip(states, self.places, strict=True):
+                state.hidden_similarity = similarities[place]
+        windows = {place: layer if layer.whole else layer.cut(layer.seen) for place, layer in self.windows.items()}
+        return PrefillState(states, logits, windows=windows)
 
 
 @torch.inference_mode()
@@ -89,20 +127,15 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     With `release` each layer's state is passed to it instead, lowest layer first, and the returned state has no layers.
     """
     rope = Rope.of(model)
-    count = model.config.get_text_config().num_hidden_layers
-    layers = [CaptureLayer(needs, rope, release, index, count) for index in range(count)]
-    give_projections(layers, model, needs)
+    layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, rope, release))
     with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),
-            past_key_values=Cache(layers=layers),
+            past_key_values=Cache(layers=layers.all),
             use_cache=True,
             logits_to_keep=1,
         )
-    states = [layer.state for layer in layers if layer.state is not None]
-    for state, similarity in zip(states, similarities, strict=False):  # empty unless requested
-        state.hidden_similarity = similarity
-    return PrefillState(states, out.logits[0, -1])
+    return layers.state(out.logits[0, -1], similarities)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kvbench.errors import UserError
+from kvbench.ops.rope import text_decoder
 
 ROWS = 1024  # tokens per block, which bounds the float32 copies
 
@@ -26,10 +27,10 @@ def hidden_similarities(model: nn.Module) -> Iterator[list[float]]:
     """A list that a forward pass fills with one number per layer: the mean cosine similarity between the hidden state
     that enters the layer and the one after its attention was added (SqueezeAttention, Wang et al. 2024).
 
-    For decoder layers that add the output of `self_attn` to their input, as in Llama, Mistral and Qwen; UserError for
-    a model without such layers. The hooks are removed when the context ends.
+    For decoder layers that add the output of `self_attn` to their input, as in Llama, Mistral and Qwen, or its norm, as
+    in Gemma-2 and 3; UserError for a model without such layers. The hooks are removed when the context ends.
     """
-    layers = getattr(model.base_model, "layers", [])
+    layers = getattr(text_decoder(model), "layers", [])
     if not layers or not all(hasattr(layer, "self_attn") for layer in layers):
         raise UserError(f"{type(model).__name__} has no decoder layers with self_attn to observe hidden states at")
     similarities: list[float] = []
@@ -38,15 +39,21 @@ def hidden_similarities(model: nn.Module) -> Iterator[list[float]]:
     def enter(layer, args, kwargs):
         entering.append((args[0] if args else kwargs["hidden_states"])[0])
 
-    def attended(attention, args, output):
-        added = output[0][0]
+    def attended(module, args, output):
+        added = (output[0] if isinstance(output, tuple) else output)[0]
         # the input was recorded before accelerate's hook moved it to this layer's device
         similarities.append(mean_cosine(entering.pop().to(added.device), added))
 
     hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
-    hooks += [layer.self_attn.register_forward_hook(attended) for layer in layers]
+    hooks += [_last_before_residual(layer).register_forward_hook(attended) for layer in layers]
     try:
         yield similarities
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _last_before_residual(layer: nn.Module) -> nn.Module:
+    """What computes the change that attention makes to the residual stream: attention, or the norm of its output."""
+    normed = hasattr(layer, "post_attention_layernorm") and hasattr(layer, "post_feedforward_layernorm")
+    return layer.post_attention_layernorm if normed else layer.self_attn

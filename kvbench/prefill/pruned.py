@@ -7,6 +7,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
+from kvbench.models.layer_windows import sliding_windows
 from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
 from kvbench.prefill.full import CaptureLayer
@@ -91,6 +92,11 @@ def pruned_prefill(
     Raises UserError for a model whose forward pass is more than its layers in sequence.
     """
     ids = input_ids[None].to(model.device)
+    if any(sliding_windows(model.config, len(input_ids))):
+        raise UserError(
+            f"{type(model).__name__} has layers with a sliding window, which would see other tokens where some are "
+            "pruned between layers: pyramidinfer works with full attention"
+        )
     _check_walk(model, ids[:, :TRIAL])
     rope = Rope.of(model)
     states: list[LayerState] = []

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer
+from kvbench.cache.base import AttendingLayer, storage_bytes
 from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope
 from kvbench.prefill.reconstruction import ContextFrame, ContextScores, Reconstruction, largest_attention
-from kvbench.prefill.state import LayerState, PrefillState
+from kvbench.prefill.state import LayerState, PrefillState, interleaved
 
 
 class RereadLayer(AttendingLayer):
@@ -65,13 +65,16 @@ def reconstruct(
         chunk = slice(start, min(start + how.chunk, end))
         ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
         layers = [RereadLayer(layer, end, prefix, chunk, row) for layer, row in zip(state.layers, scores, strict=True)]
+        windows = {place: layer.cut(end) for place, layer in state.windows.items()}
+        every = interleaved(layers, windows)
         model(
-            input_ids=ids[None].to(model.device), past_key_values=Cache(layers=layers), use_cache=True, logits_to_keep=1
+            input_ids=ids[None].to(model.device), past_key_values=Cache(layers=every), use_cache=True, logits_to_keep=1
         )
         held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
-    return state.nbytes + held
+    whole = sum(storage_bytes(layer.tensors()) for layer in state.windows.values())
+    return state.nbytes + whole + held
 
 
 def asked(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:

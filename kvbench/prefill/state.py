@@ -1,10 +1,13 @@
 """The state after a forward pass over a prompt: keys, values and observations of each layer."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.window import WindowLayer, bytes_of
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.window_moments import WindowMoments, window_moments
@@ -59,8 +62,9 @@ class LayerState:
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
     context: tuple[int, int] | None = None  # where it begins and ends in the prompt, without the chat template
-    index: int = 0  # of the layer, from the lowest
-    num_layers: int = 1  # of the model
+    index: int = 0  # of the layer, from the lowest, among those that are compressed
+    num_layers: int = 1  # of the model that are compressed: all but those with a sliding window
+    window: int | None = None  # the layer's sliding window, which does hold the prompt
     scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer
     _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
     _moments: dict[int, WindowMoments] = field(default_factory=dict, repr=False)
@@ -81,7 +85,8 @@ class LayerState:
     @property
     def nbytes(self) -> int:
         """Bytes of the uncompressed GQA cache of this layer and all the prompt: the denominator of r_bytes."""
-        return (self.keys.nbytes + self.values.nbytes) // self.n * self.seen
+        held = self.seen if self.window is None else min(self.seen, self.window - 1)
+        return (self.keys.nbytes + self.values.nbytes) // self.n * held
 
     def window_votes(self, window: int) -> Tensor:
         """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
@@ -103,11 +108,12 @@ class LayerState:
 
 @dataclass
 class PrefillState:
-    """The state after one pass over a prompt of n tokens."""
+    """The state after one pass over a prompt of n tokens. Methods read `layers`, and compress nothing else."""
 
-    layers: list[LayerState]  # empty where each was released during the pass
+    layers: list[LayerState]  # without those that have a sliding window; empty where each was released during the pass
     logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
     peak_bytes: int = 0  # most bytes that the pass held at once, where it compressed by itself
+    windows: dict[int, WindowLayer] = field(default_factory=dict)  # by number in the model, those with one
 
     @property
     def n(self) -> int:
@@ -115,8 +121,27 @@ class PrefillState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of FullKV: the model's GQA cache at this length and dtype."""
+        """Bytes of FullKV in `layers`: the model's GQA cache at this length and dtype."""
         return sum(layer.nbytes for layer in self.layers)
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of `windows`, under FullKV and every method."""
+        return bytes_of(self.windows.values())
+
+    def settle(self) -> None:
+        """Forget what only a second pass over the context had to know of `windows`."""
+        self.windows = {at: layer.cut(layer.seen) if layer.whole else layer for at, layer in self.windows.items()}
+
+    def whole(self, caches: Sequence[LayerCache]) -> list[LayerCache]:
+        """The caches of all layers, from those that a method made of `layers` and copies of `windows`."""
+        return interleaved(caches, copy.deepcopy(self.windows))
+
+
+def interleaved(layers: Sequence[AttendingLayer], windows: Mapping[int, AttendingLayer]) -> list[AttendingLayer]:
+    """`layers` and `windows` in the order of the model, of which `windows` has numbers; lowest first."""
+    rest = iter(layers)
+    return [windows.get(at) or next(rest) for at in range(len(layers) + len(windows))]
 
 
 # Receives the state of each layer as soon as its attention is computed; what it does not keep is freed.

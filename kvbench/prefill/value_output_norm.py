@@ -5,6 +5,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
+from kvbench.ops.rope import text_decoder
 
 TILE = 4096  # (query head, token) pairs whose projections exist at a time: [TILE, hidden_size]
 
@@ -16,7 +17,7 @@ def output_projections(model: PreTrainedModel) -> list[Tensor]:
     """
     weights = [
         getattr(getattr(getattr(layer, "self_attn", None), "o_proj", None), "weight", None)
-        for layer in getattr(model.base_model, "layers", [])
+        for layer in getattr(text_decoder(model), "layers", [])
     ]
     if not weights or not all(isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta for x in weights):
         raise UserError(

@@ -106,6 +106,30 @@ class MethodRecord(OfSetting):
         "heads whose vectors r, r1 and r2 count: the model's KV heads, or its query heads where each stores its own",
         since="0.2",
     )
+    r_full: Number = field(
+        "r of the layers with full attention alone; missing where no layer has a sliding window", "1", optional=True
+    )
+    r_bytes_full: Number = field(
+        "r_bytes of the layers with full attention alone: the requested ratio and papers refer to these; missing where "
+        "no layer has a sliding window",
+        "1",
+        optional=True,
+    )
+    r_bytes_floor: Number = field(
+        "window_bytes / full_bytes: no method can bring r_bytes lower; missing where no layer has a sliding window",
+        "1",
+        optional=True,
+    )
+    window_bytes: Count = field(
+        "what layers with a sliding window hold of the prompt, part of stored_bytes and full_bytes; missing where no "
+        "layer has one",
+        "bytes",
+        optional=True,
+    )
+    full_layers: list[Count] = field(
+        "numbers of the layers with full attention, which the lists by layer are of; missing where all are",
+        optional=True,
+    )
     stored_bytes: Count = field("what the compressed cache holds of the prompt", "bytes")
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes")
     nominal_per_layer: list[Number] = field("tokens per head that each layer's allocation asks for", "tokens")
@@ -173,6 +197,10 @@ class SpeedRecord(OfSetting):
     r_corrected: Number = field("see kind `method`", "1", optional=True)
     r_bytes: Number = field("see kind `method`", "1", optional=True)
     ratio_over: Literal["kv_heads", "query_heads"] = field("see kind `method`", since="0.2")
+    r_full: Number = field("see kind `method`", "1", optional=True)
+    r_bytes_full: Number = field("see kind `method`", "1", optional=True)
+    r_bytes_floor: Number = field("see kind `method`", "1", optional=True)
+    window_bytes: Count = field("see kind `method`", "bytes", optional=True)
     stored_bytes: Count = field("what one sequence's compressed cache holds of the prompt", "bytes", optional=True)
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes", optional=True)
     memory: Literal["shared", "stream"] = field("stream: layers were compressed during prefill", optional=True)

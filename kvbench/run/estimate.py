@@ -14,6 +14,7 @@ from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
+from kvbench.models.layer_windows import windows_of
 
 PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
 # Fewer floating-point operations than this are over before an estimate is of use: no probe.
@@ -61,8 +62,10 @@ def forward_flops(model: PreTrainedModel, n: int) -> float:
     """Floating-point operations of a prompt of n tokens: two for each weight and token, and causal attention."""
     config = model.config.get_text_config()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    attention = 2 * config.num_hidden_layers * config.num_attention_heads * size * n * n
-    return 2 * model.num_parameters() * n + attention
+    keys = sum(
+        n if window is None else min(n, 2 * window) for window in windows_of(model.config)
+    )  # causal: half of them
+    return 2 * model.num_parameters() * n + 2 * keys * config.num_attention_heads * size * n
 
 
 def costs(

@@ -4,15 +4,12 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.models import embedded as embedding
 from kvbench.models.folder import model_identity
-from kvbench.prefill import Needs, prefill
 from kvbench.utils.hashing import file_hash
-from tests.support.tiny import prompt, tiny_config
 
 
 def test_the_embedded_model_is_plain_safetensors_after_its_first_start(embedded, monkeypatch):
@@ -90,15 +87,6 @@ def test_a_device_that_this_machine_lacks_is_told_once_it_is_needed():
     ) as error:
         load(spec)
     assert "\n" not in str(error.value)
-
-
-def test_attention_beyond_a_sliding_window_is_refused_and_within_it_served():
-    config = tiny_config("mistral")
-    config.sliding_window = 16
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="kvbench").eval()
-    assert prefill(model, prompt(16), Needs()).n == 16
-    with pytest.raises(UserError, match="17 tokens exceed this model's sliding attention window of 16"):
-        prefill(model, prompt(17), Needs())
 
 
 def test_a_models_identity_changes_with_its_files(tmp_path):

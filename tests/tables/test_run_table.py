@@ -216,3 +216,36 @@ def test_heatmaps_of_any_number_of_settings_are_drawn(tmp_path, count, lengths, 
     light = colormaps[SCALE](1.0, bytes=True)[:3]
     assert (pixels == light).all(axis=1).any()  # the light end: FullKV's 1.0
     assert pdf.read_bytes().startswith(b"%PDF")
+
+
+def windowed(held: float, kept: float = 0.2) -> pd.DataFrame:
+    """Records of a model whose sliding layers hold 400 of 1,000 bytes; 10 tokens of 6 bytes are decoded."""
+    frame = records(settings=("snapkv 0.2",))
+    stored = 400 + 600 * kept
+    figures = {
+        "window_bytes": 400,
+        "r_full": kept,
+        "r_bytes_full": kept,
+        "r_bytes_floor": 0.4,
+        "r_bytes": stored / 1000,
+    }
+    full_mean, full_end = 1000 + 33, 1000 + 60
+    decoded = {"decode_bytes_mean": held, "r_mean": held / full_mean, "decode_bytes_end": stored + 60}
+    return frame.assign(**figures, **decoded, r=stored / 1000, r_end=(stored + 60) / full_end, full_bytes=1000).assign(
+        stored_bytes=stored, prompt_tokens=100, decode_tokens=10
+    )
+
+
+def test_where_layers_have_a_sliding_window_both_shares_and_the_floor_are_said():
+    summary = summarise(windowed(520 + 33), ["digits"])
+    table = run_table(summary, ["digits"], "")
+    assert table.header[2:6] == ["r", "r_bytes", "r_bytes_full", "digits"]
+    assert table.rows[0][2:5] == ["0.520", "0.520", "0.200"]
+    assert any("the others alone are 0.400 of FullKV's bytes" in note for note in table.notes)
+    assert not summary["off"][0]  # the ratio was requested of the other layers
+    assert summarise(windowed(520 + 33, kept=0.4), ["digits"])["off"][0]
+
+
+def test_a_windows_tokens_are_no_change_of_a_cache_while_decoding():
+    assert not summarise(windowed(520 + 33), ["digits"])["changes_while_decoding"][0]
+    assert summarise(windowed(520 + 13), ["digits"])["changes_while_decoding"][0]

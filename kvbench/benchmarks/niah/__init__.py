@@ -4,11 +4,13 @@ from kvbench.benchmarks.niah.multi_needle import NeedlesAtOnce, NeedlesOneByOne
 from kvbench.benchmarks.niah.passkey import PassKey
 from kvbench.benchmarks.niah.published_testers import KamradtNeedle, KVPressNeedle, PyramidKVNeedle
 from kvbench.benchmarks.niah.single_needle import NeedleInAHaystack
+from kvbench.benchmarks.niah.unfinished_answer import NeedleToComplete
 
 __all__ = [
     "KVPressNeedle",
     "KamradtNeedle",
     "NeedleInAHaystack",
+    "NeedleToComplete",
     "NeedlesAtOnce",
     "NeedlesOneByOne",
     "PassKey",

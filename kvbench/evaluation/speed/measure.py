@@ -30,6 +30,7 @@ class Footprint:
     decoded: int  # held after the last token
     peak: int  # at the largest moment of prefill and compression
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
+    windows: int = 0  # of the prompt, in layers with a sliding window: part of `full` and `kept`
 
     def peak_of(self, batch: int) -> int:
         """The largest moment of a batch: its last prompt is compressed beside the others, or all are decoded."""
@@ -63,15 +64,15 @@ def measure(
     each other sequence of the batch during prefill, as if the prompts were prefilled one after the other.
     """
     collect(model)
-    method, budget = setting.method, setting.budget_at(len(ids), num_layers(model), new_tokens)
+    method, budget = setting.method, setting.budget_at(len(ids), num_layers(model, len(ids)), new_tokens)
     with taken({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
         compressed.live.clear()
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:
-        compressed.caches = [layer.inner for layer in compressed.caches]
-    layers = tuple(cache.kept for cache in compressed.caches)
+        compressed.caches = [getattr(layer, "inner", layer) for layer in compressed.caches]
+    layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
     del held
@@ -95,6 +96,7 @@ def measure(
             storage_bytes(stored(cache.layers)) // batch,
             max(compressed.peak_bytes, prefilled),
             on_gpus,
+            compressed.window_bytes,
         ),
         "stream" if method.streams else "shared",
         sum(not layer.alone for layer in cache.layers),
@@ -114,7 +116,7 @@ def attempt(
 
 def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | float) -> Compressed:
     """A prompt under one method: a layer at a time where the method can be streamed."""
-    plan = method.plan(len(ids), num_layers(model), budget)
+    plan = method.plan(len(ids), num_layers(model, len(ids)), budget)
     if method.streams:
         return StreamedPass(model, ids, plan).compress(method, budget)
     return SharedPass(model, ids, plan, method.needs).compress(method, budget)

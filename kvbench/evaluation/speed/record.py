@@ -1,7 +1,6 @@
 """The record of one setting at one place of the grid: medians of its repeats, their spread, and counted bytes."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from statistics import median, quantiles
 
 from kvbench.benchmarks import Sample
@@ -89,11 +88,11 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
     if first is None:
         return {}
     one = first.footprint
-    ratio = ReserveRatio.of(first.layers, one.kept, one.full)
+    ratio = ReserveRatio.of(first.layers, one.kept - one.windows, one.full - one.windows)
     return {
         "floored": setting.floored(n, len(first.layers)),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
-        **asdict(ratio),
+        **ratio.fields(one.windows),
         "stored_bytes": one.kept,
         "full_bytes": one.full,
         "memory": first.memory,

@@ -79,7 +79,7 @@ class KVBenchLM(HFLM):
             **{"max_length": self.loaded.spec.max_length} | harness,
         )
         self.pretrained = self.loaded.source
-        self.ratios: list[ReserveRatio] = []  # one for each context
+        self.ratios: list[dict] = []  # one for each context
 
     def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options) -> Tensor:
         """The ids [1, n] of a context and what is generated after it, up to one of the texts `stop`."""
@@ -150,7 +150,7 @@ class KVBenchLM(HFLM):
         return float(chosen.sum()), bool((logits.argmax(dim=-1) == ids).all())
 
     def _compress(self, ids: Tensor) -> Compressed:
-        model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model)
+        model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model, len(ids))
         budget = self.setting.budget_at(len(ids), layers)
         plan = method.plan(len(ids), layers, budget)
         return SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
@@ -163,16 +163,16 @@ class KVBenchLM(HFLM):
     def _count(self, compressed: Compressed) -> None:
         """Note the context's reserve ratio, after decoding."""
         caches = compressed.caches
-        stored = compressed.stored_bytes(caches)
-        self.ratios.append(ReserveRatio.of([cache.kept for cache in caches], stored, compressed.full_bytes))
+        windows = compressed.window_bytes
+        stored, full = compressed.stored_bytes(caches) - windows, compressed.full_bytes - windows
+        kept = [cache.kept for cache in caches if cache.kept is not None]
+        self.ratios.append(ReserveRatio.of(kept, stored, full).fields(windows))
 
     def get_model_info(self) -> dict:
         """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
         ours = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
         if self.ratios:
-            ours |= {
-                f"kvbench_{name}": fmean(getattr(ratio, name) for ratio in self.ratios) for name in ("r", "r_bytes")
-            }
+            ours |= {f"kvbench_{name}": fmean(ratio[name] for ratio in self.ratios) for name in ("r", "r_bytes")}
         return super().get_model_info() | ours
 
 

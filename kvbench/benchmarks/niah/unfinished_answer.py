@@ -1,0 +1,53 @@
+"""A needle in a haystack for models that continue texts and answer no questions."""
+
+from collections.abc import Iterator
+
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.benchmarks.base import Sample
+from kvbench.benchmarks.niah.number_needles import NumberNeedle, number_needle
+from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
+from kvbench.benchmarks.niah.single_needle import NeedleInAHaystack
+from kvbench.errors import UserError
+from kvbench.utils.checked import checked
+
+
+@checked(prefix="benchmark.")
+class NeedleToComplete(NeedleInAHaystack):
+    """The number needles of `NeedleInAHaystack`; the prompt ends within the answer, which the model completes.
+
+    Raw text without a chat template, for models without instruction tuning. The answer ends with its line.
+    """
+
+    name: str = "niah_base"
+
+    def __post_init__(self):
+        if self.needle != "number":
+            raise UserError(f"benchmark.needle={self.needle}: niah_base hides numbers: leave it at number")
+        super().__post_init__()
+
+    def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
+        needle = number_needle(seed)
+        size = len(encode(" " + needle.text, tokenizer))
+        text = take(self.haystack(seed), tokenizer, max(self.lengths))
+        for length in self.lengths:
+            room = cut(text, length - self.buffer, size)
+            for depth in self.depths:
+                context = at_sentence_ends(room, [(depth, needle.text)], tokenizer)
+                question = asked(needle)
+                yield Sample(
+                    id=f"complete-{length}-{depth:g}-{seed}",
+                    prompt=f"{context}\n\n{question}",
+                    answers=(needle.number,),
+                    max_new_tokens=self.max_new_tokens,
+                    question=question,
+                    chat=False,
+                    stop_at_newline=True,
+                    meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
+                )
+
+
+def asked(needle: NumberNeedle) -> str:
+    """A question, and its answer up to the number."""
+    start, number = needle.text.removesuffix("."), needle.number
+    return f"Question: What is the secret number of {needle.city}?\nAnswer: {start.removesuffix(number).rstrip()}"

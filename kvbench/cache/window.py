@@ -1,0 +1,84 @@
+"""The cache of a layer that attends to a sliding window: it keeps what later tokens can still see, and no more."""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.attention import sliding_attention
+
+SLACK = 64  # tokens behind the window that may be left in the buffers before they are moved
+
+
+class WindowLayer(LayerCache):
+    """Keys (after RoPE) and values of the last window - 1 tokens, exactly as transformers' own sliding layers.
+
+    No method compresses it, so `kept` is None unless it stands for a compressed layer. The model's own window makes a
+    prompt of any length fit, in one piece or in chunks.
+    """
+
+    takes_blocks = True
+    batches = True
+    windowed = True
+
+    def __init__(self, window: int, kept: Kept | None = None, whole: bool = False):
+        """`whole`: keep every token, for `cut`."""
+        super().__init__(0, kept)
+        self.window, self.whole = window, whole
+        self.k: Growing | None = None
+        self.v: Growing | None = None
+        self.length = 0  # tokens that count, the last ones of the buffers
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, kept: Kept | None = None) -> "WindowLayer":
+        """The cache after `seen` tokens, of which keys, values [num_key_value_heads, len, head_dim] are the last."""
+        layer = cls(window, kept)
+        last = max(keys.shape[1] - (window - 1), 0)
+        layer.k, layer.v = (Growing(x[None, :, last:].clone()) for x in (keys, values))
+        layer.length, layer.seen = layer.k.length, seen
+        return layer
+
+    def cut(self, end: int) -> "WindowLayer":
+        """The cache that the first `end` tokens leave, without slack: of a `whole` one, or all that it has seen."""
+        last = end - self.seen + self.k.length  # of the buffers
+        return WindowLayer.of(self.k.view[0, :, :last], self.v.view[0, :, :last], self.window, end, self.kept)
+
+    def tensors(self) -> list[Tensor]:
+        return [] if self.k is None else [self.k.buffer, self.v.buffer]
+
+    @property
+    def filled_bytes(self) -> int:
+        return self.length * self.token_bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's keys and values."""
+        return 0 if self.k is None else self.k.row_bytes + self.v.row_bytes
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        if self.k is None:
+            self.k, self.v = Growing(keys), Growing(values)
+        else:
+            self.k.append(keys)
+            self.v.append(values)
+        self.length += keys.shape[2]
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        keys, values = (store.view[:, :, -self.length :] for store in (self.k, self.v))
+        out = sliding_attention(query, keys, values, scaling, self.window)
+        if not self.whole:
+            self._forget()
+        return out
+
+    def _forget(self) -> None:
+        """Tokens that no later query sees count no more; their memory is freed now and then."""
+        self.length = min(self.length, self.window - 1)
+        if self.k.length - self.length > SLACK:
+            first = self.k.length - self.length
+            self.k, self.v = (Growing(store.view[:, :, first:].clone()) for store in (self.k, self.v))
+
+
+def bytes_of(layers: Iterable[LayerCache]) -> int:
+    """Bytes that the sliding layers among `layers` hold."""
+    return sum(layer.filled_bytes for layer in layers if layer.windowed)

