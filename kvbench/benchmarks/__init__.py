@@ -1,7 +1,7 @@
 """Benchmarks: sources of samples and scores. The YAML files in conf/benchmark name these classes."""
 
 from kvbench.benchmarks.babilong import BABILong
-from kvbench.benchmarks.base import Benchmark, Sample, Turn
+from kvbench.benchmarks.base import Benchmark, Sample, Sampling, Turn
 from kvbench.benchmarks.infinitebench import InfiniteBench
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.longbench_v2 import LongBenchV2
@@ -23,6 +23,7 @@ __all__ = [
     "Ruler",
     "SCBench",
     "Sample",
+    "Sampling",
     "Speed",
     "Turn",
 ]

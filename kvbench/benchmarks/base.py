@@ -11,6 +11,16 @@ from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How an answer's tokens are drawn: one random number per token, from `seed` alone."""
+
+    seed: int
+    temperature: float = 1.0  # above 0
+    top_p: float = 1.0  # only the likeliest tokens with this probability in all
+    top_k: int | None = None  # only so many of the likeliest tokens; None: all
+
+
+@dataclass(frozen=True)
 class Turn:
     """The user's next message in a conversation, and the answer that stands before it."""
 
@@ -38,6 +48,7 @@ class Sample:
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
     single_stop: bool = False  # the tokenizer's end-of-sequence token alone stops, and not before one token
+    sampling: Sampling | None = None  # None: the likeliest token, always
     meta: dict = field(default_factory=dict)  # columns of the record: task, length, depth, …
 
     def __post_init__(self):
@@ -45,6 +56,8 @@ class Sample:
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:
             raise ValueError(f"sample {self.id!r}: an answer to a later turn has no prefix")
+        if self.sampling and self.own_answers:
+            raise ValueError(f"sample {self.id!r}: answers that stay in the caches cannot be drawn")
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ PLACES = frozenset(
 
 
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
-_ADDED = {"single_stop": False, "history": (), "turns": (), "own_answers": False, "context_id": ""}
+_ADDED = {"single_stop": False, "history": (), "turns": (), "own_answers": False, "context_id": "", "sampling": None}
 
 
 def data_hash(samples: Sequence[Sample]) -> str:

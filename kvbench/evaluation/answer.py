@@ -6,15 +6,17 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.decode import batched, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, decode_greedily, read
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.sampling import Sampler
 from kvbench.models import LoadedModel
 from kvbench.utils.device import device_peak, wait_for
 
 
 def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
-    """Read the question if it was hidden, and decode the rows as one batch."""
+    """Read the question if it was hidden, and decode the rows as one batch; `prompt` is that of all rows, or one of
+    several that differ by the seed of their answers."""
     model, sample = run.loaded.model, prompt.sample
     cache = batched([row.caches for row in rows])
     started = time.perf_counter()
@@ -25,7 +27,11 @@ def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop, some = stop_rule(run.loaded, sample)
-    outputs = decode_greedily(model, cache, logits, sample.max_new_tokens, stop, at_least_one=some)
+    if sample.sampling is None:
+        outputs = decode_greedily(model, cache, logits, sample.max_new_tokens, stop, at_least_one=some)
+    else:
+        sampler = Sampler([row.prompt.sample.sampling for row in rows])
+        outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some)
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
     return [Answer(output, question_seconds, len(rows), peak) for output in outputs]

@@ -25,7 +25,7 @@ def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[S
 
 
 def check_turns(samples: Sequence[Sample], settings: Sequence, distance: bool) -> None:
-    """Raise UserError for what is not defined in conversations of several turns. `settings`: or probes."""
+    """Raise UserError for what is not defined in conversations, or for drawn answers. `settings`: or probes."""
     turns = next((sample for sample in samples if sample.turns), None)
     own = any(sample.own_answers for sample in samples)
     for setting in settings:
@@ -37,5 +37,7 @@ def check_turns(samples: Sequence[Sample], settings: Sequence, distance: bool) -
                 f"{setting.label!r} takes a share of prompt and answer together, which differs from turn to turn of "
                 f"sample {turns.id!r}: use a share of the prompt, or a budget"
             )
+    if distance and any(sample.sampling for sample in samples):
+        raise UserError("distance=true follows FullKV's greedy answer, and answers to these samples are drawn")
     if own and distance:
         raise UserError("distance=true compares settings on equal texts, and own answers differ between settings")

@@ -1,4 +1,4 @@
-"""Greedy decoding from compressed layer caches, of one sequence or of several as a batch."""
+"""Decoding from compressed layer caches, of one sequence or of several as a batch."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +17,11 @@ from kvbench.cache.decode_bytes import DecodeBytes
 # layers and on random ones, with three kinds of CPU kernels (results/benchmarks/batch_rounding.json). It found 25.9 in
 # float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded.
 GAP_NOISE = {torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
+
+
+# (logits [rows, vocab_size], the sequence of each row) -> for each row the token, whether rounding in a batch could
+# choose another, and whether the logits are finite.
+Chooser = Callable[[Tensor, Sequence[int]], tuple[list[int], list[bool], list[bool]]]
 
 
 @dataclass
@@ -63,23 +68,40 @@ def decode_greedily(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
 ) -> list[Generation]:
-    """Greedy tokens of all sequences of a cache. logits [sequences, vocab_size] follow the last token read and choose
-    the first token.
+    """`decode` with the likeliest token, always."""
+    return decode(
+        model, cache, logits, max_new_tokens, stop_tokens, lambda logits, rows: choose(logits), at_least_one, until
+    )
+
+
+@torch.inference_mode()
+def decode(
+    model: PreTrainedModel,
+    cache: BatchCache,
+    logits: Tensor,
+    max_new_tokens: int,
+    stop_tokens: frozenset[int],
+    choose: Chooser,
+    at_least_one: bool = False,
+    until: Callable[[list[int]], bool] | None = None,
+) -> list[Generation]:
+    """The tokens that `choose` makes of the logits, of all sequences of a cache. logits [sequences, vocab_size] follow
+    the last token read and choose the first token.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
-    is the likeliest one that is no stop token. A sequence also ends when `until` is true of its tokens. A sequence
-    that has ended leaves the batch.
+    is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
+    batch.
     """
     done = [Generation(counts) for counts in cache.sequences]
-    active = list(done)
+    active = list(range(len(done)))
     started = time.perf_counter()
     if at_least_one:
         logits = logits.clone()
         logits[:, list(stop_tokens)] = float("-inf")
     while True:
-        chosen, close, finite = choose(logits)
+        chosen, close, finite = choose(logits, active)
         rows = []
-        for row, (sequence, token) in enumerate(zip(active, chosen, strict=True)):
+        for row, (sequence, token) in enumerate(zip((done[i] for i in active), chosen, strict=True)):
             if close[row] and sequence.close_call is None:
                 sequence.close_call = len(sequence.tokens)
             if not finite[row]:
@@ -100,7 +122,7 @@ def decode_greedily(
         ids = torch.tensor([[chosen[row]] for row in rows], device=model.device)
         logits = _forward(model, cache, ids)[:, -1]
         for sequence in active:
-            sequence.steps += 1
+            done[sequence].steps += 1
 
 
 def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:

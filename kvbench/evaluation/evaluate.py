@@ -55,9 +55,9 @@ def records_of_pass(
     for task in tasks:
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
         compression = Compression(task, prefilled.compress(task.method, task.budget), run.distance)
-        if run.batch == "auto" and compression.batches:
+        if run.sequences != 1 and compression.batches:
             batch.append(compression)
-        elif run.batch == "auto" and distances:
+        elif run.sequences != 1 and distances:
             alone.append(compression)
         else:
             yield from answers(run, [compression], distances)
@@ -69,16 +69,25 @@ def records_of_pass(
 
 def answers(run: Run, batch: Sequence[Compression], distances: Distances | None) -> Iterator[dict | Failure]:
     """Decode, score and record, question after question."""
-    for prompt, rows in by_question(batch):
-        what = rows[0].setting.label if len(rows) == 1 else f"{len(rows)} settings"
+    sequences = run.sequences if all(one.batches for one in batch) else 1
+    for rows in by_question(batch, sequences):
+        prompt = rows[0].prompt
+        what = (
+            rows[0].setting.label
+            if len(rows) == 1
+            else f"{len(rows)} sequences"
+            if run.sequences
+            else f"{len(rows)} settings"
+        )
         run.stage.text = f"{prompt.sample.id} · decoding with {what}"
         outputs = answer(run, prompt, rows)
         found = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
         for row, output, distance in zip(rows, outputs, found, strict=True):
             if row.recorded:
-                yield record(run, prompt, row, output, distance)
+                yield record(run, row.prompt, row, output, distance)
     for one in batch:
         for turns in one.conversations:
-            row = Row(one.task.setting, one.compressed, next(one.copies))
+            row = Row(one.task.setting, turns[0], one.compressed, next(one.copies))
+            run.stage.text = f"{turns[0].sample.id} · conversation with {one.task.setting.label}"
             for prompt, output in converse(run, row, turns):
                 yield record(run, prompt, row, output)

@@ -38,8 +38,15 @@ class Run:
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
     distance: bool = False  # measure each setting's distance from FullKV, see kvbench.evaluation.distance
-    batch: str = "auto"  # settings decode as one batch where that cannot change their caches; 1: one by one
+    # settings decode as one batch where that cannot change their caches; 1: one by one; a number: so many sequences,
+    # answers with several seeds included
+    batch: str = "auto"
     stage: Stage = field(default_factory=Stage, compare=False)
+
+    @property
+    def sequences(self) -> int | None:
+        """The most sequences that decode together; None: one for each setting."""
+        return None if self.batch == "auto" else int(self.batch)
 
     def key(self, sample: Sample, setting: Setting) -> str:
         return digest(self.identity, sample.id, setting.key)
@@ -50,6 +57,7 @@ class Row:
     """One setting and its own copy of the compressed caches, which decoding changes."""
 
     setting: Setting
+    prompt: Prompt
     compressed: Compressed
     caches: list[LayerCache]
     copies: Iterator[list[LayerCache]] = field(
@@ -161,6 +169,7 @@ def record(
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,
+        **({"sampling": asdict(sample.sampling)} if sample.sampling else {}),
         "question_seconds": answer.question_seconds,
         "decode_batch": answer.decode_batch,
     }

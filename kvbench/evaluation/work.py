@@ -1,7 +1,7 @@
 """What is left to evaluate, grouped by what can be shared: contexts, prefill passes, questions."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -106,21 +106,41 @@ def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
     return groups
 
 
-def by_question(batch: Sequence[Compression]) -> Iterator[tuple[Prompt, list[Row]]]:
-    """Every prompt of a batch of compressed contexts, with a row for each setting that lacks its record."""
+def by_question(batch: Sequence[Compression], sequences: int | None) -> Iterator[list[Row]]:
+    """The rows that decode together: of one prompt a row for each setting of the batch that lacks its record.
+
+    At most `sequences` of them, if that is a number; then prompts that differ by their seeds alone have rows together.
+    """
     prompts = {prompt.sample.id: prompt for one in batch for prompt in one.prompts}
-    for sample, prompt in prompts.items():
-        yield (
-            prompt,
-            [
+    for alike in _alike(prompts.values()) if sequences else [[prompt] for prompt in prompts.values()]:
+        places = [
+            (one, prompt)
+            for prompt in alike
+            for one in batch
+            if any(other.sample.id == prompt.sample.id for other in one.task.prompts)
+        ]
+        for start in range(0, len(places), sequences or len(places)):
+            yield [
                 Row(
                     one.task.setting,
+                    prompt,
                     one.compressed,
                     next(one.copies),
                     one.copies,
-                    sample not in one.task.unrecorded,
+                    prompt.sample.id not in one.task.unrecorded,
                 )
-                for one in batch
-                if any(other.sample.id == sample for other in one.task.prompts)
-            ],
-        )
+                for one, prompt in places[start : start + (sequences or len(places))]
+            ]
+
+
+def _alike(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
+    """Prompts of one context whose answers differ by their seeds alone; those that are not drawn are alone."""
+    groups: dict[object, list[Prompt]] = {}
+    for prompt in prompts:
+        sample, key = prompt.sample, prompt.sample.id
+        if sample.sampling is not None:
+            how = replace(sample.sampling, seed=0)
+            ends = (sample.max_new_tokens, sample.stop_at_newline, sample.may_be_empty, sample.single_stop)
+            key = (how, ends, tuple(prompt.question.tolist()))
+        groups.setdefault(key, []).append(prompt)
+    return list(groups.values())

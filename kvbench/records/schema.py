@@ -150,6 +150,10 @@ class MethodRecord(OfSetting):
     close_call: Count | None = field(
         "first generated token whose choice rounding could change; null if none", "token index", optional=True
     )
+    sampling: dict[Text, Plain] | None = field(
+        "seed, temperature, top_p and top_k of a drawn answer; missing where the likeliest token was taken",
+        optional=True,
+    )
     decode_tokens: Count = field(
         "tokens read after prefill, those of a hidden question included", "tokens", since="0.2"
     )

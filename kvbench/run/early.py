@@ -15,7 +15,6 @@ CHOICES = {
     "memory": ("shared", "stream"),
     "distance": ("auto", "true", "false"),
     "kernels": ("auto", "torch", "triton"),
-    "decode.batch": ("auto", "1"),
     "wandb.mode": ("disabled", "offline", "online"),
 }
 MODEL_CHOICES = {"dtype": ("auto", "float32", "float16", "bfloat16"), "chat_template": ("auto", "none")}
@@ -27,6 +26,7 @@ def check_values(cfg: Mapping) -> None:
         value = _at(cfg, key)
         choice(key, str(value).lower() if isinstance(value, bool | int) else value, allowed)
     ratios_or_budgets(cfg["ratio"], cfg["budget"])
+    check_batch(_at(cfg, "decode.batch"))
     for key in ("limit", "prefill.chunk"):
         if _at(cfg, key) is not None:
             at_least(key, _at(cfg, key), 1)
@@ -55,6 +55,12 @@ def check_model(model: Mapping) -> None:
 def _at(cfg: Mapping, key: str) -> object:
     node, _, name = key.rpartition(".")
     return (cfg[node] if node else cfg)[name]
+
+
+def check_batch(value: object) -> None:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if value != "auto" and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+        raise UserError(f"decode.batch={value!r} must be auto or an integer of at least 1")
 
 
 def check_shard(shard: object, shards: object) -> None:

@@ -1,0 +1,76 @@
+"""Drawn answers: tokens from the model's distribution, by random numbers that depend on a sample's seed alone."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from kvbench.benchmarks import Sampling
+from kvbench.evaluation.decode import GAP_NOISE
+
+
+class Sampler:
+    """Chooses the tokens of several sequences, each with a seed of its own and otherwise the same `Sampling`.
+
+    Each token takes one random number u of its sequence: the token at which the probabilities, added up in the order of
+    token ids, exceed u. So a sequence draws the same tokens alone and in any batch, unless u is so close to a sum that
+    rounding decides; and settings whose distributions are alike draw alike.
+    """
+
+    def __init__(self, samplings: Sequence[Sampling]):
+        self.how = replace(samplings[0], seed=0)
+        if any(replace(sampling, seed=0) != self.how for sampling in samplings):
+            raise ValueError("sequences that are drawn together differ by their seeds alone")
+        self.streams = [random.Random(sampling.seed) for sampling in samplings]
+
+    def __call__(self, logits: Tensor, sequences: Sequence[int]) -> tuple[list[int], list[bool], list[bool]]:
+        """For each row of logits [rows, vocab_size], which belongs to `sequences`: see `kvbench.evaluation.decode`."""
+        finite = logits.float().amax(dim=-1).isfinite()
+        scaled = logits.float().masked_fill(~finite[:, None], 0) / self.how.temperature
+        noise = self._noise(logits)
+        probabilities, uncertain = nucleus(scaled, self.how.top_k, self.how.top_p, noise)
+        sums = probabilities.cumsum(dim=-1)
+        sums /= sums[:, -1:].clone()
+        drawn = torch.tensor([self.streams[i].random() for i in sequences], dtype=sums.dtype, device=sums.device)
+        tokens = (sums <= drawn[:, None]).sum(dim=-1, keepdim=True)
+        above = sums.gather(1, tokens)
+        below = above - probabilities.gather(1, tokens) / probabilities.sum(dim=-1, keepdim=True)
+        odds = drawn[:, None].logit()
+        near = ((above.logit() - odds) < noise) | ((odds - below.clamp(min=0).logit()) < noise)
+        close = uncertain | near[:, 0]
+        return tokens[:, 0].tolist(), close.tolist(), finite.tolist()
+
+    def _noise(self, logits: Tensor) -> Tensor:
+        """How much the gap between two scaled logits of a row may change in a batch, [rows, 1].
+
+        If all gaps change by at most this much, so do the log-odds of any set of tokens.
+        """
+        largest = logits.masked_fill(~logits.isfinite(), 0).abs().amax(dim=-1, keepdim=True).double()
+        return GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest / self.how.temperature
+
+
+def nucleus(scaled: Tensor, top_k: int | None, top_p: float, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities of scaled logits [rows, vocab_size] in float64, 0 for tokens that are not drawn; and for each row
+    whether gaps that change by `noise` [rows, 1] could change which these are.
+
+    These are the `top_k` likeliest, and of them the fewest likeliest with a probability of at least `top_p` in all.
+    """
+    rows, size = scaled.shape
+    uncertain = torch.zeros(rows, dtype=torch.bool, device=scaled.device)
+    probabilities = scaled.double().softmax(dim=-1)
+    if (top_k is None or top_k >= size) and top_p >= 1:
+        return probabilities, uncertain
+    values, order = scaled.double().sort(dim=-1, descending=True, stable=True)
+    keep = torch.arange(size, device=scaled.device).expand(rows, -1) < min(top_k or size, size)
+    if top_p < 1:
+        likeliest = values.masked_fill(~keep, float("-inf")).softmax(dim=-1)
+        before = likeliest.cumsum(dim=-1) - likeliest
+        keep = keep & (before < top_p)
+        limit = torch.logit(torch.tensor(top_p, dtype=torch.float64))
+        uncertain = (((before.clamp(0, 1).logit() - limit).abs() < noise) & likeliest.gt(0)).any(dim=-1)
+    last = keep.sum(dim=-1, keepdim=True) - 1
+    after = (last + 1).clamp(max=size - 1)
+    uncertain |= ((values.gather(1, last) - values.gather(1, after) < noise) & (after > last))[:, 0]
+    return probabilities.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), 0), uncertain
