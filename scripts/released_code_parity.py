@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 from parity import (
+    blocks,
     cake,
     clusters,
     h2o,
@@ -54,6 +55,7 @@ PROJECTS = {
     "lava": [(lava.run, "adaptive_snapkv/monkeypatch/adaptive_mistral_hijack_lava.py")],
     "headkv": [(heads.headkv, "headkv/snapkv_utils.py")],
     "kvzip": [(kvzip.run, "model/wrapper.py"), (kvzip_heads.run, "model/wrapper.py")],
+    "kvpress": [(blocks.run, "kvpress/presses/block_press.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

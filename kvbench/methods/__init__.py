@@ -17,6 +17,7 @@ from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base import Method
 from kvbench.methods.cake import CAKE
+from kvbench.methods.chunked_eviction import ChunkedEviction
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.duo_attention import DuoAttention
 from kvbench.methods.eviction import Eviction
@@ -74,6 +75,7 @@ __all__ = [
     "AdaKV",
     "Allocation",
     "AroundContext",
+    "ChunkedEviction",
     "Codebook",
     "ColumnSums",
     "CriticalKV",

@@ -135,7 +135,7 @@ class Eviction(Method):
             return self.select(layer, index, num_layers, budget)
 
         def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
-            return self._keep(state, index, num_layers, target, seen)
+            return self.keep(state, index, num_layers, target, seen)
 
         return interval_layer(when, layer, budget, select, keep, self.needs)
 
@@ -157,7 +157,7 @@ class Eviction(Method):
         chosen = first_and_window(order, counts, layer.n)
         return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place))
 
-    def _keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
+    def keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
 
         `state` has the tokens that are left of a text of `seen` tokens.

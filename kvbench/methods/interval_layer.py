@@ -28,7 +28,7 @@ def interval_layer(
 ) -> "IntervalLayer":
     """The cache of a prompt's layer for a method that decides with `select` what stays of the prompt and with `keep`
     what stays while decoding. `batches`: see `LayerCache`."""
-    n, whole = layer.n, when.prompt == "whole"
+    n, whole = layer.seen, when.prompt == "whole"
 
     def choose(state: LayerState, seen: int) -> Tensor | None:
         return keep(state, when.target(budget, seen, n), seen)
@@ -57,13 +57,13 @@ class IntervalLayer(DenseLayer):
     ):
         """The prompt's `selection` of `layer`, which has the observations in `needs`."""
         kept = selection.kept(layer)
-        super().__init__(selection.of(layer.keys), selection.of(layer.values), layer.n, kept)
+        super().__init__(selection.of(layer.keys), selection.of(layer.values), layer.seen, kept)
         self.when, self.choose, self.batches = when, choose, batches
-        self.prompt, self.index = layer.n, layer.index
+        self.prompt, self.index = layer.seen, layer.index
         self.queries = self.sums = None
         if needs.window:
             last = layer.queries[:, -needs.window :]
-            self.queries = Ring(last, needs.window, layer.n - last.shape[1])
+            self.queries = Ring(last, needs.window, layer.seen - last.shape[1])
         if needs.column_sums:
             sums = layer.column_sums[..., None]  # [num_attention_heads, n, 1]
             self.sums = Growing(sums.clone() if selection.indices is None else _rows(sums, selection.indices))

@@ -1,6 +1,7 @@
 """Prefill: one forward pass over a prompt, and the state from which every method and ratio of a run compresses."""
 
 from kvbench.prefill.chunked import in_chunks
+from kvbench.prefill.evicting import EvictingPrefill
 from kvbench.prefill.full import FullPrefill, prefill
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.reconstruction import ContextFrame, Reconstruction
@@ -9,6 +10,7 @@ from kvbench.prefill.state import LayerState, Needs, PrefillState
 
 __all__ = [
     "ContextFrame",
+    "EvictingPrefill",
     "FullPrefill",
     "LayerState",
     "Needs",

@@ -38,8 +38,8 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
         return plan
     if plan != FullPrefill():
         raise UserError(
-            f"prefill.chunk={chunk}: a method whose prompt is compressed while it is read needs the whole prompt in "
-            "each layer: leave prefill.chunk out, or the method"
+            f"prefill.chunk={chunk}: a method that drops tokens while the prompt is read has a pass of its own: leave "
+            "prefill.chunk out, or the method"
         )
     return ChunkedPrefill(chunk)
 

@@ -54,9 +54,9 @@ class LayerState:
     column_sums: Tensor | None = None  # [num_attention_heads, n] float32
     lse: Tensor | None = None  # [num_attention_heads, n] float32
     hidden_similarity: float | None = None  # mean cosine of the hidden states before and after attention
-    # after a pruned pass only, where n counts the tokens that entered this layer:
+    # after a pass that drops tokens only, where n counts those that entered this layer, or were left in it:
     prompt: int | None = None  # tokens of the whole prompt
-    positions: Tensor | None = None  # [n] original positions of those that entered it, ascending
+    positions: Tensor | None = None  # their original positions, ascending, [n], or [num_key_value_heads, n]
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32

@@ -167,6 +167,6 @@ def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchma
         which = "memory=stream" if memory == "stream" else "benchmark=speed"
         whole = f"{which} frees a layer before the next one, and chunks need all layers until the prompt's end"
     elif pruning := [setting.name for setting in settings if setting.method.compress_at == "in_prefill"]:
-        whole = f"{pruning[0]!r} compresses a layer's whole prompt before the next layer"
+        whole = f"{pruning[0]!r} drops tokens while the prompt is read, in a pass of its own"
     if whole:
         raise UserError(f"prefill.chunk={chunk}: {whole}: leave one of the two out")

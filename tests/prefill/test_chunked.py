@@ -95,7 +95,7 @@ def test_passes_that_need_the_whole_prompt_are_refused_in_one_line():
     [
         (("method=snapkv", "ratio=0.2", "memory=stream"), "memory=stream frees a layer before the next one"),
         (("method=full", "benchmark=speed"), "benchmark=speed frees a layer before the next one"),
-        (("method=pyramidinfer",), "'pyramidinfer' compresses a layer's whole prompt"),
+        (("method=pyramidinfer",), "'pyramidinfer' drops tokens while the prompt is read"),
         (("probe=attention_entropy",), "probes observe a layer's whole prompt"),
     ],
 )

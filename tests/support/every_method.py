@@ -24,6 +24,7 @@ N, STEPS = 120, 12
 
 # Published windows are longer than a test's prompt: the same methods with windows that bind, and some layers lazy.
 SMALL = {
+    "ChunkedEviction": {"chunk": 16},
     "Codebook": {"window": 8},
     "ColumnSums": {"recent": 8},
     "DecodeCompression": {"every": 4},

@@ -13,7 +13,7 @@ class KeyDiff(Scoring):
     """Negative cosine of a key (after RoPE) and its head's anchor (Park et al. 2025, arXiv 2504.15364).
 
     The anchor is the mean of the head's unit keys. In float32: keys of bfloat16 make many near-ties. The paper evicts
-    after every block of a long prompt; this scores the whole prompt once.
+    after every block of a long prompt (`keydiff_paper`).
 
     window   last tokens that are always kept.
     """

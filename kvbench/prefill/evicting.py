@@ -1,0 +1,141 @@
+"""A prefill that drops tokens of every layer after each chunk of the prompt, so that no layer ever holds all of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench.cache.base import AttendingLayer
+from kvbench.errors import UserError
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.column_sums import column_sums
+from kvbench.ops.rope import Rope
+from kvbench.prefill.plan import PrefillPlan
+from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
+
+# keep(state): which of a layer's tokens to keep, [1 or num_key_value_heads, k], ascending; None: all of them.
+# `state` is as after a prompt of these tokens alone.
+Keep = Callable[[LayerState], Tensor | None]
+
+
+@dataclass(frozen=True)
+class EvictingPrefill(PrefillPlan):
+    """The model's forward pass, `chunk` tokens at a time, after each of which `keep` says what stays of every layer.
+
+    A chunk attends to the tokens that are left of those before it, and to itself. Needs(window, column_sums) can be
+    met, others cannot: the last queries, and the attention of all queries so far to the tokens that are left.
+
+    rule   says what `keep` does: settings with equal rules share a pass.
+    """
+
+    chunk: int
+    rule: str
+    keep: Keep = field(compare=False)
+
+    def run(
+        self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
+    ) -> PrefillState:
+        """The states hold the tokens that are left; `release` is called when the prompt has been read."""
+        return evicting_prefill(model, input_ids, self, needs, release)
+
+
+@dataclass
+class Held:
+    """Bytes of keys and values in all layers, now and at most."""
+
+    now: int = 0
+    most: int = 0
+
+    def replace(self, old: Tensor | None, new: Tensor) -> Tensor:
+        """Count `new`, which for a moment lies beside the `old` tensor that it replaces."""
+        self.most = max(self.most, self.now + new.nbytes)
+        self.now += new.nbytes - (0 if old is None else old.nbytes)
+        return new
+
+
+class EvictingLayer(AttendingLayer):
+    """One layer's tokens that are left of the prompt so far, with what is observed of them."""
+
+    def __init__(self, keep: Keep, needs: Needs, rope: Rope | None, index: int, num_layers: int, held: Held):
+        super().__init__()
+        self.keep, self.needs, self.rope, self.held = keep, needs, rope, held
+        self.index, self.num_layers = index, num_layers
+        self.keys = self.values = None  # [1, num_key_value_heads, left, head_dim]
+        self.positions: Tensor | None = None  # [num_key_value_heads, left] in the prompt
+        self.queries: Tensor | None = None  # [num_attention_heads, window, head_dim], the last ones
+        self.sums: Tensor | None = None  # [num_attention_heads, left]
+        self.state: LayerState | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        _, heads, count, _ = keys.shape
+        new = torch.arange(self.seen, self.seen + count, device=keys.device).expand(heads, -1)
+        self.positions = new if self.positions is None else torch.cat([self.positions, new], dim=1)
+        self.keys, self.values = (
+            self.held.replace(old, x.contiguous() if old is None else torch.cat([old, x], dim=2))
+            for old, x in ((self.keys, keys), (self.values, values))
+        )
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        out = dense_attention(query, self.keys, self.values, scaling)
+        self.observe(query, scaling)
+        kept = self.keep(self.state_of(scaling, query.shape[1]))
+        if kept is not None:
+            self.drop(kept)
+        self.state = self.state_of(scaling, query.shape[1])
+        self.state.prompt, self.state.positions = self.seen, self.positions
+        return out
+
+    def observe(self, query: Tensor, scaling: float) -> None:
+        """Note what is needed of query [1, num_attention_heads, q, head_dim]."""
+        if self.needs.window:
+            last = query[0] if self.queries is None else torch.cat([self.queries, query[0]], dim=1)
+            self.queries = last[:, -self.needs.window :].clone()
+        if self.needs.column_sums:
+            sums = torch.zeros(query.shape[1], self.keys.shape[2], device=query.device)
+            if self.sums is not None:
+                sums[:, : self.sums.shape[1]] = self.sums
+            start = self.keys.shape[2] - query.shape[2]
+            self.sums, _ = column_sums(query[0], self.keys[0], scaling, start, sums=sums)
+
+    def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
+        place = {"index": self.index, "num_layers": self.num_layers}
+        observed = {"queries": self.queries, "column_sums": self.sums}
+        return LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **observed, **place)
+
+    def drop(self, kept: Tensor) -> None:
+        """Leave the tokens at kept [1 or num_key_value_heads, k]."""
+        kept = kept.expand(len(self.positions), -1)
+        self.positions = self.positions.gather(1, kept)
+        rows = kept[None, ..., None].expand(-1, -1, -1, self.keys.shape[3])
+        self.keys, self.values = (self.held.replace(x, x.gather(2, rows)) for x in (self.keys, self.values))
+        if self.sums is not None:
+            self.sums = self.sums.gather(1, kept.repeat_interleave(len(self.sums) // len(kept), dim=0))
+
+
+@torch.inference_mode()
+def evicting_prefill(
+    model: PreTrainedModel, input_ids: Tensor, plan: EvictingPrefill, needs: Needs, release: Release | None = None
+) -> PrefillState:
+    """Run `model` over input_ids [n] in chunks, after each of which each layer drops tokens.
+
+    `peak_bytes` of the state counts the keys and values of all layers, with the copy that replaces one of them.
+    Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
+    """
+    rope = Rope.of(model)
+    if rope is not None and rope.varies.startswith("the length"):
+        raise UserError(
+            f"a prompt is dropped chunk after chunk, and this model's rotation depends on {rope.varies}, which a chunk "
+            "does not know"
+        )
+    count, held = model.config.get_text_config().num_hidden_layers, Held()
+    layers = [EvictingLayer(plan.keep, needs, rope, index, count, held) for index in range(count)]
+    for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
+        out = model(input_ids=ids, past_key_values=Cache(layers=layers), use_cache=True, logits_to_keep=1)
+    states = [layer.state for layer in layers]
+    if release is not None:
+        for state in states:
+            release(state)
+        states = []
+    return PrefillState(states, out.logits[0, -1], held.most)
