@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from parity import babilong, infinitebench, longbench_v2, scbench
+from parity import babilong, infinitebench, longbench_v2, nolima, scbench
 from parity.checkout import commit
 
 # Each gives what it compared, how many, and how many of them differ.
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "babilong": babilong.run,
     "infinitebench": infinitebench.run,
     "longbench_v2": longbench_v2.run,
+    "nolima": nolima.run,
     "scbench": scbench.run,
 }
 

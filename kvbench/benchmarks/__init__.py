@@ -6,6 +6,7 @@ from kvbench.benchmarks.infinitebench import InfiniteBench
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.longbench_v2 import LongBenchV2
 from kvbench.benchmarks.niah import NeedleInAHaystack
+from kvbench.benchmarks.nolima import NoLiMa
 from kvbench.benchmarks.own_prompts import OwnPrompts
 from kvbench.benchmarks.ruler import Ruler
 from kvbench.benchmarks.scbench import SCBench
@@ -19,6 +20,7 @@ __all__ = [
     "LongBenchE",
     "LongBenchV2",
     "NeedleInAHaystack",
+    "NoLiMa",
     "OwnPrompts",
     "Ruler",
     "SCBench",

@@ -1,4 +1,4 @@
-"""BABILong and its like from the command's configuration to tables, on a tiny model and a few real rows."""
+"""BABILong, LongBench v2, InfiniteBench and NoLiMa from the configuration to tables, on a tiny model and a few rows."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import UserError
-from kvbench.metrics import babilong, infinitebench, longbench_v2
+from kvbench.metrics import babilong, infinitebench, longbench_v2, nolima
 from kvbench.records import load
 from tests.support.paths import DATA
 from tests.support.published_prompts import (
@@ -14,6 +14,7 @@ from tests.support.published_prompts import (
     infinitebench_prompts,
     longbench_v2_prompt,
     longbench_v2_rows,
+    nolima_data,
 )
 from tests.support.runs import run
 
@@ -68,3 +69,16 @@ def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
         UserError, match=r"'code_run-1' does not tell its question from its context: use question=visible"
     ):
         run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks, "question=hidden"))
+
+
+def test_nolima_from_needles_to_scores(tiny_folder, tmp_path, monkeypatch):
+    data = nolima_data(tmp_path, monkeypatch)
+    where = [f"benchmark.data_dir={data}", f"benchmark.prompts_file={data / 'run_tests.py'}", "limit=2"]
+    grid = ["benchmark=nolima", "benchmark.lengths=[250]", "benchmark.depths=[0,100]", "question=hidden"]
+    folder = run(*arguments(tiny_folder, tmp_path / "runs", *where, *grid))
+    records = load(folder)
+    assert len(records) == 2 * 2 and records["length"].eq(250).all()
+    for record in records.to_dict("records"):
+        assert record["scores"] == {"score": nolima.contains(record["prediction"], record["answers"])}
+    assert first_cells(folder / "tasks.md") == ["250"]
+    assert (folder / "heatmap.png").exists()

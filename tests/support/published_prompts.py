@@ -1,10 +1,12 @@
 """Stand-ins for files of official repositories: of their form, with texts of our own."""
 
+import json
 from pathlib import Path
 
 from kvbench.benchmarks import longbench_v2
 from kvbench.benchmarks.babilong import prompts as babilong
 from kvbench.benchmarks.infinitebench import prompts as infinitebench
+from kvbench.benchmarks.nolima import benchmark as nolima
 from kvbench.benchmarks.python_texts import sha256
 
 BABILONG = r"""
@@ -78,3 +80,34 @@ def infinitebench_prompts(folder: Path, monkeypatch) -> Path:
     path = folder / "prompt.py"
     path.write_text(source, encoding="utf-8")
     return path
+
+
+def nolima_data(folder: Path, monkeypatch) -> Path:
+    """A run_tests.py whose prompt counts as official, beside two books and a needle set; the folder of these."""
+    template = "Read the book.\n\n{haystack}\n\nNow answer: {question}\n\nOne word."
+    monkeypatch.setattr(nolima, "SHA256", sha256(template))
+    (folder / "run_tests.py").write_text(f"import missing\nDEFAULT_TASK_TEMPLATE = {template!r}\n")
+    books, sets = folder / "haystack" / "rand_shuffle", folder / "needlesets"
+    books.mkdir(parents=True)
+    sets.mkdir()
+    for number in (1, 2):
+        lines = (f"Line {line} of book {number}, where the rain goes on" + "." * (line % 7) for line in range(400))
+        (books / f"rand_book_{number}.txt").write_text("\n".join(lines) + "\n")
+    (sets / "needle_set.json").write_text(json.dumps(NEEDLES))
+    return folder
+
+
+NEEDLES = [
+    {
+        "id": "0101onehop",
+        **{"needle": "{CHAR} mends shoes in {1}.", "system_prompt": "", "character_set": ["Mira", "Tom", "Ada", "Lin"]},
+        "questions": {"onehop": "Who is a cobbler in {1}?", "direct": "Who mends shoes in {1}?"},
+        "tests": {"t1": {"input_args": ["Kiel"]}, "t2": {"input_args": ["Bern"]}},
+    },
+    {
+        "id": "0202twohop",
+        **{"needle": "The {1} by the {2} is shut.", "system_prompt": ""},
+        "questions": {"twohop": "What is closed by the {2}, a {1}?"},
+        "tests": {"t1": {"input_args": ["mill", "lake"], "gold_answers": ["mill", "wheel"]}},
+    },
+]

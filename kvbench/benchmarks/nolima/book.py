@@ -1,0 +1,43 @@
+"""Windows of a book with a place for the needle, as NoLiMa's data/book_haystack.py cuts them."""
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from kvbench.errors import UserError
+
+
+class Book:
+    """A book's text as tokens of a model."""
+
+    def __init__(self, path: Path, tokenizer: PreTrainedTokenizerBase):
+        self.path, self.tokenizer = path, tokenizer
+        try:
+            self.text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read as UTF-8: {error}") from error
+        self.ids = tokenizer(self.text, add_special_tokens=False, verbose=False)["input_ids"]
+
+    def around(self, length: int, depth: float) -> tuple[str, str]:
+        """The texts before and after a needle at `depth` (0 to 1) of `length` tokens, which do not count the needle.
+
+        The needle takes the place of the first line end, or begins the book, at depth · (length + 1) tokens or later;
+        the window is laid so that this place is at its depth. Raises UserError where the book is too short.
+        """
+        delta = self._line_ends / (length + 1) - depth
+        delta[delta < 0] = np.inf
+        place = int(self._line_ends[np.argmin(delta)])
+        start = place - int(np.round(length * depth))
+        if start < 0 or start + length > len(self.ids):
+            raise UserError(f"{self.path} has {len(self.ids)} tokens, too few for a needle at {depth:.0%} of {length}")
+        before = self.tokenizer.decode(self.ids[start : place + 1])
+        after = self.tokenizer.decode(self.ids[place + 1 : start + length])
+        return before[: max(before.rfind("\n"), 0)], after
+
+    @cached_property
+    def _line_ends(self) -> np.ndarray:
+        """Numbers of the tokens at which a needle may stand: the first, and those with a line end."""
+        ending = {token for token in set(self.ids) if "\n" in self.tokenizer.decode([token])}
+        return np.array([0, *(i for i, token in enumerate(self.ids) if token in ending)])

@@ -1,0 +1,22 @@
+"""NoLiMa's metric (adobe-research/NoLiMa at 7532e4e, metric `contains`) and what its paper makes of it."""
+
+from collections.abc import Mapping, Sequence
+
+SHORT = (250, 500, 1000)  # lengths that the base score is taken from
+KEPT = 0.85  # of the base score: what a length must reach to be effective
+
+
+def contains(prediction: str, golds: Sequence[str]) -> float:
+    """1 if any right answer stands in the prediction as it is, else 0."""
+    return float(any(gold in prediction for gold in golds))
+
+
+def base_score(means: Mapping[str, Mapping[int, float]]) -> float:
+    """The mean over tests of the best of their means at SHORT lengths; `means` is by test and length."""
+    return sum(max(by_length[length] for length in SHORT) for by_length in means.values()) / len(means)
+
+
+def effective_length(by_length: Mapping[int, float], base: float) -> int | None:
+    """The longest length from 1000 tokens on whose score is at least 85 % of the base score; None: none."""
+    lengths = [length for length, score in by_length.items() if length >= SHORT[-1] and score >= KEPT * base]
+    return max(lengths, default=None)
