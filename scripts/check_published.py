@@ -24,6 +24,7 @@ from kvbench.errors import UserError
 from kvbench.papers.published import PUBLISHED, concerns, errata, items, published
 
 CELL = ["model", "method", "setting"]
+PROJECTS = ("kvcache_factory", "kvpress")  # whose values are not a paper's
 
 
 @dataclass
@@ -53,6 +54,7 @@ def check(names: list[str], papers: Path | None, folder: Path) -> int:
     if papers is None:
         raise UserError("no folder of the papers' text: name it with --papers or KVBENCH_PAPERS")
     values = {name: published(name, folder) for name in names or items(folder)}
+    values = {name: frame for name, frame in values.items() if frame["paper"].iloc[0] not in PROJECTS}
     wrong = {name: errata(name, folder) for name in values}
     counts = {name: compare(name, frame, Path(papers), folder) for name, frame in values.items()}
     print(f"{'item':24}{'equal':>8}{'damaged':>9}{'lost':>6}")

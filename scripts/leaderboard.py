@@ -1,0 +1,95 @@
+"""All methods at equal r_bytes on the embedded model: `python scripts/leaderboard.py run`, then `… report`.
+
+run     makes the records under --runs (default runs/leaderboard): 200 number needles with the question visible and
+        hidden, and RULER's tasks. --contexts N stops after so many contexts of five needles each; the same command
+        with a larger N continues, and a stopped one goes on where it was.
+report  writes tables, figures and what made them to results/leaderboard from the records that are there.
+
+The model computes in bfloat16, so that shares of bytes are those of a 16-bit cache. DuoAttention and HeadKV read
+results/leaderboard/retrieval_scores.json, which `kvbench calibrate` made from other needles.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hydra import compose, initialize_config_dir
+from leaderboard_tables import report
+from omegaconf import OmegaConf
+
+from kvbench.config import CONF
+from kvbench.run import run as command
+
+TARGETS = (0.1, 0.2, 0.3, 0.5)  # of FullKV's bytes
+EVICTION = """
+    random streaming_llm knorm keydiff lagkv tova h2o snapkv pyramidkv pyramidinfer simlayerkv squeeze pooling_merge
+    cake lava adakv headkv duo_attention criticalkv_snapkv ada_criticalkv_snapkv expected_attention
+    criticalkv_expected_attention kvzip kvzip_uniform spindle
+""".split()
+# Methods that quantise, or hold more than the kept tokens: ratios of which measured r_bytes come near the targets.
+OTHER = {
+    "rkv": [0.09, 0.19, 0.29, 0.49],
+    "snapkv_fp8": [0.2, 0.4, 0.6, 1.0],
+    "snapkv_kivi4": [0.15, 0.46, 0.75],
+    "think_snapkv": [0.118, 0.243, 0.37, 0.62],
+    "quest": [0.1, 0.3],  # reads less, stores everything: ranked nowhere
+}
+FIXED = "full kivi kivi_k4v2 kivi_longbench_2bit fp8_token turboquant_2 turboquant_3 turboquant_4 minicache".split()
+SCORES = "results/leaderboard/retrieval_scores.json"
+OVERRIDES = [
+    # SpindleKV: a selection per KV head, and the search on bytes; SimLayerKV: windows that bind at these lengths
+    *("method.spindle.repeat=false", "method.spindle.control_on=r_bytes"),
+    *("method.simlayerkv.delta=null", "method.simlayerkv.window=128"),
+    *(f"method.headkv.heads.scores_file={SCORES}", f"method.duo_attention.gates_file={SCORES}"),
+    *("method.duo_attention.sinks=4", "method.duo_attention.recent=64"),
+]
+NEEDLES = ["benchmark=niah_multi", "benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
+RULER = ["benchmark=ruler", "benchmark.lengths=[1024]", "benchmark.tasks=[niah_single_1,niah_single_2,niah_multikey_1]"]
+PARTS = {
+    "needles_visible": ["question=visible", *NEEDLES],
+    "needles_hidden": ["question=hidden", *NEEDLES],
+    "ruler": ["question=visible", *RULER],
+}
+CONTEXTS = 40  # at two lengths: 20 seeds
+
+
+def configuration(part: str, contexts: int) -> dict:
+    """The configuration of one part, each method at ratios of its own."""
+    names = [*FIXED, *EVICTION, *OTHER]
+    samples = ["benchmark.num_samples=20"] if part == "ruler" else ["benchmark.seeds=20", f"limit={5 * contexts}"]
+    overrides = [f"method=[{','.join(names)}]", "model.dtype=bfloat16", *OVERRIDES, *PARTS[part], *samples]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = OmegaConf.to_container(compose("config", overrides), resolve=True)
+    for name in EVICTION:
+        cfg["method"][name]["ratio"] = list(TARGETS)
+    for name, ratios in OTHER.items():
+        cfg["method"][name]["ratio"] = ratios
+    return cfg
+
+
+def run(parts: list[str], contexts: int, runs: str) -> None:
+    for part in parts:
+        print(f"== {part}", flush=True)
+        command.run(configuration(part, contexts) | {"output_dir": f"{runs}/{part}"})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("do", choices=["run", "report"])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[*PARTS], help="default: all")
+    parser.add_argument("--contexts", type=int, default=CONTEXTS, help="of needles; default: all 40")
+    parser.add_argument("--runs", default="runs/leaderboard")
+    options = parser.parse_args()
+    os.chdir(ROOT)  # results and manifests name no folder of this machine
+    if options.do == "run":
+        run(options.parts, options.contexts, options.runs)
+    else:
+        report(Path(options.runs), ROOT / "results/leaderboard", TARGETS)
+
+
+if __name__ == "__main__":
+    main()
