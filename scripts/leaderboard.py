@@ -11,11 +11,7 @@ results/leaderboard/retrieval_scores.json, which `kvbench calibrate` made from o
 
 import argparse
 import os
-import sys
 from pathlib import Path
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
 from hydra import compose, initialize_config_dir
 from leaderboard_tables import report
@@ -24,6 +20,7 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.run import run as command
 
+ROOT = Path(__file__).parents[1]
 TARGETS = (0.1, 0.2, 0.3, 0.5)  # of FullKV's bytes
 EVICTION = """
     random streaming_llm knorm keydiff lagkv tova h2o snapkv pyramidkv pyramidinfer simlayerkv squeeze pooling_merge

@@ -1,1 +1,117 @@
-def report(*a): pass
+"""Tables and the figure of `scripts/leaderboard.py`: each method within a target of bytes, its score and its rank."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.figures.style import SCALE, new_figure, save, scale
+from kvbench.metrics.bootstrap import clustered
+from kvbench.records import load, manifests
+from kvbench.tables.text_table import MISSING, TextTable, number
+from kvbench.utils.environment import now
+from kvbench.utils.files import write_atomically
+
+OVER = 1.05  # r_bytes may exceed a target by so much
+MEASURES = {"needles_visible": "digits", "needles_hidden": "digits", "ruler": "score"}
+
+
+def settings_of(records: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """A row per setting over the samples that every setting has: method, r_bytes, score, low and high (95 %)."""
+    complete = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
+    records = records[records["sample"].map(complete)]
+    records = records.assign(value=[scores[measure] for scores in records["scores"]])
+    if "context" not in records:
+        records = records.assign(context=records["sample"])
+    rows = []
+    for (method, setting), own in records.groupby(["method", "setting"], sort=False):
+        low, high = clustered([own["value"].tolist()], [own["context"].tolist()])
+        rows.append(
+            {
+                "method": method,
+                "setting": setting,
+                "samples": len(own),
+                "r_bytes": own["r_bytes"].mean(),
+                "score": own["value"].mean(),
+                "low": low,
+                "high": high,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def within(settings: pd.DataFrame, target: float) -> pd.DataFrame:
+    """Each method's setting with the most bytes within the target, and FullKV, by method, with their ranks.
+
+    A rank is one more than the number of methods whose interval lies wholly above: overlapping intervals tie.
+    """
+    fits = (settings["r_bytes"] <= OVER * target) | (settings["method"] == "full")
+    fitting = settings[fits].sort_values("r_bytes")
+    best = fitting.groupby("method").last()
+    ranks = [1 + int((best["low"] > high).sum()) for high in best["high"]]
+    return best.assign(rank=ranks)
+
+
+def table(parts: Mapping[str, pd.DataFrame], target: float) -> TextTable:
+    """Methods by their mean score over the parts; for each part r_bytes, score with interval, and rank."""
+    ranked = {part: within(settings, target) for part, settings in parts.items()}
+    scores = pd.DataFrame({part: of["score"] for part, of in ranked.items()})
+    order = scores.mean(axis=1).sort_values(ascending=False, kind="stable").index
+    header = [
+        "method",
+        *(f"{part.replace('_', ' ')}: {what}" for part in ranked for what in ("r_bytes", "score", "rank")),
+    ]
+    rows = [[method, *(cell for of in ranked.values() for cell in cells(of, method))] for method in order]
+    return TextTable(header, rows, f"r_bytes up to {target:g}")
+
+
+def cells(of: pd.DataFrame, method: str) -> list[str]:
+    if method not in of.index:
+        return [MISSING] * 3
+    row = of.loc[method]
+    return [number(row["r_bytes"]), f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]", str(row["rank"])]
+
+
+def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption: str):
+    """A panel per part: methods × targets, the score as colour and number."""
+    grids = {
+        part: pd.DataFrame({f"{target:g}": within(settings, target)["score"] for target in targets})
+        for part, settings in parts.items()
+    }
+    order = pd.concat(grids).groupby(level=1).mean().mean(axis=1).sort_values(ascending=False).index
+    drawing, body = new_figure(3 + 1.9 * len(grids), 0.22 * len(order) + 1, caption)
+    axes = body.subplots(1, len(grids), sharey=True, squeeze=False)[0]
+    for axis, (part, grid) in zip(axes, grids.items(), strict=True):
+        values = grid.reindex(order)
+        image = axis.imshow(values, vmin=0, vmax=1, cmap=SCALE, aspect="auto")
+        for y, row in enumerate(values.to_numpy()):
+            for x, score in enumerate(row):
+                colour = "white" if score < 0.5 else "black"
+                axis.text(
+                    x, y, "" if pd.isna(score) else f"{score:.2f}", ha="center", va="center", size=6, color=colour
+                )
+        axis.set_title(part.replace("_", " "), fontsize=8)
+        axis.set_xticks(range(len(targets)), grid.columns, fontsize=7)
+        axis.set_xlabel("r_bytes, at most", fontsize=8)
+    axes[0].set_yticks(range(len(order)), order, fontsize=7)
+    scale(body, image, axes, "score")
+    return drawing
+
+
+def report(runs: Path, target: Path, targets: Sequence[float]) -> None:
+    """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
+    there = [part for part in MEASURES if list((runs / part).glob("*/records*.jsonl"))]
+    parts = {part: settings_of(load(runs / part), MEASURES[part]) for part in there}
+    counts = ", ".join(f"{part.replace('_', ' ')} {int(settings['samples'].max())}" for part, settings in parts.items())
+    caption = f"smollm2-135m, bfloat16; samples: {counts}; each method's setting with the most bytes within the target"
+    target.mkdir(parents=True, exist_ok=True)
+    pd.concat(parts, names=["part"]).reset_index("part").round(4).to_csv(target / "leaderboard.csv", index=False)
+    tables = "\n".join(table(parts, share).markdown() for share in targets)
+    write_atomically(target / "leaderboard.md", f"{caption}\n\n{tables}")
+    save(figure(parts, targets, caption), target / "leaderboard")
+    made = manifests(*(str(runs / part) for part in there))
+    facts = {
+        column: sorted({str(value) for value in made[column]}) for column in ("kvbench", "git", "processor", "torch")
+    }
+    write_atomically(target / "manifest.json", json.dumps({"made": now(), "samples": counts, **facts}, indent=2) + "\n")

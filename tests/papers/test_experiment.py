@@ -1,6 +1,7 @@
 """What holds for every file of conf/experiment: it composes and builds."""
 
 import json
+import re
 
 import pytest
 from omegaconf import OmegaConf
@@ -38,16 +39,21 @@ OFFLINE = {
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """A folder with one row of each LongBench task."""
+    """A folder with one row of each LongBench task and of each of RULER's, as kvpress has them."""
     folder = tmp_path_factory.mktemp("rows")
     for task in TASKS:
         answer = {"passage_retrieval_en": "Paragraph 1", "passage_retrieval_zh": "段落1"}.get(task, "1")
         row = {"_id": task, "input": "?", "context": "words", "answers": [answer], "length": 1, "all_classes": ["1"]}
         (folder / f"{task}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    kvpress = [
+        {"context": "words", "question": "?", "answer_prefix": "", "task": task, "answer": ["1"], "max_new_tokens": 1}
+        for task in RULER
+    ]
+    (folder / "4096.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kvpress), encoding="utf-8")
     return folder
 
 
-def test_the_files_are_the_tables_and_figures_of_the_four_papers():
+def test_the_files_include_the_tables_and_figures_of_the_four_papers():
     """All but what needs probes of single layers, and drawings without data."""
     figures = {
         "pyramidkv": [4, *range(5, 15)],
@@ -71,9 +77,8 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
     assert experiment.name == name
     assert set(experiment.models) <= set(options("model"))
     assert config(name)["model"]["name"] == experiment.models[0]
-    paper, item = name.rsplit("_", 1)
-    assert experiment.paper.lower().replace("-", "_") == paper
-    assert experiment.item == item.replace("table", "Table ").replace("fig", "Figure ")
+    told = re.sub("[^a-z0-9]", "", f"{experiment.paper} {experiment.item}".lower()).replace("figure", "fig")
+    assert name.replace("_", "") == told
     for model in experiment.models:
         cfg = config(name, model)
         settings = settings_of(cfg)

@@ -6,11 +6,17 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
-from kvbench.benchmarks.ruler import kvpress_rows
+from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
+from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.ruler import string_match_all, string_match_part
 from kvbench.utils.checked import Names, Positive, checked
+from kvbench.utils.row_files import read_file
+
+FIELDS = {"context": str, "question": str, "answer_prefix": str, "task": str, "answer": list[str], "max_new_tokens": int}
+# Where the rows of a length are: in the data set on the hub, in its cache, in a folder of save_to_disk, as text.
+LAYOUTS = ("{length}/test-*.parquet", "{length}/*test*.parquet", "{length}/data-*.arrow", "{length}.jsonl")
 
 
 @checked(prefix="benchmark.")
@@ -24,30 +30,32 @@ class KVPressRuler(Benchmark):
 
     length: Positive = 4096  # tokens of Llama-3.1-8B: a configuration of the data set
     tasks: Names = field(default_factory=lambda: ["all"])
-    path: str | None = None
+    data_dir: str | None = None
     repository: str = "simonjegou/ruler"
     revision: str = "main"
     name: str = "ruler_kvpress"
-    chosen: list[str] = field(init=False)
+    rows: list[dict] = field(init=False, repr=False)
 
     metrics = ("score",)
+    longest = None  # lengths are Llama-3.1-8B's
 
     def __post_init__(self):
-        self.chosen = select(self.tasks)
-
-    @property
-    def longest(self) -> None:
-        return None  # depends on the model's tokenizer
+        chosen = select(self.tasks)
+        layouts = [layout.format(length=self.length) for layout in LAYOUTS]
+        (paths,) = DataSet(self.repository, self.revision, self.data_dir).files({str(self.length): layouts}).values()
+        rows = [row for path in paths for row in read_file(path, FIELDS, filled=("context", "answer"))]
+        there = {row["task"] for row in rows}
+        if missing := [task for task in chosen if task not in there]:
+            raise UserError(f"{paths[0]} has no row of {missing[0]}; the tasks there: {', '.join(sorted(there))}")
+        self.rows = [row for row in rows if row["task"] in chosen]
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
-        rows = (
-            kvpress_rows.from_hub(self.repository, self.length, self.revision)
-            if self.path is None
-            else kvpress_rows.from_file(self.path)
-        )
-        rows = rows[rows["task"].isin(self.chosen)]
-        numbers = rows.groupby("task").cumcount()
-        return [self._sample(row, number) for row, number in zip(rows.to_dict("records"), numbers, strict=True)]
+        numbers = dict.fromkeys(TASKS, 0)
+        found = []
+        for row in self.rows:
+            found.append(self._sample(row, numbers[row["task"]]))
+            numbers[row["task"]] += 1
+        return found
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         match = string_match_all if TASKS[sample.meta["task"]].match == "all" else string_match_part
@@ -61,8 +69,9 @@ class KVPressRuler(Benchmark):
             id=f"{row['task']}-{self.length}-{number}",
             prompt=row["context"] + row["question"],
             answers=tuple(row["answer"]),
-            max_new_tokens=int(row["max_new_tokens"]),
+            max_new_tokens=row["max_new_tokens"],
             question=row["question"],
             prefix=row["answer_prefix"],
             meta={"task": row["task"], "length": self.length, "origin": "kvpress"},
         )
+
