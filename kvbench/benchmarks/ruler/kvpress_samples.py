@@ -14,7 +14,14 @@ from kvbench.metrics.ruler import string_match_all, string_match_part
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.row_files import read_file
 
-FIELDS = {"context": str, "question": str, "answer_prefix": str, "task": str, "answer": list[str], "max_new_tokens": int}
+FIELDS = {
+    "context": str,
+    "question": str,
+    "answer_prefix": str,
+    "task": str,
+    "answer": list[str],
+    "max_new_tokens": int,
+}
 # Where the rows of a length are: in the data set on the hub, in its cache, in a folder of save_to_disk, as text.
 LAYOUTS = ("{length}/test-*.parquet", "{length}/*test*.parquet", "{length}/data-*.arrow", "{length}.jsonl")
 
@@ -74,4 +81,3 @@ class KVPressRuler(Benchmark):
             prefix=row["answer_prefix"],
             meta={"task": row["task"], "length": self.length, "origin": "kvpress"},
         )
-
