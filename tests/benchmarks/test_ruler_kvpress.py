@@ -73,18 +73,18 @@ def test_tasks_choose_among_the_rows(tmp_path):
 
 def test_a_task_without_rows_is_one_line(tmp_path):
     as_jsonl(tmp_path)
-    with pytest.raises(UserError, match="has no row of cwe; the tasks there: niah_single_1, qa_1, vt$"):
+    with pytest.raises(UserError, match=r"has no row of cwe; the tasks there: niah_single_1, qa_1, vt$"):
         made(tmp_path, tasks=["cwe"])
 
 
 def test_a_row_without_its_question_is_named_with_its_file(tmp_path):
     rows = [ROWS[0], {key: value for key, value in ROWS[1].items() if key != "question"}]
     (tmp_path / "4096.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    with pytest.raises(UserError, match="4096.jsonl, row 2: .*question"):
+    with pytest.raises(UserError, match=r"4096\.jsonl, row 2: .*question"):
         made(tmp_path)
 
 
 def test_a_folder_without_the_length_names_the_data_set(tmp_path):
     as_jsonl(tmp_path)
-    with pytest.raises(UserError, match="has no file of 8192 .*data set simonjegou/ruler at main"):
+    with pytest.raises(UserError, match=r"has no file of 8192 .*data set simonjegou/ruler at main"):
         made(tmp_path, length=8192)
