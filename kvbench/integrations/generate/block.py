@@ -1,0 +1,71 @@
+"""`with kvbench.compress(model, …):` every `generate` in the block decodes from a compressed prompt."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from transformers import Cache, PreTrainedModel
+
+from kvbench.errors import UserError
+from kvbench.integrations.generate.cache import CompressedCache
+from kvbench.integrations.generate.setting import setting_of
+from kvbench.methods import Method
+from kvbench.models.attention_interface import ATTENTION
+
+
+@dataclass
+class Compression:
+    """What a block yields: the cache of each prompt, the latest last."""
+
+    caches: list[CompressedCache] = field(default_factory=list)
+
+    @property
+    def cache(self) -> CompressedCache:
+        if not self.caches:
+            raise UserError("no prompt was read in this block yet")
+        return self.caches[-1]
+
+
+@contextmanager
+def compress(
+    model: PreTrainedModel,
+    method: str | Method,
+    ratio: float | None = None,
+    budget: int | None = None,
+    overrides: Sequence[str] = (),
+) -> Iterator[Compression]:
+    """Within the block the model reads every prompt into a CompressedCache of its own, in `generate` and in `forward`.
+
+        with kvbench.compress(model, method="snapkv", ratio=0.3) as compression:
+            output = model.generate(**inputs, max_new_tokens=100)
+        compression.cache.ratio.r_bytes
+
+    method      a name of conf/method, or an object of a class of one's own.
+    ratio       share of the prompt's tokens to keep, or
+    budget      tokens per layer and head.
+    overrides   KEY=VALUE as on the command line, e.g. ["method.snapkv.scoring.window=16"].
+
+    The model's attention function is kvbench's within the block and its own again afterwards; a forward pre-hook puts
+    the cache in place of an empty one. Nothing in transformers is patched. Raises UserError for a wrong setting, before
+    the model runs.
+    """
+    setting = setting_of(method, ratio, budget, overrides)
+    compression = Compression()
+
+    def hand_in(_, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        given = kwargs.get("past_key_values")
+        if isinstance(given, CompressedCache) or kwargs.get("use_cache") is False:
+            return None
+        if isinstance(given, Cache) and given.get_seq_length() > 0:
+            raise UserError("a cache from outside the block has tokens already: give generate the whole prompt instead")
+        compression.caches.append(CompressedCache(model, setting))
+        return args, kwargs | {"past_key_values": compression.cache}
+
+    before = model.config._attn_implementation
+    model.set_attn_implementation(ATTENTION)
+    hook = model.register_forward_pre_hook(hand_in, with_kwargs=True)
+    try:
+        yield compression
+    finally:
+        hook.remove()
+        model.set_attn_implementation(before)

@@ -1,0 +1,48 @@
+"""One method with one ratio or budget, from what a Python program passes."""
+
+from collections.abc import Sequence
+
+from kvbench.config import choices, composed
+from kvbench.errors import UserError, unknown
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.methods import Method
+from kvbench.prefill import FullPrefill
+
+
+def setting_of(
+    method: str | Method, ratio: float | None = None, budget: int | None = None, overrides: Sequence[str] = ()
+) -> Setting:
+    """`method` is a name of conf/method or an object; `overrides` are KEY=VALUE of the command line.
+
+    Raises UserError for an unknown name, a bad value, and more or less than one of ratio and budget where the method
+    takes them.
+    """
+    if isinstance(method, Method):
+        if overrides:
+            raise UserError(f"{overrides[0]}: overrides are for a method's name; an object has its parameters already")
+        given = {"ratio": ratio, "budget": budget} if method.takes_budget else {}
+        setting = Setting(type(method).__name__, method, "", **given)
+    else:
+        if method not in (names := choices("method")):
+            raise unknown("method", method, names)
+        values = [f"{key}={value}" for key, value in (("ratio", ratio), ("budget", budget)) if value is not None]
+        config = composed([f"method={method}", *values, *overrides])
+        found = build_settings(config["method"], config["ratio"], config["budget"], config["decode"]["compress"])
+        setting = found[0]
+    if setting.method.takes_budget and (ratio is None) == (budget is None):
+        raise UserError(f"method {setting.name!r} needs one of ratio= (a share of the prompt) and budget= (tokens)")
+    return setting
+
+
+def check_plan(setting: Setting, n: int, layers: int, budget: int | float) -> None:
+    """Raise UserError for a method that needs more than the forward pass that `generate` makes over the prompt."""
+    needs = setting.method.needs
+    other = None
+    if setting.method.plan(n, layers, budget) != FullPrefill():
+        other = "drops tokens within its own forward pass"
+    elif needs.reconstructions:
+        other = "reads the context a second time"
+    elif needs.hidden_similarity:
+        other = "compares hidden states"
+    if other:
+        raise UserError(f"{setting.label} {other}, which generate does not: it runs in the harness only")

@@ -1,0 +1,162 @@
+"""Methods in transformers' `generate`: the harness's tokens and kept tokens, and nothing left behind in the model."""
+
+import pytest
+import torch
+
+import kvbench
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.passes import SharedPass, num_layers
+from kvbench.integrations.generate import CompressedCache, setting_of
+from kvbench.methods import Eviction
+from kvbench.models.attention_interface import ATTENTION
+from kvbench.prefill import FullPrefill
+from tests.support.config import NAMES
+from tests.support.every_method import HEAD_DIM, LAYERS, setting
+from tests.support.tiny import prompt, tiny_model
+
+N, STEPS = 120, 8
+LONG = {"max_new_tokens": STEPS, "do_sample": False, "pad_token_id": 0}
+
+
+def harness(model, ids, one):
+    """Tokens and caches of a setting, as the harness makes them."""
+    layers = num_layers(model)
+    budget = one.budget_at(len(ids), layers)
+    plan = one.method.plan(len(ids), layers, budget)
+    compressed = SharedPass(model, ids, plan, one.method.needs).compress(one.method, budget)
+    return generate(model, compressed.caches, compressed.logits, STEPS, frozenset()).tokens, compressed
+
+
+def new_tokens(model, ids, **options) -> list[int]:
+    mask = torch.ones_like(ids[None])
+    return model.generate(ids[None], attention_mask=mask, **LONG | options)[0, len(ids) :].tolist()
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A tiny model as transformers loads it by default."""
+    return tiny_model(layout="gqa", num_layers=LAYERS, head_dim=HEAD_DIM, implementation="sdpa")
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return tiny_model(layout="gqa", num_layers=LAYERS, head_dim=HEAD_DIM)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_generates_the_harness_tokens_or_is_refused_in_one_line(name, ours):
+    one, ids = setting(name, 0.3), prompt(N)
+    cache = CompressedCache(ours, one)
+    plain = one.method.plan(N, LAYERS, one.budget_at(N, LAYERS)) == FullPrefill()
+    if not plain or one.method.needs.reconstructions or one.method.needs.hidden_similarity:
+        with pytest.raises(UserError, match=r"which generate does not: it runs in the harness only$"):
+            new_tokens(ours, ids, past_key_values=cache)
+        return
+    tokens, compressed = harness(ours, ids, one)
+    assert new_tokens(ours, ids, past_key_values=cache) == tokens
+    assert [layer.kept for layer in cache.caches] == [layer.kept for layer in compressed.caches]
+    assert cache.full_bytes == compressed.full_bytes
+    assert cache.ratio.r_bytes == compressed.stored_bytes(compressed.caches) / compressed.full_bytes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_block_compresses_every_prompt_and_gives_the_model_its_attention_back(model, ours, dtype):
+    model, ours = model.to(dtype), ours.to(dtype)
+    one = setting_of("snapkv", ratio=0.3, overrides=["method.snapkv.scoring.window=8"])
+    with kvbench.compress(model, "snapkv", ratio=0.3, overrides=["method.snapkv.scoring.window=8"]) as compression:
+        found = [new_tokens(model, prompt(n)) for n in (N, 60)]
+    assert found == [harness(ours, prompt(n), one)[0] for n in (N, 60)]
+    assert [cache.ratio.r for cache in compression.caches] == [36 / 120, 18 / 60]
+    assert model.config._attn_implementation == "sdpa" and not model._forward_pre_hooks
+    model.to(torch.float32), ours.to(torch.float32)
+
+
+def test_an_error_in_the_block_gives_the_attention_back_too(model):
+    with pytest.raises(ZeroDivisionError), kvbench.compress(model, "full"):
+        raise ZeroDivisionError
+    assert model.config._attn_implementation == "sdpa" and not model._forward_pre_hooks
+
+
+def test_without_compression_generate_is_as_before(model):
+    before = new_tokens(model, prompt(N))
+    with kvbench.compress(model, "full") as compression:
+        assert new_tokens(model, prompt(N)) == before
+    assert compression.cache.ratio.r == 1
+    assert new_tokens(model, prompt(N)) == before
+
+
+def test_a_further_turn_goes_on_from_the_compressed_cache(ours):
+    cache, ids = CompressedCache(ours, "full"), prompt(N)
+    first = torch.tensor(new_tokens(ours, ids, past_key_values=cache))
+    whole = torch.cat([ids, first, prompt(9, seed=1)])
+    with kvbench.compress(ours, "full"):
+        expected = new_tokens(ours, whole)
+    assert new_tokens(ours, whole, past_key_values=cache) == expected
+
+
+def test_a_method_of_ones_own_is_an_object(ours):
+    mine = Eviction()
+    cache = CompressedCache(ours, mine, budget=40)
+    new_tokens(ours, prompt(N), past_key_values=cache)
+    assert cache.ratio.r == 40 / N and cache.setting.label == "Eviction 40"
+
+
+def test_sampling_reads_the_compressed_cache_too(model):
+    torch.manual_seed(0)
+    with kvbench.compress(model, "streaming_llm", budget=20) as compression:
+        new_tokens(model, prompt(N), do_sample=True, temperature=2.0)
+    assert compression.cache.ratio.r == 20 / N and compression.cache.get_seq_length() == N + STEPS - 1
+
+
+MISTAKES = {
+    "unknown method 'snapkw'. Did you mean 'snapkv'": {"method": "snapkw", "ratio": 0.3},
+    "method 'snapkv' needs one of ratio= .* and budget=": {"method": "snapkv"},
+    r"ratio 3 is outside \(0, 1\]": {"method": "snapkv", "ratio": 3},
+    "overrides are for a method's name": {"method": Eviction(), "ratio": 0.3, "overrides": ["method.x=1"]},
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_wrong_setting_is_one_line_before_the_model_runs(message, model):
+    with pytest.raises(UserError, match=message), kvbench.compress(model, **MISTAKES[message]):
+        pytest.fail("the block ran")
+
+
+def test_what_such_a_cache_cannot_do_is_one_line(model, ours):
+    with pytest.raises(UserError, match=r"the model's attention is 'sdpa': `with kvbench.compress"):
+        CompressedCache(model, "full")
+    with pytest.raises(UserError, match="has read no prompt yet"):
+        CompressedCache(ours, "full").ratio.r  # noqa: B018
+    two = torch.stack([prompt(20), prompt(20)])
+    with pytest.raises(UserError, match="a batch of 2 sequences"), kvbench.compress(model, "full"):
+        model.generate(two, attention_mask=torch.ones_like(two), **LONG)
+    cache = CompressedCache(ours, "full")
+    new_tokens(ours, prompt(20), past_key_values=cache)
+    with pytest.raises(UserError, match="cannot give tokens back"):
+        cache.crop(10)
+    with pytest.raises(UserError, match="a new one"):
+        cache.reset()
+    quantised = CompressedCache(ours, setting("quest", 0.3))
+    new_tokens(ours, prompt(N), past_key_values=quantised)
+    if not quantised.caches[0].takes_blocks:
+        with pytest.raises(UserError, match="takes one token at a time after the prompt, not 5"):
+            ours(input_ids=prompt(5)[None], past_key_values=quantised)
+
+
+def test_importing_kvbench_imports_no_torch_and_other_names_are_missing():
+    assert {"compress", "CompressedCache"} <= {*kvbench.__all__}
+    with pytest.raises(AttributeError, match="has no attribute 'decompress'"):
+        kvbench.decompress  # noqa: B018
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["snapkv", "pyramidkv", "spindle"])
+def test_the_embedded_model_gives_the_harness_tokens(name, embedded):
+    text = "The special number is 48213. " * 3 + "The sky is blue. " * 40 + "What is the special number? It is"
+    ids, model = torch.tensor(embedded.plain_tokens(text)), embedded.model
+    tokens, compressed = harness(model, ids, setting_of(name, ratio=0.3))
+    with kvbench.compress(model, name, ratio=0.3) as compression:
+        assert new_tokens(model, ids, eos_token_id=None) == tokens
+    assert [layer.kept for layer in compression.cache.caches] == [layer.kept for layer in compressed.caches]
+    assert model.config._attn_implementation == ATTENTION
