@@ -5,6 +5,7 @@ from kvbench.benchmarks.base import Benchmark, Sample, Sampling, Turn
 from kvbench.benchmarks.infinitebench import InfiniteBench
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.longbench_v2 import LongBenchV2
+from kvbench.benchmarks.math_problems import MathProblems
 from kvbench.benchmarks.niah import NeedleInAHaystack
 from kvbench.benchmarks.nolima import NoLiMa
 from kvbench.benchmarks.own_prompts import OwnPrompts
@@ -19,6 +20,7 @@ __all__ = [
     "LongBench",
     "LongBenchE",
     "LongBenchV2",
+    "MathProblems",
     "NeedleInAHaystack",
     "NoLiMa",
     "OwnPrompts",

@@ -1,0 +1,56 @@
+"""Final answers of mathematics problems: where they stand in a text, and whether they are right."""
+
+import re
+
+from kvbench.metrics.math_equality import equal
+
+END_OF_THINKING = "</think>"
+_BOX = re.compile(r"\\boxed\s*\{")
+_INTEGER = re.compile(r"-?\d+")
+# what may stand between digits, and a number's typeface
+_DRESS = re.compile(r"\\[,!;: ]|[\s$,]|\\(?:text|textbf|textrm|mathbf|mathrm|bm|bf)(?![A-Za-z])")
+
+
+def answer_part(text: str) -> str:
+    """What follows the model's thinking; the whole text where no thinking ends in it."""
+    return text.rpartition(END_OF_THINKING)[2]
+
+
+def last_box(text: str) -> str | None:
+    r"""The content of the last \boxed{…} whose braces balance; None without one."""
+    found = None
+    for match in _BOX.finditer(text):
+        depth, end = 1, match.end()
+        while depth and end < len(text):
+            if text[end] == "\\":
+                end += 1  # an escaped brace is no brace
+            else:
+                depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        if not depth:
+            found = text[match.end() : end - 1]
+    return found
+
+
+def integer_score(prediction: str, answer: str) -> dict[str, float]:
+    """AIME's score: the integer in the last box is the answer's; without a box, the last one of the last line is."""
+    text = answer_part(prediction)
+    box = last_box(text)
+    if box is None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        found = (_INTEGER.findall(lines[-1]) if lines else [])[-1:]
+    else:
+        found = [number] if _INTEGER.fullmatch(number := _DRESS.sub("", box).strip("(){}")) else []
+    return scores(bool(found) and int(found[0]) == int(answer), box)
+
+
+def expression_score(prediction: str, answer: str) -> dict[str, float]:
+    """MATH's score: the expressions are mathematically equal, by Math-Verify."""
+    text = answer_part(prediction)
+    right = equal(answer, text)
+    return scores(right, last_box(text)) | {"undecided": float(right is None)}
+
+
+def scores(right: bool | None, box: str | None) -> dict[str, float]:
+    """correct; boxed: whether there is a box at all; undecided: the comparison took too long, and counts as wrong."""
+    return {"correct": float(right is True), "boxed": float(box is not None), "undecided": 0.0}
