@@ -11,9 +11,10 @@ from kvbench.cache.window import WindowLayer
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.passes import SharedPass, num_layers
+from kvbench.evaluation.rules import check_bytes
 from kvbench.prefill import FullPrefill, Needs, Reconstruction
 from tests.support.config import NAMES
-from tests.support.every_method import LAYERS, PRUNED, check_bytes, check_kept, setting
+from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
 from tests.support.sliding import SHAPE, WINDOW, sliding_model
 from tests.support.tiny import prompt
 
