@@ -50,20 +50,25 @@ def paired_interval(
     strata: Sequence[Hashable] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean of a - b; a[i] and b[i] are of one sample, drawn together.
 
     With `strata`, a label for each sample (its task), it is that of the mean over strata of their means, each
-    resampled within itself. (nan, nan) where a stratum has fewer than two samples.
+    resampled within itself; with `clusters`, another one (its context), samples with the same one are drawn together.
+    (nan, nan) where a stratum has fewer than two samples, or clusters.
     """
-    if len(a) != len(b) or (strata is not None and len(strata) != len(a)):
+    if len(a) != len(b) or any(labels is not None and len(labels) != len(a) for labels in (strata, clusters)):
         raise ValueError(f"{len(a)} and {len(b)} values are not pairs" if len(a) != len(b) else "a label for each pair")
     differences = np.subtract(a, b, dtype=float)
     labels = [None] * len(differences) if strata is None else strata
     members: dict[Hashable, list[int]] = {}
     for i, label in enumerate(labels):
         members.setdefault(label, []).append(i)
-    return stratified([differences[these] for these in members.values()], confidence, seed)
+    parts = [differences[these] for these in members.values()]
+    if clusters is None:
+        return stratified(parts, confidence, seed)
+    return clustered(parts, [[clusters[i] for i in these] for these in members.values()], confidence, seed)
 
 
 def _interval(strata: Sequence[Sequence[float]], confidence: float, seed: int) -> tuple[float, float]:

@@ -33,12 +33,14 @@ def point(
     full: Sequence[float],
     tasks: Sequence[Hashable],
     floored: bool = False,
+    contexts: Sequence[Hashable] | None = None,
 ) -> Point:
     """A point from r_bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
 
-    The bounds are those of a paired bootstrap within tasks; nan where a task has a single sample.
+    The bounds are those of a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan
+    where a task has a single sample or context.
     """
-    low, high = paired_interval(scores, full, tasks, confidence=2 * CONFIDENCE - 1)
+    low, high = paired_interval(scores, full, tasks, confidence=2 * CONFIDENCE - 1, clusters=contexts)
     differences = np.subtract(scores, full)
     of_tasks = [differences[[label == task for label in tasks]].mean() for task in dict.fromkeys(tasks)]
     return Point(setting, ratio, float(np.mean(shares)), float(np.mean(of_tasks)), low, high, floored)

@@ -2,27 +2,20 @@
 
 Where the official code gives a function the label as a text, but the function expects a list of texts, it compares
 with each character of the label: a perfect answer of L characters to qa_chn scores 2 / (L + 1), and to many_shot nearly
-any answer is right. vt's share is rounded to 2 digits for each sample. `mended` scores have neither.
+any answer is right. vt's share is rounded to 2 digits for each sample. `mended` scores have neither. Choices, Chinese
+answers, pass keys and summaries are scored by InfiniteBench's functions, which SCBench's code has too.
 """
 
 import re
-import string
 from collections.abc import Callable, Sequence
-from functools import cache
 
-from rouge_score.rouge_scorer import RougeScorer
-
-from kvbench.metrics.longbench import CHINESE_PUNCTUATION, english_words, f1
+from kvbench.metrics.infinitebench import choice, first_integer, qa_f1_zh, rouge_l_sum
+from kvbench.metrics.longbench import english_words
 
 Metric = Callable[[str, Sequence[str]], float]
 
-# InfiniteBench's set of Chinese punctuation, which leaves out what LongBench's has beside it.
-_PUNCTUATION = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
 _NUMBER = re.compile(r"\d+\.\d+|\d+")
-_DIGITS = re.compile("[0-9]+")
 _LETTER = re.compile(r"\(([^)]*)\)")
-_CHOICE_MARKS = str.maketrans({mark: " " for mark in "\n\"'.,?!{}"})
-_CHOICE_LEADS = ("answer is:", "answer:", "answer is", "option is")
 
 
 def score(kind: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
@@ -47,33 +40,6 @@ def names_found(prediction: str, answers: Sequence[str]) -> float:
     return sum(answer.lower() in prediction.lower() for answer in answers) / len(answers)
 
 
-def characters_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The best F1 of characters in lower case, without punctuation and blanks."""
-    return max(f1(_characters(prediction), _characters(answer)) for answer in answers)
-
-
-def choice(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the prediction chooses the text answers[0] or its letter answers[1].
-
-    In this order: a first character A to D; the whole prediction; what follows a lead such as "answer is"; the first
-    word that is a part of "ABCD".
-    """
-    prediction = prediction.strip()
-    if not prediction:
-        return False
-    if prediction[0] in "ABCD":
-        return prediction[0] in answers
-    if prediction in answers:
-        return True
-    text = re.sub(" +", " ", prediction.translate(_CHOICE_MARKS))
-    for lead in _CHOICE_LEADS:
-        _, found, after = text.partition(lead)
-        if found:
-            return len(after) > 0 and after[1:].startswith(tuple(answers))
-    word = next((word for word in text.split() if word in "ABCD"), None)
-    return word in answers
-
-
 def first_number(prediction: str, answers: Sequence[str]) -> bool:
     """Whether the first number is the answer; of a whole answer, the number without its decimals."""
     found = _NUMBER.search(prediction)
@@ -81,17 +47,6 @@ def first_number(prediction: str, answers: Sequence[str]) -> bool:
         return False
     number = float(found[0])
     return (int(number) if re.fullmatch(r"-?\d+", answers[0]) else number) == float(answers[0])
-
-
-def first_digits(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the first run of digits is the answer."""
-    found = _DIGITS.search(prediction)
-    return (found[0] if found else "") == answers[0]
-
-
-def rouge_lsum(prediction: str, answers: Sequence[str]) -> float:
-    """ROUGE-Lsum F-measure of `rouge-score` without stemming, as the package `evaluate` computes it."""
-    return _rouge().score(answers[0], prediction)["rougeLsum"].fmeasure
 
 
 def letter_or_text(prediction: str, answers: Sequence[str]) -> bool:
@@ -105,25 +60,16 @@ def letter_or_text(prediction: str, answers: Sequence[str]) -> bool:
     return bool(words) and " ".join(words) in " ".join(english_words(prediction))
 
 
-def _characters(text: str) -> list[str]:
-    return list("".join(text.lower().translate(_PUNCTUATION).split()))
-
-
-@cache
-def _rouge() -> RougeScorer:
-    return RougeScorer(["rougeLsum"], use_stemmer=False)
-
-
 METRICS: dict[str, Metric] = {
     "kv": substring,
     "prefix_suffix": substring,
     "vt": lambda prediction, answers: round(names_found(prediction, answers), 2),
     "qa_eng": any_case,
-    "qa_chn": lambda prediction, answers: characters_f1(prediction, list(answers[0])),
+    "qa_chn": lambda prediction, answers: qa_f1_zh(prediction, list(answers[0])),
     "choice_eng": choice,
     "many_shot": lambda prediction, answers: any_case(prediction, list(answers[0])),
     "mf": first_number,
-    "summary": rouge_lsum,
-    "passkey": first_digits,
+    "summary": rouge_l_sum,
+    "passkey": first_integer,
 }
-MENDED: dict[str, Metric] = {"vt": names_found, "qa_chn": characters_f1, "many_shot": letter_or_text}
+MENDED: dict[str, Metric] = {"vt": names_found, "qa_chn": qa_f1_zh, "many_shot": letter_or_text}

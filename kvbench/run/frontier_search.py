@@ -93,7 +93,8 @@ def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame) -> Point:
     ratio = 1.0 if setting.ratio is None else setting.ratio
     scores = (rows["value"].tolist(), full["value"].tolist())
     floored = bool(rows["floored"].any())
-    return point(setting.label, ratio, rows["r_bytes"].tolist(), *scores, rows["task"].tolist(), floored)
+    contexts = rows["context_id"].fillna(rows["sample"]).tolist() if "context_id" in rows else None
+    return point(setting.label, ratio, rows["r_bytes"].tolist(), *scores, rows["task"].tolist(), floored, contexts)
 
 
 def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:

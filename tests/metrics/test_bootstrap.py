@@ -106,3 +106,16 @@ def test_clusters_of_different_sizes_have_the_mean_of_their_values():
 
 def test_one_cluster_of_a_stratum_tells_nothing():
     assert all(math.isnan(end) for end in clustered([[1, 0], [1, 0]], [["a", "b"], ["a", "a"]]))
+
+
+def test_pairs_about_one_context_are_drawn_together():
+    rng = np.random.default_rng(6)
+    contexts = np.repeat(np.arange(80), 5)
+    a = np.repeat(rng.normal(0.1, 0.2, 80), 5)
+    b, tasks = np.zeros(400), np.where(contexts < 40, "short", "long").tolist()
+    alone, together = (paired_interval(a, b, tasks, clusters=labels) for labels in (None, contexts.tolist()))
+    of_means = paired_interval(a[::5], b[::5], tasks[::5])
+    assert together[1] - together[0] == pytest.approx(of_means[1] - of_means[0], rel=0.1)
+    assert together[1] - together[0] > 1.8 * (alone[1] - alone[0])
+    with pytest.raises(ValueError, match="a label for each pair"):
+        paired_interval(a, b, clusters=["one"])

@@ -1,14 +1,18 @@
 """`kvbench frontier`: from a command to its table, sentence and figure, and what it refuses."""
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from kvbench.errors import UserError
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import FullKV
 from kvbench.records import load
 from kvbench.run.frontier import main
+from kvbench.run.frontier_search import placed
 from kvbench.utils.console import out
 
 KIVI = ("method.kivi.storage.group=8", "method.kivi.storage.residual=8")  # the tiny model's heads are narrow
@@ -62,6 +66,18 @@ def test_table_sentence_and_figure_are_printed_and_kept(found):
     for suffix in ("png", "pdf"):
         assert (folder / f"frontier.{suffix}").stat().st_size > 0
     assert "table.md" not in printed  # the runs of the passes print nothing
+
+
+@pytest.mark.parametrize("context_id", [None, "all"])
+def test_bounds_draw_the_samples_of_a_context_together(context_id):
+    rows = pd.DataFrame(
+        {"sample": list("abcdef"), "value": [0.2, 0.4] * 3, "r_bytes": 0.5, "task": "t", "floored": False}
+    )
+    if context_id:
+        rows["context_id"] = context_id
+    found = placed(Setting("full", FullKV(), ""), rows, rows.assign(value=0.5))
+    assert found.difference == pytest.approx(-0.2)
+    assert math.isnan(found.low) == bool(context_id)  # one context tells nothing
 
 
 def test_the_same_command_makes_no_record_again(found, command):
