@@ -22,7 +22,7 @@ def reconstruction_scores(loaded: LoadedModel, samples: Sequence[Sample]) -> lis
     for sample in samples:
         prompt = tokenise(loaded, sample, "hidden" if sample.question else "visible")
         frame = context_frame(loaded, prompt)
-        state = prefill(loaded.model, prompt.context, Needs())
+        state = prefill(loaded.model, prompt.context, Needs(reconstructions=frozenset([how])))
         reconstruct(loaded.model, prompt.context, state, how, frame)
         scores = [layer.reconstruction[how].scores.cpu() for layer in state.layers]
         found.append(torch.stack([rows.masked_fill(rows.isinf(), 0).amax(dim=-1) for rows in scores]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.prefill.full import PromptLayers
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
 
@@ -58,10 +60,20 @@ class Held:
 class EvictingLayer(AttendingLayer):
     """One layer's tokens that are left of the prompt so far, with what is observed of them."""
 
-    def __init__(self, keep: Keep, needs: Needs, rope: Rope | None, index: int, num_layers: int, held: Held):
+    def __init__(
+        self,
+        keep: Keep,
+        needs: Needs,
+        rope: Rope | None,
+        held: Held,
+        index: int = 0,
+        num_layers: int = 1,
+        window: int | None = None,
+    ):
+        """The last three as for CaptureLayer."""
         super().__init__()
         self.keep, self.needs, self.rope, self.held = keep, needs, rope, held
-        self.index, self.num_layers = index, num_layers
+        self.index, self.num_layers, self.window = index, num_layers, window
         self.keys = self.values = None  # [1, num_key_value_heads, left, head_dim]
         self.positions: Tensor | None = None  # [num_key_value_heads, left] in the prompt
         self.queries: Tensor | None = None  # [num_attention_heads, window, head_dim], the last ones
@@ -100,7 +112,7 @@ class EvictingLayer(AttendingLayer):
             self.sums, _ = column_sums(query[0], self.keys[0], scaling, start, sums=sums)
 
     def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
-        place = {"index": self.index, "num_layers": self.num_layers}
+        place = {"index": self.index, "num_layers": self.num_layers, "window": self.window}
         observed = {"queries": self.queries, "column_sums": self.sums}
         return LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **observed, **place)
 
@@ -120,7 +132,8 @@ def evicting_prefill(
 ) -> PrefillState:
     """Run `model` over input_ids [n] in chunks, after each of which each layer drops tokens.
 
-    `peak_bytes` of the state counts the keys and values of all layers, with the copy that replaces one of them.
+    Layers with a sliding window keep it. `peak_bytes` of the state counts the keys and values of all layers, with the
+    copy that replaces one of them.
     Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
     """
     rope = Rope.of(model)
@@ -129,13 +142,14 @@ def evicting_prefill(
             f"a prompt is dropped chunk after chunk, and this model's rotation depends on {rope.varies}, which a chunk "
             "does not know"
         )
-    count, held = model.config.get_text_config().num_hidden_layers, Held()
-    layers = [EvictingLayer(plan.keep, needs, rope, index, count, held) for index in range(count)]
+    held = Held()
+    layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs, rope, held))
     for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
-        out = model(input_ids=ids, past_key_values=Cache(layers=layers), use_cache=True, logits_to_keep=1)
-    states = [layer.state for layer in layers]
+        out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
+    state = layers.state(out.logits[0, -1], [])
+    state.peak_bytes = held.most + state.window_bytes
     if release is not None:
-        for state in states:
-            release(state)
-        states = []
-    return PrefillState(states, out.logits[0, -1], held.most)
+        for layer in state.layers:
+            release(layer)
+        state.layers = []
+    return state

@@ -8,7 +8,9 @@ from transformers import DynamicCache
 from kvbench.errors import UserError
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import EvictingPrefill, Needs, prefill
+from kvbench.prefill.chunked import ChunkedPrefill
 from kvbench.prefill.evicting import EvictingLayer, Held
+from tests.support.sliding import sliding_model
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 N, BUDGET = 90, 30
@@ -85,7 +87,7 @@ def test_last_queries_and_the_attention_of_all_are_those_of_the_tokens_that_are_
     generator, scaling = torch.Generator().manual_seed(0), 0.3
     keys, queries = (torch.randn(heads, 25, 8, generator=generator) for heads in (2, 6))
     best = torch.tensor([[0, 3, 5, 9, 11, 14, 18, 19], [1, 2, 3, 4, 5, 6, 7, 8]])
-    layer = EvictingLayer(lambda state: best if state.n == 20 else None, Needs(5, True), None, 1, 3, Held())
+    layer = EvictingLayer(lambda state: best if state.n == 20 else None, Needs(5, True), None, Held(), 1, 3)
     for start in (0, 20, 22):
         new = slice(start, {0: 20, 20: 22, 22: 25}[start])
         layer.update(keys[None, :, new], keys[None, :, new])
@@ -99,6 +101,18 @@ def test_last_queries_and_the_attention_of_all_are_those_of_the_tokens_that_are_
         more, _ = column_sums(queries[:, 20 : 22 if q == 2 else 25][:, -q:], state.keys[:, :end], scaling, end - q)
         left = F.pad(left, (0, q)) + more
     torch.testing.assert_close(state.column_sums, left)
+
+
+def test_layers_with_a_sliding_window_keep_it():
+    model, ids = sliding_model("gemma3"), prompt(N)
+    state = plan(16).run(model, ids, Needs())
+    whole = ChunkedPrefill(16).run(model, ids, Needs())
+    assert list(state.windows) == list(whole.windows) and [layer.n for layer in state.layers] == [BUDGET] * 2
+    for place, layer in state.windows.items():
+        assert layer.filled_bytes == whole.windows[place].filled_bytes
+    first = (state.windows[0].k.view, whole.windows[0].k.view)  # below the layers that drop tokens
+    torch.testing.assert_close(*first, rtol=1e-4, atol=1e-4)
+    assert state.peak_bytes > state.window_bytes + sum(2 * layer.keys.nbytes for layer in state.layers)
 
 
 def test_a_release_gets_each_layer_when_the_prompt_has_been_read():
