@@ -13,6 +13,7 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import FullPrefill
 from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
+from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
 
 N, STEPS = 120, 8
@@ -21,7 +22,7 @@ LONG = {"max_new_tokens": STEPS, "do_sample": False, "pad_token_id": 0}
 
 def harness(model, ids, one):
     """Tokens and caches of a setting, as the harness makes them."""
-    layers = num_layers(model)
+    layers = num_layers(model, len(ids))
     budget = one.budget_at(len(ids), layers)
     plan = one.method.plan(len(ids), layers, budget)
     compressed = SharedPass(model, ids, plan, one.method.needs).compress(one.method, budget)
@@ -56,8 +57,21 @@ def test_every_method_generates_the_harness_tokens_or_is_refused_in_one_line(nam
     tokens, compressed = harness(ours, ids, one)
     assert new_tokens(ours, ids, past_key_values=cache) == tokens
     assert [layer.kept for layer in cache.caches] == [layer.kept for layer in compressed.caches]
-    assert cache.full_bytes == compressed.full_bytes
-    assert cache.ratio.r_bytes == compressed.stored_bytes(compressed.caches) / compressed.full_bytes
+    assert cache.compressed.full_bytes == compressed.full_bytes
+    assert cache.ratio["r_bytes"] == compressed.stored_bytes(compressed.caches) / compressed.full_bytes
+
+
+@pytest.mark.parametrize("name", ["snapkv", "h2o", "kivi"])
+@pytest.mark.parametrize("family", ["gemma3", "qwen2"])
+def test_layers_with_a_sliding_window_are_left_as_they_are(family, name):
+    model, one, ids = sliding_model(family), setting(name, 0.3), prompt(40)
+    tokens, compressed = harness(model, ids, one)
+    with kvbench.compress(model, one.method, **({"ratio": 0.3} if one.method.takes_budget else {})) as compression:
+        assert new_tokens(model, ids) == tokens
+    cache = compression.cache
+    assert [layer.kept for layer in cache.caches] == [layer.kept for layer in compressed.caches]
+    assert cache.compressed.full_bytes == compressed.full_bytes
+    assert cache.compressed.window_bytes == compressed.window_bytes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -67,7 +81,7 @@ def test_a_block_compresses_every_prompt_and_gives_the_model_its_attention_back(
     with kvbench.compress(model, "snapkv", ratio=0.3, overrides=["method.snapkv.scoring.window=8"]) as compression:
         found = [new_tokens(model, prompt(n)) for n in (N, 60)]
     assert found == [harness(ours, prompt(n), one)[0] for n in (N, 60)]
-    assert [cache.ratio.r for cache in compression.caches] == [36 / 120, 18 / 60]
+    assert [cache.ratio["r"] for cache in compression.caches] == [36 / 120, 18 / 60]
     assert model.config._attn_implementation == "sdpa" and not model._forward_pre_hooks
     model.to(torch.float32), ours.to(torch.float32)
 
@@ -82,7 +96,7 @@ def test_without_compression_generate_is_as_before(model):
     before = new_tokens(model, prompt(N))
     with kvbench.compress(model, "full") as compression:
         assert new_tokens(model, prompt(N)) == before
-    assert compression.cache.ratio.r == 1
+    assert compression.cache.ratio["r"] == 1
     assert new_tokens(model, prompt(N)) == before
 
 
@@ -99,14 +113,14 @@ def test_a_method_of_ones_own_is_an_object(ours):
     mine = Eviction()
     cache = CompressedCache(ours, mine, budget=40)
     new_tokens(ours, prompt(N), past_key_values=cache)
-    assert cache.ratio.r == 40 / N and cache.setting.label == "Eviction 40"
+    assert cache.ratio["r"] == 40 / N and cache.setting.label == "Eviction 40"
 
 
 def test_sampling_reads_the_compressed_cache_too(model):
     torch.manual_seed(0)
     with kvbench.compress(model, "streaming_llm", budget=20) as compression:
         new_tokens(model, prompt(N), do_sample=True, temperature=2.0)
-    assert compression.cache.ratio.r == 20 / N and compression.cache.get_seq_length() == N + STEPS - 1
+    assert compression.cache.ratio["r"] == 20 / N and compression.cache.get_seq_length() == N + STEPS - 1
 
 
 MISTAKES = {
@@ -127,7 +141,7 @@ def test_what_such_a_cache_cannot_do_is_one_line(model, ours):
     with pytest.raises(UserError, match=r"the model's attention is 'sdpa': `with kvbench.compress"):
         CompressedCache(model, "full")
     with pytest.raises(UserError, match="has read no prompt yet"):
-        CompressedCache(ours, "full").ratio.r  # noqa: B018
+        CompressedCache(ours, "full").ratio  # noqa: B018
     two = torch.stack([prompt(20), prompt(20)])
     with pytest.raises(UserError, match="a batch of 2 sequences"), kvbench.compress(model, "full"):
         model.generate(two, attention_mask=torch.ones_like(two), **LONG)

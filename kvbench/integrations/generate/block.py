@@ -38,7 +38,7 @@ def compress(
 
         with kvbench.compress(model, method="snapkv", ratio=0.3) as compression:
             output = model.generate(**inputs, max_new_tokens=100)
-        compression.cache.ratio.r_bytes
+        compression.cache.ratio["r_bytes"]
 
     method      a name of conf/method, or an object of a class of one's own.
     ratio       share of the prompt's tokens to keep, or

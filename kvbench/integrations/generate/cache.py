@@ -1,6 +1,7 @@
 """A `Cache` of transformers that compresses the prompt in the pass that reads it, and decodes from what is left."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,45 +10,46 @@ from transformers import Cache, PreTrainedModel
 from kvbench.cache.base import AttendingLayer, LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
-from kvbench.evaluation.passes import num_layers
+from kvbench.evaluation.passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
-from kvbench.methods import LayerState, Method, PrefillState
+from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.rope import Rope
 from kvbench.prefill import ContextFrame
-from kvbench.prefill.full import CaptureLayer, give_projections
+from kvbench.prefill.full import CaptureLayer, PromptLayers
 
 
 class CompressingLayer(AttendingLayer):
-    """One layer of a CompressedCache: captures the prompt, then answers from `inner`, its compressed cache."""
+    """One layer of a CompressedCache: first `inner` captures the prompt, then it is the compressed cache."""
 
-    def __init__(self, cache: "CompressedCache", capture: CaptureLayer):
+    def __init__(self, cache: "CompressedCache", index: int):
         super().__init__()
-        self.cache, self.capture = cache, capture
-        self.inner: LayerCache | None = None
+        self.cache, self.index = cache, index
+        self.inner: AttendingLayer | None = None
+
+    @property
+    def windowed(self) -> bool:
+        return self.inner is not None and self.inner.windowed
 
     @torch.no_grad()
     def append(self, keys: Tensor, values: Tensor) -> None:
+        t = keys.shape[2]
         if keys.shape[0] != 1:
             raise UserError(f"a batch of {keys.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
         if self.inner is None:
-            self.cache.begin(keys.shape[2])
-            self.capture.append(keys, values)
-            return
-        if keys.shape[2] > 1 and not self.inner.takes_blocks:
+            self.cache.begin(t)
+        if self.cache.compressed and t > 1 and not self.inner.takes_blocks:
             raise UserError(
-                f"{self.cache.setting.label} takes one token at a time after the prompt, not {keys.shape[2]}: "
-                "give generate the whole prompt and a new cache"
+                f"{self.cache.setting.label} takes one token at a time after the prompt, not {t}: give generate the "
+                "whole prompt and a new cache"
             )
         self.inner.update(keys, values)
 
     @torch.no_grad()
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        if self.inner is not None:
-            return self.inner.attend(query, scaling)
-        out = self.capture.attend(query, scaling)
-        if self is self.cache.layers[-1]:
+        out = self.inner.attend(query, scaling)
+        if self.cache.compressed is None and self is self.cache.layers[-1]:
             self.cache.compress()
         return out
 
@@ -86,58 +88,50 @@ class CompressedCache(Cache):
                 f"kvbench's for a block, model.set_attn_implementation({ATTENTION!r}) for good"
             )
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
-        self.caches: list[LayerCache] = []  # one for each layer, once the prompt was read
-        self.full_bytes = 0  # of FullKV for the prompt
-        count, rope, needs = num_layers(model), Rope.of(model), self.setting.method.needs
-        self._stream = None
-        release = self._take if self.setting.method.streams else None
-        captures = [CaptureLayer(needs, rope, release, index, count) for index in range(count)]
-        give_projections(captures, model, needs)
-        super().__init__(layers=[CompressingLayer(self, capture) for capture in captures])
-
-    def begin(self, n: int) -> None:
-        """A prompt of n tokens arrives at a layer; the first one decides the budget."""
-        if self.full_bytes or self._stream or hasattr(self, "budget"):
-            return
-        method, layers = self.setting.method, len(self.layers)
-        self.budget = self.setting.budget_at(n, layers)
-        check_plan(self.setting, n, layers, self.budget)
-        if method.streams:
-            self._stream = method.layer_stream(layers, self.budget)
-
-    @torch.no_grad()
-    def _take(self, layer: LayerState) -> None:
-        self._prepare(layer)
-        self._stream.take(layer)
-
-    def _prepare(self, layer: LayerState) -> None:
-        self.full_bytes += layer.nbytes
-        if self.setting.method.needs.context:
-            layer.context = ContextFrame().span(layer.n)
-
-    @torch.no_grad()
-    def compress(self) -> None:
-        """Make the layer caches, now that every layer has read the prompt."""
-        if self._stream is not None:
-            self._stream.finish(lambda layer: None)
-            self.caches = self._stream.caches
-        else:
-            states = [layer.capture.state for layer in self.layers]
-            for state in states:
-                self._prepare(state)
-            self.caches = self.setting.method.compress(PrefillState(states, torch.empty(0)), self.budget)
-        self._bytes = [cache.nbytes for cache in self.caches]
-        for layer, cache in zip(self.layers, self.caches, strict=True):
-            layer.inner, layer.capture = cache, None
-        self._stream = None
+        self.compressed: Compressed | None = None  # once the prompt was read
+        self._model, self._prompt, self._stream = model, None, None
+        count = model.config.get_text_config().num_hidden_layers
+        super().__init__(layers=[CompressingLayer(self, index) for index in range(count)])
 
     @property
-    def ratio(self) -> ReserveRatio:
+    def caches(self) -> list[LayerCache]:
+        """The compressed cache of each layer; empty before a prompt was read."""
+        return [] if self.compressed is None else self.compressed.caches
+
+    def begin(self, n: int) -> None:
+        """Prepare the layers for a prompt of n tokens, which decides the budget."""
+        model, method = self._model, self.setting.method
+        layers = num_layers(model, n)
+        self._budget = self.setting.budget_at(n, layers)
+        check_plan(self.setting, n, layers, self._budget)
+        self._span = ContextFrame().span(n) if method.needs.context else None
+        self._stream = Stream(method, layers, self._budget, self._span) if method.streams else None
+        make = partial(CaptureLayer, method.needs, Rope.of(model), self._stream)
+        self._prompt = PromptLayers(model, n, method.needs, make)
+        for layer, inner in zip(self.layers, self._prompt.all, strict=True):
+            layer.inner = inner
+
+    def compress(self) -> None:
+        """Make the layer caches, now that every layer has read the prompt."""
+        state = self._prompt.state(torch.empty(0), [])
+        if self._stream is not None:
+            self._stream.layers.finish(self._stream.count)
+            made, full = self._stream.layers.caches, self._stream.full_bytes
+        else:
+            for layer in state.layers:
+                layer.context = self._span
+            made, full = self.setting.method.compress(state, self._budget), state.nbytes
+        full += state.window_bytes
+        self.compressed = Compressed(state.whole(made), state.logits, full, 0.0, 0.0, [], 0, None)
+        for layer, cache in zip(self.layers, self.caches, strict=True):
+            layer.inner = cache
+        self._model = self._prompt = self._stream = None
+
+    @property
+    def ratio(self) -> dict:
         """What is kept of the prompt: r, r1, r2, r3 and r_bytes, as in a record. UserError before a prompt was read."""
-        if not self.caches:
+        if self.compressed is None:
             raise UserError("this cache has read no prompt yet")
-        stored = sum(
-            before if cache.late_bytes is None else cache.late_bytes
-            for cache, before in zip(self.caches, self._bytes, strict=True)
-        )
-        return ReserveRatio.of([cache.kept for cache in self.caches], stored, self.full_bytes)
+        stored, windows = self.compressed.stored_bytes(self.caches), self.compressed.window_bytes
+        layers = [cache.kept for cache in self.caches if cache.kept is not None]
+        return ReserveRatio.of(layers, stored - windows, self.compressed.full_bytes - windows).fields(windows)
