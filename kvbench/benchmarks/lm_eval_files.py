@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import yaml
+
 from kvbench.errors import UserError
 
 VERSION = "0.4.13"  # the version whose files were checked against the official prompts
@@ -26,3 +28,15 @@ def lm_eval_tasks(name: str) -> Path:
             f"pip install --no-deps lm-eval=={VERSION}"
         )
     return folder
+
+
+def task_file(path: Path) -> dict:
+    """A task's YAML file; what it names of lm-eval's code is None. Raises OSError and yaml.YAMLError."""
+    return yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
+
+
+class _TolerantLoader(yaml.SafeLoader):
+    """Reads past tags such as !function, which name code."""
+
+
+_TolerantLoader.add_multi_constructor("!", lambda loader, suffix, node: None)

@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from kvbench.errors import UserError
@@ -26,6 +27,18 @@ def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, o
             except (ValueError, KeyError):  # made by code
                 continue
     return found
+
+
+def every_text(path: Path) -> Iterator[str]:
+    """Every text in a Python file; of an f-string its template, with the expressions in braces."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(
+                part.value if isinstance(part, ast.Constant) else "{" + ast.unparse(part.value) + "}"
+                for part in node.values
+            )
 
 
 def sha256(text: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -112,6 +113,27 @@ def test_every_official_template_is_proven(family):
     parts = {task: text.partition("{context}") for task, text in found.items()}
     hideable = {task for task, (before, _, after) in parts.items() if after and "{" not in before}
     assert set(SETS["asked_last"]) <= hideable <= {*SETS["asked_last"], "longbook_sum_eng", "math_calc"}
+
+
+def test_the_installed_lm_eval_has_all_official_templates_of_gpt4_but_one(monkeypatch):
+    monkeypatch.delitem(sys.modules, "lm_eval", raising=False)
+    tasks = [task for task in TASKS if task != "math_calc"]
+    found = prompts.load("gpt4", tasks)
+    assert {task: sha256(text) for task, text in found.items()} == {
+        task: prompts.SHA256["gpt4"][task] for task in tasks
+    }
+    assert "lm_eval" not in sys.modules
+
+
+def test_what_lm_eval_lacks_is_fetched(monkeypatch, tmp_path):
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(prompts, "PUBLISHED", {"file:///nowhere/prompt.py": "0" * 64})
+    for family, task in (("gpt4", "math_calc"), ("yarn_mistral", "passkey")):
+        with pytest.raises(UserError, match=r"nowhere/prompt.py.* benchmark.prompts_file=FILE takes a local copy"):
+            prompts.load(family, [task, "kv_retrieval"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"nowhere/prompt.py"):
+        prompts.load("gpt4", ["passkey"])
 
 
 def test_another_template_is_refused(made, monkeypatch, tmp_path):

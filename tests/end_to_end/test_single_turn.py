@@ -11,7 +11,6 @@ from kvbench.records import load
 from tests.support.paths import DATA
 from tests.support.published_prompts import (
     babilong_prompts,
-    infinitebench_prompts,
     longbench_v2_prompt,
     longbench_v2_rows,
     nolima_data,
@@ -53,9 +52,9 @@ def test_longbench_v2_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
     assert first_cells(folder / "tasks.md") == ["overall", "easy", "hard", "short", "medium", "long"]
 
 
-def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
-    prompts = infinitebench_prompts(tmp_path, monkeypatch)
-    data = [f"benchmark.data_dir={DATA / 'infinitebench'}", f"benchmark.prompts_file={prompts}", "limit=1"]
+def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path):
+    """With the official prompts, as the installed lm-eval has them."""
+    data = [f"benchmark.data_dir={DATA / 'infinitebench'}", "limit=1"]
     tasks = ["benchmark=infinitebench", "benchmark.tasks=[passkey,kv_retrieval,code_run]", "benchmark.max_length=128"]
     folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
     records = load(folder)

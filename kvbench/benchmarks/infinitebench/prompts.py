@@ -1,11 +1,14 @@
-"""InfiniteBench's templates, read at run time from its src/prompt.py and proven official by their hashes."""
+"""InfiniteBench's templates, read at run time from published files and proven official by their hashes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import yaml
+
+from kvbench.benchmarks.lm_eval_files import lm_eval_tasks, task_file
 from kvbench.benchmarks.published_data import given_or_fetched
-from kvbench.benchmarks.python_texts import constants, proven
+from kvbench.benchmarks.python_texts import constants, every_text, proven, sha256
 from kvbench.errors import UserError
 
 Family = Literal["gpt4", "yarn_mistral"]
@@ -15,6 +18,9 @@ PUBLISHED = {
         "d49a6891d6bc61522bb428d66a07b092a6bb6bc195aa0fe103eddd6bb39c7f10"
     )
 }
+# Places in lm-eval's texts, and their official names; there {input} stands for {question} too.
+PLACES = {"{{context}}": "{context}", "{{input}}": "{input}", "{input_text}": "{input}"}
+PLACES |= {f"{{opt_{letter.lower()}}}": f"{{OPTION_{letter}}}" for letter in "ABCD"}
 SHA256 = {
     "gpt4": {
         "passkey": "a1d265268f61d448425d7bc1193f7be3adddbdf24e9a439013c47aeced7d25ac",
@@ -50,8 +56,17 @@ SHA256 = {
 def load(family: Family, tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, str]:
     """The official templates of `tasks`, with places such as {context} and {question} for a row's fields.
 
-    The source is Python, which is parsed and not run. Raises UserError where a template is not the official one.
+    From `prompts_file`, else those of gpt4 from the installed lm-eval, and what it lacks from InfiniteBench's
+    repository. All are read as text and not run. Raises UserError where a template is not the official one.
     """
+    found = _in_lm_eval() if prompts_file is None and family == "gpt4" else {}
+    missing = [task for task in tasks if task not in found]
+    return {task: found[task] for task in tasks if task in found} | _in_source(family, missing, prompts_file)
+
+
+def _in_source(family: Family, tasks: Sequence[str], prompts_file: str | None) -> dict[str, str]:
+    if not tasks:
+        return {}
     source = given_or_fetched("prompts_file", prompts_file, "infinitebench-prompt.py", PUBLISHED)
     templates = constants(source).get(f"{family}_templates")
     found = {}
@@ -60,6 +75,26 @@ def load(family: Family, tasks: Iterable[str], prompts_file: str | None = None) 
         if not isinstance(template, str):
             raise UserError(f"{source} has no {family} prompt of {task!r}: it is not InfiniteBench's src/prompt.py")
         found[task] = proven(f"the {family} prompt of {task!r}", template, SHA256[family][task], source)
+    return found
+
+
+def _in_lm_eval() -> dict[str, str]:
+    """The templates of gpt4 among the texts of the installed lm-eval, known by their hashes: all but math_calc's."""
+    try:
+        folder = lm_eval_tasks("infinitebench")
+        texts = list(every_text(folder / "utils.py"))
+        files = [task_file(path) for path in sorted(folder.glob("*.yaml"))]
+    except (UserError, OSError, SyntaxError, yaml.YAMLError):
+        return {}
+    texts += [f"{file.get('description')}{file.get('doc_to_text')}" for file in files if isinstance(file, dict)]
+    names = {digest: task for task, digest in SHA256["gpt4"].items()}
+    found = {}
+    for text in texts:
+        for old, new in PLACES.items():
+            text = text.replace(old, new)
+        for candidate in (text, text.replace("{input}", "{question}")):
+            if task := names.get(sha256(candidate)):
+                found[task] = candidate
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks
+from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks, task_file
 from kvbench.errors import UserError
 
 # SHA-256 of the official templates (UTF-8) in LongBench's config/dataset2prompt.json, commit 2e00731.
@@ -91,8 +91,7 @@ def _from_yaml(folder: Path, tasks: Iterable[str]) -> dict[str, str]:
     found = {}
     for task in tasks:
         try:
-            text = (folder / f"{task}.yaml").read_text(encoding="utf-8")
-            template = yaml.load(text, _TolerantLoader)["doc_to_text"]
+            template = task_file(folder / f"{task}.yaml")["doc_to_text"]
         except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
             raise UserError(
                 f"the installed lm-eval has no prompt of {task!r} in {folder}: "
@@ -103,10 +102,3 @@ def _from_yaml(folder: Path, tasks: Iterable[str]) -> dict[str, str]:
         template = re.sub(r"\{\{\s*(?:question|input)\s*\}\}", "{input}", template)
         found[task] = template.replace("{context}", "{context}" + between) + end
     return found
-
-
-class _TolerantLoader(yaml.SafeLoader):
-    """Reads past tags such as !function, which name code."""
-
-
-_TolerantLoader.add_multi_constructor("!", lambda loader, suffix, node: None)

@@ -1,12 +1,10 @@
 """RULER's prompts: read at run time from the installed lm-eval, corrected, and checked against the official hashes."""
 
-import ast
-import hashlib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks
+from kvbench.benchmarks.python_texts import every_text, sha256
 from kvbench.errors import UserError
 
 # SHA-256 of the official texts (RULER c3f5e3b, scripts/data/synthetic), in UTF-8
@@ -36,7 +34,7 @@ def official_texts() -> dict[str, str]:
     names = {digest: name for name, digest in SHA256.items()}
     folder = lm_eval_tasks("ruler")
     found = {}
-    for text in _texts(folder):
+    for text in (text for file in sorted(folder.glob("*.py")) for text in every_text(file)):
         for mended in _mended(text):
             if name := names.get(sha256(mended)):
                 found[name] = mended
@@ -46,23 +44,6 @@ def official_texts() -> dict[str, str]:
             f"pip install --no-deps lm-eval=={VERSION}"
         )
     return found
-
-
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _texts(folder: Path) -> Iterator[str]:
-    """Every text in the Python files of a folder; of an f-string its template."""
-    for file in sorted(folder.glob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
-            elif isinstance(node, ast.JoinedStr):
-                yield "".join(
-                    part.value if isinstance(part, ast.Constant) else "{" + ast.unparse(part.value) + "}"
-                    for part in node.values
-                )
 
 
 def _mended(text: str) -> Iterator[str]:
