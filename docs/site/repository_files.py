@@ -1,0 +1,43 @@
+"""MkDocs hook: files of the repository that the pages link to, outside of docs/, become part of the site.
+
+They lie under repository/ there, and links in both directions are rewritten: a page keeps the relative links with
+which it works in a checkout. A link to any other file is an error of the strict build.
+"""
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[2]
+PLACE = "repository"
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
+PAGES += ["results/published/README.md", "results/smollm2/README.md"]
+PICTURES = ["results/**/*.png", "results/benchmarks/*.json"]
+LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
+
+
+def on_files(files, config):
+    """Add the repository's files to the site's."""
+    for path in [*PAGES, *(str(found.relative_to(ROOT)) for pattern in PICTURES for found in ROOT.glob(pattern))]:
+        files.append(File.generated(config, f"{PLACE}/{path}", abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Point links at the places that files have on the site."""
+    here = PurePosixPath(page.file.src_uri)
+    inside = PLACE in here.parts[:1]
+    real = here.relative_to(PLACE) if inside else PurePosixPath("docs") / here
+
+    def moved(match: re.Match) -> str:
+        target = os.path.normpath(real.parent / match[2])
+        if target == "README.md":
+            target = "docs/index.md"
+        place = target.removeprefix("docs/") if target.startswith("docs/") else f"{PLACE}/{target}"
+        if files.get_file_from_path(place) is None:
+            return match[0] if not inside else f"]({match[2]})" if target.startswith("docs/") else match[0]
+        return match[1] + os.path.relpath(place, here.parent) + match[3]
+
+    return LINK.sub(moved, markdown)
