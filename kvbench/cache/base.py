@@ -67,6 +67,7 @@ class LayerCache(AttendingLayer):
                    layer that no method compresses.
     late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
                    (`kept` changes then, too). None: `nbytes` of the new cache.
+    triggers       how often a cache that is reduced at intervals while decoding was; None for others.
     takes_blocks   whether several tokens can be appended at once, each attending to those before it.
     batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
                    does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
@@ -74,6 +75,7 @@ class LayerCache(AttendingLayer):
     """
 
     late_bytes: int | None = None
+    triggers: int | None = None
     takes_blocks: bool = False
     batches: bool = False
     packed_row: PackedRow | None = None

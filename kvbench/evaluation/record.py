@@ -116,6 +116,11 @@ def per_head(layers: Sequence[Kept]) -> list[list[int] | None] | None:
     return counts if any(counts) else None
 
 
+def reductions(caches: Sequence[LayerCache]) -> list[int]:
+    """How often each layer was reduced while decoding, of those that are at intervals."""
+    return [cache.triggers for cache in caches if cache.triggers is not None]
+
+
 def record(
     run: Run, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
 ) -> dict | Failure:
@@ -166,6 +171,7 @@ def record(
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,
         **asdict(figures),
+        **({"triggers": max(times)} if (times := reductions(caches)) else {}),
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,

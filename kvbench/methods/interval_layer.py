@@ -61,6 +61,7 @@ class IntervalLayer(DenseLayer):
         self.when, self.choose, self.batches = when, choose, batches
         self.prompt, self.index = layer.seen, layer.index
         self.queries = self.sums = None
+        self.triggers = 0
         if needs.window:
             last = layer.queries[:, -needs.window :]
             self.queries = Ring(last, needs.window, layer.seen - last.shape[1])
@@ -105,6 +106,7 @@ class IntervalLayer(DenseLayer):
         indices = self.choose(state, self.seen)
         if indices is None:
             return
+        self.triggers += 1
         self.k, self.v = (Growing(gather(store.view[0], indices)[None]) for store in (self.k, self.v))
         if self.sums is not None:
             self.sums = Growing(_rows(self.sums.view, indices))

@@ -169,6 +169,11 @@ class MethodRecord(OfSetting):
     r_decode_peak: Number = field("decode_bytes_peak / FullKV's at the end", "1", since="0.2")
     r_end: Number = field("decode_bytes_end / FullKV's at the end", "1", since="0.2")
     r_read: Number = field("bytes read / FullKV's, both summed over the passes after prefill", "1", since="0.2")
+    triggers: Count = field(
+        "passes after which the cache was reduced, in the layer with the most; missing where no layer is at intervals",
+        "passes",
+        optional=True,
+    )
     question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True)
     decode_batch: Count = field("sequences that decoded together", "sequences", optional=True)
 

@@ -63,7 +63,7 @@ def test_each_reduction_keeps_what_a_plain_list_would(scoring, scores, protected
                 stored[head] = [stored[head][slot] for slot in chosen] + window
             assert cache.k.view[0, head].equal(keys[head, stored[head]])
             assert cache.v.view[0, head].equal(values[head, stored[head]])
-    assert cache.get_seq_length() == n + steps
+    assert cache.get_seq_length() == n + steps and cache.triggers == steps // every
 
 
 def test_between_two_reductions_tokens_are_only_appended():
@@ -74,4 +74,4 @@ def test_between_two_reductions_tokens_are_only_appended():
         cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
         cache.attend(torch.randn(1, 6, 1, 8), 0.3)
         assert cache.k.view[:, :, :20].equal(before)
-    assert cache.k.length == 29
+    assert cache.k.length == 29 and cache.triggers == 0
