@@ -10,6 +10,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from kvbench.cache.packed import BLOCK, Packed, PackedRow
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.softmax import Scaling
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
@@ -36,8 +37,11 @@ class AttendingLayer(CacheLayerMixin):
         """Store new tokens: keys (after RoPE) and values, [1, num_key_value_heads, t, head_dim]."""
 
     @abstractmethod
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        """The attention output [1, num_attention_heads, q, head_dim] of query [1, num_attention_heads, q, head_dim]."""
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The attention output [1, num_attention_heads, q, head_dim] of query [1, num_attention_heads, q, head_dim].
+
+        scaling is a number, or a `Softmax` in models with soft caps or sinks.
+        """
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
         self.append(key_states, value_states)

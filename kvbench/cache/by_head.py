@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.softmax import of_heads
 
 
 class ByHeadLayer(LayerCache):
@@ -39,4 +40,6 @@ class ByHeadLayer(LayerCache):
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         parts = query.chunk(len(self.heads), dim=1)
-        return torch.cat([head.attend(part, scaling) for head, part in zip(self.heads, parts, strict=True)], dim=1)
+        size = parts[0].shape[1]
+        own = [of_heads(scaling, slice(at, at + size)) for at in range(0, query.shape[1], size)]
+        return torch.cat([head.attend(*each) for head, *each in zip(self.heads, parts, own, strict=True)], dim=1)

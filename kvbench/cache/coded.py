@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.sequence import Sequence, SequenceLayer
+from kvbench.ops import softmax
 
 # Elements of keys or values decoded at a time: 1 MB in float32 stays in a CPU's cache, a GPU has few launches.
 CPU_ELEMENTS, GPU_ELEMENTS = 2**18, 2**26
@@ -89,5 +90,6 @@ class CodedLayer(SequenceLayer):
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         """Of one query a head; in float32, also in a model of 16 bits."""
         grouped = query.view(self.heads, -1, query.shape[-1]).float()
-        weights = self.k.logits(grouped, scaling).softmax(dim=-1)
+        logits = softmax.capped_(self.k.logits(grouped, softmax.plain(scaling)), scaling)
+        weights = softmax.weights(logits, scaling)
         return self.v.weighted_sum(weights).to(query.dtype).view(query.shape)

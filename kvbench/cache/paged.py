@@ -8,6 +8,8 @@ from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.attention import bent_attention
+from kvbench.ops.softmax import Softmax
 
 ROOM = 4  # pages by which a buffer grows
 
@@ -98,6 +100,9 @@ class PagedLayer(LayerCache):
         keys, values = rows.split(width // 2, dim=3)
         tokens = (chosen * page)[..., None] + _multiples(page, 1, query.device)
         there = (tokens < self.length).view(query.shape[1], 1, 1, -1)
+        if isinstance(scaling, Softmax):
+            own = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
+            return bent_attention(*own, scaling, there.transpose(0, 1))
         out = F.scaled_dot_product_attention(query.view(-1, 1, 1, width // 2), keys, values, there, scale=scaling)
         return out.view(query.shape)
 

@@ -17,7 +17,7 @@ the others, which hold their window under every method: r and r_bytes are then o
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -94,15 +94,25 @@ class ReserveRatio:
             full_bytes=full_bytes,
         )
 
-    def fields(self, window_bytes: int = 0) -> dict:
-        """The fields of a record: with `window_bytes` in layers with a sliding window, r, r_corrected and r_bytes are
-        of all layers, weighted by FullKV's bytes, and those of the compressed layers alone stand beside them."""
-        fields = asdict(self)
-        full_bytes = fields.pop("full_bytes")
+    def over_all(self, window_bytes: int) -> "ReserveRatio":
+        """With r, r_corrected and r_bytes of all layers, of which some have a sliding window and hold `window_bytes`.
+
+        Weighted by FullKV's bytes.
+        """
         if not window_bytes:
-            return fields
-        whole = full_bytes + window_bytes
-        ratios = {name: fields[name] for name in ("r", "r_corrected", "r_bytes")}
-        every = {name: (value * full_bytes + window_bytes) / whole for name, value in ratios.items()}
-        alone = {"r_full": self.r, "r_bytes_full": self.r_bytes, "r_bytes_floor": window_bytes / whole}
-        return {**fields, **every, **alone, "window_bytes": window_bytes}
+            return self
+        whole = self.full_bytes + window_bytes
+        ratios = {name: getattr(self, name) for name in ("r", "r_corrected", "r_bytes")}
+        every = {name: (value * self.full_bytes + window_bytes) / whole for name, value in ratios.items()}
+        return replace(self, **every, full_bytes=whole)
+
+    def fields(self, window_bytes: int = 0) -> dict:
+        """The fields of a record: `over_all`, and beside them what is of the compressed layers alone."""
+        every = self.over_all(window_bytes)
+        fields = asdict(every)
+        del fields["full_bytes"]
+        if window_bytes:
+            floor = window_bytes / every.full_bytes
+            alone = {"r_full": self.r, "r_bytes_full": self.r_bytes, "r_bytes_floor": floor}
+            fields |= alone | {"window_bytes": window_bytes}
+        return fields

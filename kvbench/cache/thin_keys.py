@@ -6,6 +6,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.coded import blocks
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops import softmax
 from kvbench.ops.bits import pack_bits, unpack_bits
 
 
@@ -43,7 +44,7 @@ class ThinKeysLayer(LayerCache):
         """Of one query a head; logits in float32."""
         heads, _, width = self.older.shape
         d = query.shape[-1]
-        grouped = query.view(heads, -1, d).float() * scaling
+        grouped = query.view(heads, -1, d).float() * softmax.plain(scaling)
         kept = unpack_bits(self.channels, d).sort(dim=1, descending=True, stable=True).indices[:, :width]
         thin = grouped.gather(2, kept[:, None].expand(-1, grouped.shape[1], -1))
         logits = [
@@ -51,5 +52,5 @@ class ThinKeysLayer(LayerCache):
             for rows, keys in ((thin, self.older), (grouped, self.recent.view))
             for block in blocks(keys.shape[1], heads * keys.shape[2], query.device)
         ]
-        weights = torch.cat(logits, dim=-1).softmax(dim=-1).to(query.dtype)
+        weights = softmax.weights(softmax.capped_(torch.cat(logits, dim=-1), scaling), scaling).to(query.dtype)
         return (weights @ self.values.view).view(query.shape)

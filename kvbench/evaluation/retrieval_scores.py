@@ -10,6 +10,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
+from kvbench.ops.softmax import capped_, plain, weights
 from kvbench.prefill import LayerState, Needs, prefill
 
 ANSWERED = 0.5  # the benchmark's main score above which an answer counts
@@ -61,7 +62,9 @@ def of_layer(layer: LayerState, rows: int, needle: Tensor) -> Tensor:
     """The score of each query head [num_attention_heads] from the last `rows` queries of a layer."""
     group, needle = layer.num_attention_heads // layer.num_key_value_heads, needle.to(layer.keys.device)
     keys = layer.keys.float().repeat_interleave(group, dim=0)
-    logits = layer.queries[:, -rows:].float() @ keys.mT * layer.scaling  # [heads, rows, n]
+    logits = layer.queries[:, -rows:].float() @ keys.mT * plain(layer.scaling)  # [heads, rows, n]
+    capped_(logits, layer.scaling)
     seen = torch.ones(rows, layer.n, dtype=torch.bool, device=keys.device).tril(layer.n - rows)
-    attention, places = logits.masked_fill(~seen, float("-inf")).softmax(dim=-1).topk(len(needle), dim=-1)
+    attention = weights(logits.masked_fill(~seen, float("-inf")), layer.scaling)
+    attention, places = attention.topk(len(needle), dim=-1)
     return (attention * torch.isin(places, needle)).sum(dim=(1, 2)) / len(needle)

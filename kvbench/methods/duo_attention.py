@@ -16,6 +16,7 @@ from kvbench.methods.head_scores import read_head_scores
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import sinks_and_recent
 from kvbench.methods.streaming_llm import SlidingLayer
+from kvbench.ops.softmax import of_kv_heads
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
@@ -134,7 +135,7 @@ class DuoLayer(LayerCache):
         *tables, back = self.tables
         grouped = query.unflatten(1, (len(back), -1))  # [1, num_key_value_heads, group, q, head_dim]
         outputs = [
-            part.attend(grouped.index_select(1, heads).flatten(1, 2), scaling)
+            part.attend(grouped.index_select(1, heads).flatten(1, 2), of_kv_heads(scaling, heads, len(back)))
             for part, heads in zip(self.parts, tables, strict=True)
         ]
         every = torch.cat(outputs, dim=1).unflatten(1, (len(back), -1))

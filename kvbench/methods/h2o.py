@@ -15,6 +15,7 @@ from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.dense import Dense
+from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -76,7 +77,7 @@ class HeavyHitterLayer(LayerCache):
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         keys = self.k.view
         logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)  # [heads, group, 1, len]
-        self.scores.view.add_(logits.softmax(dim=-1).mean(dim=1).mT)
+        self.scores.view.add_(softmax.weights(logits, scaling).mean(dim=1).mT)
         out = dense_attention(query, keys, self.v.view, scaling)
         if keys.shape[2] > self.budget:
             self.free = self._weakest()

@@ -11,6 +11,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.selection import reduce_group
+from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -178,7 +179,8 @@ class MergingLayer(LayerCache):
         keys = self.k.view
         if self.importance is not None:
             grouped = query[0, :, 0].float().unflatten(0, (len(keys), -1))  # [kv, group, head_dim]
-            weights = (grouped @ keys.float().mT * scaling).softmax(dim=-1)
+            logits = softmax.capped_(grouped @ keys.float().mT * softmax.plain(scaling), scaling)
+            weights = softmax.weights(logits, scaling)
             self.importance.view.add_(weights.sum(dim=1)[..., None])
         return dense_attention(query, keys[None], self.v.view[None], scaling)
 

@@ -13,6 +13,7 @@ from kvbench.methods.eviction import Eviction
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.storage.dense import Dense
+from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -93,5 +94,5 @@ class CurrentQueryLayer(LayerCache):
     def _weakest(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
         """The slot [1] with the least attention of query [1, num_attention_heads, 1, head_dim]; ties: the latest."""
         logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)  # [heads, group, 1, len]
-        scores = logits.softmax(dim=-1).mean(dim=(0, 1, 2))
+        scores = softmax.weights(logits, scaling).mean(dim=(0, 1, 2))
         return self.positions.view[:, 0].masked_fill(scores > scores.amin(), -1).argmax(dim=0, keepdim=True)

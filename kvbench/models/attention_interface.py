@@ -9,6 +9,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
+from kvbench.ops.softmax import Softmax
 
 ATTENTION = "kvbench"
 
@@ -17,7 +18,8 @@ def registered_attention(module, query, key, value, attention_mask, scaling=None
     """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
-    Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V over all tokens.
+    Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a
+    soft cap or sinks.
     """
     window = kwargs.get("sliding_window")
     if window is not None and key.get_seq_length() > window and not key.windowed:
@@ -25,10 +27,12 @@ def registered_attention(module, query, key, value, attention_mask, scaling=None
             f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "
             "layer has: only method=full goes beyond it; use a shorter context or a model with layers of full attention"
         )
-    for extra in ("softcap", "s_aux", "position_bias"):
-        if kwargs.get(extra) is not None:
-            raise UserError(f"this model's attention uses {extra!r}, which kvbench does not implement")
+    if kwargs.get("position_bias") is not None:
+        raise UserError("this model's attention uses 'position_bias', which kvbench does not implement")
     scaling = module.head_dim**-0.5 if scaling is None else scaling
+    softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    if softcap is not None or sinks is not None:
+        scaling = Softmax(scaling, softcap, None if sinks is None else sinks.detach())
     return key.attend(query, scaling).transpose(1, 2).contiguous(), None
 
 

@@ -6,17 +6,21 @@ from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
 from kvbench.ops.sdpa import ungrouped
+from kvbench.ops.softmax import Scaling, Softmax, capped_, log_sum, plain, weights
 
 TILE = 512  # queries of a sliding window that attend at a time
+MOST_WEIGHTS = 2**24  # float32 attention weights that exist at a time
 
 
-def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> Tensor:
     """softmax(QKᵀ·scaling)V; causal when there is more than one query: the last query sees the last key.
 
     query [1, num_attention_heads, q, head_dim]; keys, values [1, heads, len, head_dim] with heads either
     num_key_value_heads or num_attention_heads. This is the call of transformers' own SDPA attention, so a full cache
     gives the bits of `model.generate`.
     """
+    if isinstance(scaling, Softmax):
+        return bent_attention(query, keys, values, scaling)
     q, length = query.shape[2], keys.shape[2]
     mask = None
     if 1 < q < length:  # a block of tokens after those in the cache
@@ -36,7 +40,32 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
     return out if out.shape == shape else out.reshape(shape)
 
 
-def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float, window: int) -> Tensor:
+def bent_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax, seen: Tensor | None = None) -> Tensor:
+    """`dense_attention` with a soft cap or sinks, for any rows of a batch. Weights are float32, for a tile of queries.
+
+    seen, bool [.., q, len], replaces causality.
+    """
+    rows, heads, q, _ = query.shape
+    kv_heads, length = keys.shape[1:3]
+    grouped = query.unflatten(1, (kv_heads, -1)).float()  # [rows, kv, group, q, head_dim]
+    keys, values = keys.float()[:, :, None], values.float()[:, :, None]
+    if seen is None and q > 1:
+        seen = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
+    if seen is not None:
+        seen = seen.expand(rows, heads, q, length).unflatten(1, (kv_heads, -1))
+    outputs = []
+    step = max(MOST_WEIGHTS // (rows * heads * length), 1)
+    for at in range(0, q, step):
+        logits = (grouped[:, :, :, at : at + step] @ keys.mT).mul_(scaling.scaling)
+        capped_(logits, scaling)
+        if seen is not None:
+            logits.masked_fill_(~seen[:, :, :, at : at + step], float("-inf"))
+        parts = [weights(row, scaling) for row in logits]  # sinks are of the heads of a row
+        outputs.append(torch.stack(parts) @ values)
+    return torch.cat(outputs, dim=3).flatten(1, 2).to(query.dtype)
+
+
+def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, window: int) -> Tensor:
     """`dense_attention` in which each query sees its own token and the window - 1 before it.
 
     query [1, num_attention_heads, q, head_dim] of the last q tokens of keys, values [1, num_key_value_heads, len,
@@ -54,12 +83,14 @@ def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: floa
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
 
-def _banded(query: Tensor, keys: Tensor, values: Tensor, scaling: float, window: int) -> Tensor:
+def _banded(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, window: int) -> Tensor:
     """Attention of the last q tokens of `keys`, with a mask of q × len elements where there are several."""
     q, length = query.shape[2], keys.shape[2]
     if q == 1 or length <= window:
         return dense_attention(query, keys, values, scaling)
     seen = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q).triu(length - q - window + 1)
+    if isinstance(scaling, Softmax):
+        return bent_attention(query, keys, values, scaling, seen)
     grouped = keys.shape[1] != query.shape[1]
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scaling, enable_gqa=grouped)
 
@@ -71,7 +102,7 @@ def lower_right(q: int, length: int, device: torch.device) -> Tensor:
     return torch.ones(q, length, dtype=torch.bool, device=device).tril(length - q)
 
 
-def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: float) -> tuple[Tensor, Tensor]:
+def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: Scaling) -> tuple[Tensor, Tensor]:
     """Float32 attention of a tile of queries.
 
     queries [group, t, head_dim] at positions start … start+t-1 and keys [len, head_dim] of one KV head at 0 … len-1, or
@@ -84,19 +115,20 @@ def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: flo
         positions = torch.arange(start, start + t, device=keys.device)
         future = torch.arange(length, device=keys.device) > positions[:, None]  # [t, len]
         logits.masked_fill_(future, float("-inf"))
-    lse = logits.logsumexp(dim=-1)
+    lse = log_sum(logits, scaling)
     return logits.sub_(lse[..., None]).exp_(), lse
 
 
-def grouped_logits(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
-    """Float32 logits [.., group, t, len] of queries [.., group, t, head_dim] with keys [.., len, head_dim]."""
+def grouped_logits(queries: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
+    """Float32 logits [.., group, t, len] of queries [.., group, t, head_dim] with keys [.., len, head_dim], with the
+    model's soft cap."""
     if keys.dim() == 2:
-        return (queries.float() @ keys.float().mT).mul_(scaling)
+        return capped_((queries.float() @ keys.float().mT).mul_(plain(scaling)), scaling)
     rows = queries.float().flatten(-3, -2)
-    return (rows @ keys.float().mT).mul_(scaling).unflatten(-2, queries.shape[-3:-1])
+    return capped_((rows @ keys.float().mT).mul_(plain(scaling)), scaling).unflatten(-2, queries.shape[-3:-1])
 
 
-def window_attention(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+def window_attention(queries: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
     """Attention of the prompt's last w queries over all its keys, float32 [num_attention_heads, w, n].
 
     queries [num_attention_heads, w, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE.

@@ -5,6 +5,7 @@ from bisect import bisect_right
 import torch
 from torch import Tensor
 
+from kvbench.ops import softmax
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.codebook_layout import Place, to_places, view_references
 from kvbench.ops.operator import operator
@@ -63,7 +64,8 @@ def codebook_attention(
         raw = slice(place.raw, place.raw + place.window)
         if place.window:
             logits = torch.cat([logits, q @ raw_keys[raw].float().T], dim=1)
-        weights = (logits * scaling).softmax(dim=-1)
+        own = softmax.of_heads(scaling, slice(stream * len(q), (stream + 1) * len(q)))
+        weights = softmax.weights(softmax.capped_(logits * softmax.plain(scaling), scaling), own)
         coded = weights[:, :count]
         if value_magnitudes is not None:
             coded = coded * value_magnitudes[span]

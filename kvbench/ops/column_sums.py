@@ -5,6 +5,7 @@ from torch import Tensor
 
 from kvbench.ops.attention import causal_probabilities
 from kvbench.ops.operator import operator
+from kvbench.ops.softmax import Scaling, of_heads
 
 # Query rows per tile of attention weights on the CPU: a constant, so memory stays O(n · heads).
 TILE = 128
@@ -13,7 +14,7 @@ TILE = 128
 def column_sums(
     queries: Tensor,
     keys: Tensor,
-    scaling: float,
+    scaling: Scaling,
     start: int = 0,
     first_causal: int = 0,
     weights: Tensor | None = None,
@@ -72,9 +73,10 @@ def add_tiled(
     for head, key in enumerate(keys):
         key = key.float()  # once per head, not once per tile
         rows = slice(head * group, (head + 1) * group)
+        own = of_heads(scaling, rows)
         for at, end, seen in tiles:
             first = length if at < seeing else start + at  # where nothing is to be masked, behind all keys
-            attention, lse[rows, at:end] = causal_probabilities(queries[rows, at:end], key[:seen], first, scaling)
+            attention, lse[rows, at:end] = causal_probabilities(queries[rows, at:end], key[:seen], first, own)
             if weights is None:
                 sums[rows, :seen] += attention.sum(dim=1)
             else:

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.ops.attention import dense_attention
+from kvbench.ops.attention import bent_attention, dense_attention
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.operator import operator
 from kvbench.ops.padded_attention import padded_attention
+from kvbench.ops.softmax import Softmax, of_heads
 from kvbench.ops.varlen_attention import varlen_attends, varlen_attention
 
 WITH_BITS = 12  # arguments
@@ -51,7 +52,7 @@ def packed_attention(
     bits, uint8: of the first masked[s] tokens of segment s, query head i of its group sees token j where bit j of row
     i of bits[bit_starts[s]:] as [group, ceil(masked[s] / 8)] is set, the lowest bit first; it sees all later tokens.
     """
-    if not query.is_cuda:
+    if not query.is_cuda or isinstance(scaling, Softmax):
         return _on_cpu(query, keys, values, starts, lengths, heads, scaling, masked, bit_starts, bits)
     if bits is None and varlen_attends(query):
         return varlen_attention(query, keys, values, starts, lengths, heads, group, longest, scaling)
@@ -102,11 +103,12 @@ def _on_cpu(
         at = (slice(block.row, block.row + block.rows), slice(block.head, block.head + block.heads))
         if not block.length:
             continue
+        own = of_heads(scaling, at[1])
         if hidden[block.segment]:
             seen = bits[int(bit_starts[block.segment]) :]
-            out[at] = _seen_by_bits(query[at], block.of(keys), block.of(values), scaling, seen, hidden[block.segment])
+            out[at] = _seen_by_bits(query[at], block.of(keys), block.of(values), own, seen, hidden[block.segment])
         else:
-            out[at] = dense_attention(query[at], block.of(keys), block.of(values), scaling)
+            out[at] = dense_attention(query[at], block.of(keys), block.of(values), own)
     return out
 
 
@@ -147,5 +149,7 @@ def _seen_by_bits(query: Tensor, keys: Tensor, values: Tensor, scaling: float, b
     if q > 1:
         past = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
         seen = (seen[:, None] & past).flatten(0, 1)  # [group · q, len]
+    if isinstance(scaling, Softmax):
+        return bent_attention(query, keys, values, scaling, seen.unflatten(0, (group, q)))
     out = F.scaled_dot_product_attention(query.flatten(1, 2), keys[0], values[0], attn_mask=seen[None], scale=scaling)
     return out.unflatten(1, (group, q))

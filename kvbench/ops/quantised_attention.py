@@ -6,6 +6,7 @@ from operator import add
 import torch
 from torch import Tensor
 
+from kvbench.ops import softmax
 from kvbench.ops.operator import operator
 from kvbench.ops.quantise import unpack, write_planes
 
@@ -47,11 +48,13 @@ def quantised_attention(
     the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
     """
     heads, older = key_rows.shape[0], value_codes.shape[1]
-    grouped = query.float().view(heads, -1, query.shape[-1]) * scaling  # [heads, query heads of a group, head_dim]
+    grouped = query.float().view(heads, -1, query.shape[-1])  # [heads, query heads of a group, head_dim]
+    grouped = grouped * softmax.plain(scaling)
     logits = _logits(grouped, key_codes, key_scale.float(), key_minimum.float(), key_bits, group)
     raw = length - key_scale.shape[1] * group  # these keys are the first rows of a ring that was empty
     logits.append(grouped @ key_rows[:, :raw].float().mT)
-    weights = torch.cat(logits, dim=-1).softmax(dim=-1)  # [heads, query heads, length]
+    logits = softmax.capped_(torch.cat(logits, dim=-1), scaling)
+    weights = softmax.weights(logits, scaling)  # [heads, query heads, length]
     recent = weights[..., older:]
     out = (recent.roll(older % ring, dims=-1) if older else recent) @ value_rows[:, : length - older].float()
     if older:

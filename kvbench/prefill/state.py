@@ -10,6 +10,7 @@ from kvbench.cache.base import AttendingLayer, LayerCache
 from kvbench.cache.window import WindowLayer, bytes_of
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.ops.window_moments import WindowMoments, window_moments
 from kvbench.prefill.query_moments import QueryMoments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction
@@ -47,7 +48,7 @@ class LayerState:
 
     keys: Tensor  # [num_key_value_heads, n, head_dim], after RoPE
     values: Tensor  # [num_key_value_heads, n, head_dim]
-    scaling: float
+    scaling: Scaling
     num_attention_heads: int
     rope: Rope | None = None
     queries: Tensor | None = None  # [num_attention_heads, window, head_dim], after RoPE, the last ones

@@ -174,3 +174,12 @@ def test_the_embedded_model_gives_the_harness_tokens(name, embedded):
         assert new_tokens(model, ids, eos_token_id=None) == tokens
     assert [layer.kept for layer in compression.cache.caches] == [layer.kept for layer in compressed.caches]
     assert model.config._attn_implementation == ATTENTION
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "mistral"])
+def test_fullkv_has_the_tokens_of_models_with_soft_caps_sinks_and_windows(family):
+    ours, reference = sliding_model(family), sliding_model(family, "eager")
+    for n in (10, 60):
+        cache = CompressedCache(ours, setting_of("full"))
+        assert new_tokens(ours, prompt(n), past_key_values=cache) == new_tokens(reference, prompt(n))
+        assert cache.ratio["r_bytes"] == 1

@@ -12,6 +12,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.passes import SharedPass, num_layers
 from kvbench.evaluation.rules import check_bytes
+from kvbench.models.layer_windows import full_layers, windows_of
 from kvbench.prefill import FullPrefill, Needs, Reconstruction
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
@@ -64,17 +65,40 @@ def test_pruning_between_layers_is_refused(name):
         SharedPass(model(), prompt(N), plan, Needs())
 
 
-def test_rotated_keys_are_those_of_the_layers_with_full_attention():
+SOME = "full snapkv h2o tova pyramidkv cake adakv expected_attention kvzip kivi turboquant_4 fp8_token spindle".split()
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("family", ["gemma2", "gpt_oss"])
+def test_methods_compress_models_with_soft_caps_and_sinks(family, name):
+    one, model, n = setting(name, 0.3), made(family), 60
+    budget = one.budget_at(n, num_layers(model, n))
+    compressed = SharedPass(model, prompt(n), FullPrefill(), one.method.needs).compress(one.method, budget)
+    check_bytes(compressed.caches)
+    output = generate(model, compressed.caches, compressed.logits, STEPS, frozenset())
+    assert len(output.tokens) == STEPS and output.not_finite is None
+    kept = [cache.kept for cache in compressed.caches if cache.kept is not None]
+    assert len(kept) == 3 and all(0 < each.retained <= each.total for each in kept)
+
+
+@cache
+def made(family: str):
+    return sliding_model(family)
+
+
+@pytest.mark.parametrize(("family", "module"), [("gemma3", "k_norm"), ("gemma2", "k_proj"), ("gpt_oss", "k_proj")])
+def test_rotated_keys_are_those_of_the_layers_with_full_attention(family, module):
     """R(-p) of a key is what the model rotated by p with the base of full layers, not that of sliding ones."""
-    state = shared_pass().state
-    layer = state.layers[0]
-    rope, places = layer.rope, torch.arange(layer.n)
-    attention = model().model.layers[FULL[0]].self_attn
-    seen = []
-    hook = attention.k_norm.register_forward_hook(lambda module, args, output: seen.append(output))
-    SharedPass(model(), prompt(N), FullPrefill(), Needs())
+    model, seen = made(family), []
+    layers = model.model.layers
+    first = layers[min(full_layers(windows_of(model.config)))].self_attn
+    hook = getattr(first, module).register_forward_hook(lambda module, args, output: seen.append(output))
+    layer = SharedPass(model, prompt(N), FullPrefill(), Needs()).state.layers[0]
     hook.remove()
-    torch.testing.assert_close(rope.rotate(layer.keys, -places), seen[0][0], rtol=1e-4, atol=1e-4)
+    before = seen[0][0] if seen[0].dim() == 4 else seen[0][0].unflatten(1, (2, -1)).transpose(0, 1)
+    found = layer.rope.rotate(layer.keys, -torch.arange(layer.n))
+    factor = getattr(model.model.rotary_emb, "attention_scaling", 1.0)  # YaRN's, which a rotation back leaves
+    torch.testing.assert_close(found, factor * before, rtol=1e-4, atol=1e-4)
 
 
 def test_both_shares_of_bytes_and_the_floor_are_those_of_the_worked_example():

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
 from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.ops.softmax import plain
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Number, Positive, checked
 
@@ -60,13 +61,14 @@ class ExpectedAttention(Scoring):
         turn = mean_rotation(rope, layer.seen, self.future, head_dim, layer.keys.device)
         mean = (moments.mean @ turn).unflatten(0, (heads, -1))  # [num_key_value_heads, group, head_dim]
         keys = layer.keys.float()
-        logits = layer.scaling * mean @ keys.mT
+        scaling = plain(layer.scaling)  # its expectation is of linear logits, without a model's soft cap or sinks
+        logits = scaling * mean @ keys.mT
         if self.covariance:
             covariance = (turn.T @ moments.covariance @ turn).unflatten(0, (heads, -1))
             spread = [
                 torch.einsum("kgtd,ktd->kgt", tile[:, None] @ covariance, tile) for tile in keys.split(TILE, dim=1)
             ]
-            logits += layer.scaling**2 / 2 * torch.cat(spread, dim=-1)
+            logits += scaling**2 / 2 * torch.cat(spread, dim=-1)
         return logits
 
 

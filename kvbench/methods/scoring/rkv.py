@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.methods.scoring.window import Kernel, Window
+from kvbench.ops.softmax import capped_, plain
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, Number, Positive, checked
 
@@ -43,7 +44,8 @@ class RKV(Window):
         """I, float32 [num_key_value_heads, n]; 0 in the window."""
         queries = layer.queries[:, -self.window :].float().unflatten(0, (layer.num_key_value_heads, -1))
         earlier = layer.keys[:, : layer.n - self.window].float()
-        logits = (queries @ earlier[:, None].mT).amax(dim=1) * layer.scaling  # [num_key_value_heads, w, n - w]
+        logits = (queries @ earlier[:, None].mT).amax(dim=1) * plain(layer.scaling)  # [num_key_value_heads, w, n - w]
+        capped_(logits, layer.scaling)  # without sinks, which are of query heads: these are the largest of a group
         mean = logits.softmax(dim=-1).mean(dim=1)
         return F.pad(F.max_pool1d(mean, self.kernel, stride=1, padding=self.kernel // 2), (0, self.window))
 
