@@ -1,6 +1,7 @@
 """Where published data and prompts come from: the user's files, or the network once and a cache afterwards."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,26 +55,23 @@ class DataSet:
 
     def _from_hub(self, wanted: Mapping[str, Sequence[str]]) -> Path:
         """The data set's folder in the hub's cache, after the files that it lacks were downloaded."""
-        from huggingface_hub import HfApi, snapshot_download
+        from huggingface_hub import HfApi, constants, snapshot_download
         from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError
 
+        patterns = [layout for layouts in wanted.values() for layout in layouts]
         where = {"repo_id": self.repository, "repo_type": "dataset", "revision": self.revision}
         try:
-            folder = Path(snapshot_download(**where, local_files_only=True))
-            wanted = {name: layouts for name, layouts in wanted.items() if not _first(folder, layouts)}
-        except LocalEntryNotFoundError:
-            folder = None
-        try:
-            if wanted:
-                HfApi().repo_info(**where, timeout=10)  # one attempt: the download retries by itself
-                patterns = [layout for layouts in wanted.values() for layout in layouts]
-                folder = Path(snapshot_download(**where, allow_patterns=patterns))
+            with suppress(LocalEntryNotFoundError):
+                folder = Path(snapshot_download(**where, allow_patterns=patterns, local_files_only=True))
+                if all(_first(folder, layouts) for layouts in wanted.values()):
+                    return folder
+            HfApi(endpoint=constants.ENDPOINT).repo_info(**where, timeout=10)  # one attempt: downloads retry
+            return Path(snapshot_download(**where, allow_patterns=patterns))
         except (OSError, HTTPError, ValueError) as error:
             raise UserError(
                 f"the data set {self.repository} could not be fetched at {self.revision}: {in_one_line(error)} "
                 "(where there is no network, give benchmark.data_dir=FOLDER, a copy of its files)"
             ) from error
-        return folder
 
 
 def _first(folder: Path, layouts: Sequence[str]) -> list[Path]:

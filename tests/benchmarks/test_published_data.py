@@ -1,23 +1,31 @@
 """Files of a data set: from a folder, from the hub's cache, and what is said where they cannot be had."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.errors import UserError
+from tests.support.fake_hub import FakeHub
 
 REVISION = "0123456789012345678901234567890123456789"
 WANTED = {"one": ["data/one.json", "one-*.parquet"], "two": ["two.json"]}
 
 
 @pytest.fixture
-def snapshot(tmp_path, monkeypatch) -> Path:
-    """The folder of a revision in the hub's cache, as huggingface_hub lays it out."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    folder = tmp_path / "datasets--someone--data" / "snapshots" / REVISION
-    folder.mkdir(parents=True)
-    return folder
+def hub(tmp_path, monkeypatch) -> Iterator[FakeHub]:
+    """A hub with three files of a data set, and an empty cache."""
+    files = {"data/one.json": b"[1]", "two.json": b"[2]", "README.md": b"# Data"}
+    with FakeHub("someone/data", REVISION, files) as hub:
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        yield hub
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -37,36 +45,38 @@ def test_the_first_layout_that_fits_counts_and_its_files_are_in_order(tmp_path):
     assert DataSet("someone/data", REVISION, str(tmp_path)).files(WANTED)["one"] == [tmp_path / "data" / "one.json"]
 
 
-def test_a_cached_revision_needs_no_network(snapshot, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
-    fill(snapshot, "data/one.json", "two.json")
-    assert DataSet("someone/data", REVISION).files(WANTED)["two"] == [snapshot / "two.json"]
+def test_only_the_wanted_files_are_downloaded_and_only_once(hub, monkeypatch):
+    data = DataSet("someone/data", REVISION)
+    (one,) = data.files({"one": WANTED["one"]})["one"]
+    assert one.read_bytes() == b"[1]" and hub.sent == ["data/one.json"]
+    found = data.files(WANTED)
+    assert [paths[0].read_bytes() for paths in found.values()] == [b"[1]", b"[2]"]
+    assert hub.sent == ["data/one.json", "two.json"]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert data.files(WANTED) == found
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    hub.asked.clear()
+    assert data.files(WANTED) == found and hub.asked == []
 
 
-def test_only_what_the_cache_lacks_is_downloaded(snapshot, monkeypatch):
-    fill(snapshot, "two.json")
+def test_a_file_that_the_data_set_lacks_is_named(hub):
+    with pytest.raises(UserError, match=r"has no file of three \(3\.json\): it is in .* someone/data at 0123"):
+        DataSet("someone/data", REVISION).files({**WANTED, "three": ["3.json"]})
 
-    def download(repo_id, repo_type, revision, local_files_only=False, allow_patterns=None):
-        if not local_files_only:
-            assert allow_patterns == WANTED["one"]
-            fill(snapshot, "data/one.json")
-        return str(snapshot)
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setattr("huggingface_hub.HfApi.repo_info", lambda *args, **options: None)
-    found = DataSet("someone/data", REVISION).files(WANTED)
-    assert [paths[0].name for paths in found.values()] == ["one.json", "two.json"]
+def test_an_unknown_data_set_is_one_line(hub):
+    with pytest.raises(UserError, match=r"nobody/data could not be fetched at 01.* benchmark.data_dir=FOLDER") as told:
+        DataSet("nobody/data", REVISION).files(WANTED)
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("offline", [True, False], ids=["offline mode", "no network"])
-def test_without_the_hub_the_error_names_data_dir(snapshot, monkeypatch, offline):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(
-        UserError, match=r"someone/data could not be fetched at 0123.* benchmark.data_dir=FOLDER"
-    ) as told:
+def test_without_the_hub_the_error_names_data_dir(hub, monkeypatch, offline):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    with pytest.raises(UserError, match=r"someone/data could not be fetched at 01.* benchmark.data_dir=FOLDER") as told:
         DataSet("someone/data", REVISION).files(WANTED)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(told.value) and hub.asked == []
 
 
 def test_many_missing_files_are_counted(tmp_path):
