@@ -13,7 +13,7 @@ DOC = Path(__file__).parents[1] / "docs" / "records.md"
 INTRO = """\
 # Fields of records
 
-Made from `kvbench/records/schema.py` by `python scripts/make_records_doc.py`. A field that is optional is missing from
+Made from `kvbench/records/schema/` by `python scripts/make_records_doc.py`. A field that is optional is missing from
 some records; one with a version is missing from those of earlier versions. Everything else is always there. A line that
 does not fit is set aside like a torn one, and `python -m kvbench records` reports it.
 

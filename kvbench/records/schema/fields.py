@@ -1,0 +1,33 @@
+"""The types of values in records and manifests, and fields with a meaning and a unit."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+from typing_extensions import TypeAliasType
+
+Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, from broken data files
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as a column of a data frame
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _not_whole(value: Any) -> Any:
+    if isinstance(value, int):  # a float would take an integer of any size
+        raise ValueError("integer out of range")
+    return value
+
+
+Fractional = Annotated[Number, BeforeValidator(_not_whole)]
+Plain = TypeAliasType("Plain", "bool | Integer | Fractional | Text | list[Plain] | dict[Text, Plain] | None")
+
+
+def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = False) -> Any:
+    """A field with its meaning and unit. `optional`: some records lack it; `since`: those of earlier versions do."""
+    extra = {"unit": unit, "since": since}
+    return Field(default=None if optional or since else ..., description=meaning, json_schema_extra=extra)
+
+
+class Strict(BaseModel):
+    """Values are of exactly the field's type; fields that are not named here may stand beside them."""
+
+    model_config = ConfigDict(strict=True, extra="allow")

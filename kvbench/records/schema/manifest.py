@@ -1,0 +1,86 @@
+"""What stands beside records: lines of `samples.jsonl`, and manifests."""
+
+from typing import Any
+
+from kvbench.records.schema.fields import Count, Number, Plain, Strict, Text, field
+
+
+class SampleRow(Strict):
+    """A line of `samples.jsonl`."""
+
+    sample: Text = field("id of the sample")
+    prompt_end: Text = field("the last 1,000 characters of the prompt", optional=True)
+    prompt_characters: Count = field("length of the prompt", "characters", optional=True)
+    question: Text = field("the last 1,000 characters of the question", optional=True)
+    prefix: Text = field("text that the answer begins with", optional=True)
+    answers: list[Text] = field("the expected answers", optional=True)
+    meta: dict[Text, Plain] = field("the columns that the sample adds to its records", optional=True)
+
+
+class ModelNode(Strict):
+    """A configuration's model."""
+
+    name: Text = field("name of the model")
+
+
+class Config(Strict):
+    """The resolved configuration of a run, as far as readers use it."""
+
+    model: ModelNode = field("the model")
+    benchmark: dict[str, Any] = field("the benchmark")
+    limit: Count | None = field("samples of each task; null for all", "samples", optional=True)
+    shard: Count = field("index of the shard", optional=True)
+    shards: Count = field("number of shards", optional=True)
+
+
+class Slurm(Strict):
+    """The Slurm job of a run."""
+
+    job: Text | Count = field("id of the job")
+    array: Text | None = field("id of the array; null outside of one", optional=True)
+    task: Text | None = field("index in the array; null outside of one", optional=True)
+    restarts: Count = field("how often Slurm requeued the job", optional=True)
+
+
+class JobNote(Strict):
+    """What a manifest says of its process; the whole note of a job that ended before its run had a folder."""
+
+    started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True)
+    ended: Text = field("when the run ended; missing while it runs and where it was killed", "UTC", optional=True)
+    status: Text = field("running, finished, or what stopped it", optional=True)
+    error: Text = field("the error that ended the run, in one line", optional=True)
+    config: Config = field("the resolved configuration", optional=True)
+    host: Text = field("name of the machine", optional=True)
+    pid: Count = field("process id", optional=True)
+    slurm: Slurm | None = field("the Slurm job; null elsewhere", optional=True)
+
+
+class Manifest(JobNote):
+    """A file of `manifests/`, one per run (a process): what produced the run's records."""
+
+    run: Text = field("id of the run, in its records' `run`")
+    number: Count = field("1 for the folder's first run; one more than the largest when the run started", since="0.2")
+    model: dict[str, Any] = field("identity of the weights: the hub's revision, or a hash of each file", optional=True)
+    chat_template: Text | None = field("the chat template used", optional=True)
+    template_args: dict[str, Any] = field("arguments of the chat template; missing without any", since="0.2")
+    load_args: dict[str, Any] = field("arguments of from_pretrained; missing without any", since="0.2")
+    dtype: Text = field("dtype of the weights", optional=True)
+    device: Text = field("cpu or cuda", optional=True)
+    benchmark: dict[str, Any] = field("the benchmark's configuration, without local paths", optional=True)
+    data_sha256: Text = field("hash of all samples", optional=True)
+    question: Text = field("visible or hidden", optional=True)
+    memory: Text = field("stream; missing for shared", optional=True)
+    settings: list[Text] = field("labels of the requested settings or probes", optional=True)
+    requested: list[Text] = field("hashes of the requested settings (`asked` in 0.1)", since="0.2")
+    wanted: Count = field("records that the run's samples and settings make", "records", optional=True)
+    there: Count = field("of these, records that existed when the run started", "records", optional=True)
+    records: Count | Text = field("records that the run made", "records", optional=True)
+    wall_seconds: Number = field("duration of the run", "s", optional=True)
+    kvbench: Text = field("version of kvbench", optional=True)
+    git: Text | None = field("commit, with -dirty for uncommitted changes; null without a checkout", optional=True)
+    python: Text = field("version of Python", optional=True)
+    kernels: Text = field("what computed operators: torch, or triton and its version", since="0.2")
+    sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
+    packages: dict[Text, Text | None] = field("versions of packages", optional=True)
+    hardware: dict[str, Any] = field("CPU, cores, threads, memory, GPUs, CUDA, system", optional=True)
+    command: list[Text] = field("the command line", optional=True)

@@ -1,0 +1,108 @@
+"""Records of kind `method`: what one setting made of one sample."""
+
+from typing import Literal
+
+from kvbench.records.schema.fields import Count, Number, Plain, Text, field
+from kvbench.records.schema.record import OfSetting
+
+
+class MethodRecord(OfSetting):
+    """One sample under one setting: prediction, scores, reserve ratio, bytes and times."""
+
+    floored: bool = field("the method cannot go as low as requested: it kept its minimum")
+    full_cache_tokens: Count = field("generated tokens that were chosen with the uncompressed cache", "tokens")
+    context_id: Text = field("samples with the same value are about one context", optional=True)
+    question_tokens: Count = field(
+        "read between compression and the answer: a hidden question, earlier answers and later turns; else 0", "tokens"
+    )
+    answers: list[Text] = field("the expected answers")
+    prediction: Text = field("the generated text")
+    distance: dict[Text, Number] | None = field(
+        "from FullKV along FullKV's own greedy answer: `kl` and `answer_loglik` (of the first expected answer, "
+        "minus FullKV's) in nats, `top1` and `agreed` as shares; null where it was not measured",
+        "see there",
+        since="0.2",
+    )
+    target_missed: bool = field(
+        "the method searches for the requested ratio, and no eviction came within 1 % of it", since="0.2"
+    )
+    r1: Number = field("retained vectors / all vectors, mean over layers", "1")
+    r2: Number = field("codebook entries / retained vectors, mean over layers; 1 without a codebook", "1")
+    r3: Number = field("size of an entry with references and magnitudes / raw vector, mean over layers", "1")
+    r: Number = field("reserve ratio, SpindleKV's formula 15: mean over layers of r1·r2·r3", "1")
+    r_corrected: Number = field("r with references and magnitudes paid per retained vector", "1")
+    r_bytes: Number = field("stored_bytes / full_bytes", "1")
+    ratio_over: Literal["kv_heads", "query_heads"] = field(
+        "heads whose vectors r, r1 and r2 count: the model's KV heads, or its query heads where each stores its own",
+        since="0.2",
+    )
+    r_full: Number = field(
+        "r of the layers with full attention alone; missing where no layer has a sliding window", "1", optional=True
+    )
+    r_bytes_full: Number = field(
+        "r_bytes of the layers with full attention alone: the requested ratio and papers refer to these; missing where "
+        "no layer has a sliding window",
+        "1",
+        optional=True,
+    )
+    r_bytes_floor: Number = field(
+        "window_bytes / full_bytes: no method can bring r_bytes lower; missing where no layer has a sliding window",
+        "1",
+        optional=True,
+    )
+    window_bytes: Count = field(
+        "what layers with a sliding window hold of the prompt, part of stored_bytes and full_bytes; missing where no "
+        "layer has one",
+        "bytes",
+        optional=True,
+    )
+    full_layers: list[Count] = field(
+        "numbers of the layers with full attention, which the lists by layer are of; missing where all are",
+        optional=True,
+    )
+    stored_bytes: Count = field("what the compressed cache holds of the prompt", "bytes")
+    full_bytes: Count = field("FullKV's cache of the same prompt", "bytes")
+    nominal_per_layer: list[Number] = field("tokens per head that each layer's allocation asks for", "tokens")
+    kept_per_layer: list[Number] = field(
+        "tokens per head of `ratio_over` that each layer kept, mean over heads", "tokens"
+    )
+    kept_per_head: list[list[Count] | None] | None = field(
+        "tokens of each head of `ratio_over`, by layer; null where heads keep equally many", "tokens", optional=True
+    )
+    kept_positions: list[Text | None] | None = field(
+        "where the kept tokens of each layer lie, encoded; null where no entry is one token's", optional=True
+    )
+    memory: Literal["shared", "stream"] = field("shared: one prefill for all settings; stream: layer by layer")
+    peak_cache_bytes: Count = field("keys and values at the largest moment, counted", "bytes")
+    peak_device_bytes: Count | None = field("the GPU allocator's peak, model included; null on a CPU", "bytes")
+    prefill_seconds: Number = field("prefill with the observations that the pass's settings need", "s")
+    compress_seconds: Number = field("compression of the prompt", "s")
+    close_call: Count | None = field(
+        "first generated token whose choice rounding could change; null if none", "token index", optional=True
+    )
+    sampling: dict[Text, Plain] | None = field(
+        "seed, temperature, top_p and top_k of a drawn answer; missing where the likeliest token was taken",
+        optional=True,
+    )
+    decode_tokens: Count = field(
+        "tokens read after prefill, those of a hidden question included", "tokens", since="0.2"
+    )
+    decode_byte_steps: Count = field("sum over the passes after prefill of the bytes held", "bytes", since="0.2")
+    decode_bytes_mean: Number = field(
+        "mean over these passes; without any, what the prompt's cache holds", "bytes", since="0.2"
+    )
+    decode_bytes_peak: Count = field("most bytes held, from the end of prefill on", "bytes", since="0.2")
+    decode_bytes_end: Count = field("bytes held after the last pass", "bytes", since="0.2")
+    decode_bytes_read: Number = field("bytes that attention reads, mean over these passes", "bytes", since="0.2")
+    r_mean: Number = field("bytes held / FullKV's, both summed over the passes after prefill", "1", since="0.2")
+    r_peak: Number = field("most bytes held, prefill and compression included / FullKV's at the end", "1", since="0.2")
+    r_decode_peak: Number = field("decode_bytes_peak / FullKV's at the end", "1", since="0.2")
+    r_end: Number = field("decode_bytes_end / FullKV's at the end", "1", since="0.2")
+    r_read: Number = field("bytes read / FullKV's, both summed over the passes after prefill", "1", since="0.2")
+    triggers: Count = field(
+        "passes after which the cache was reduced, in the layer with the most; missing where no layer is at intervals",
+        "passes",
+        optional=True,
+    )
+    question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True)
+    decode_batch: Count = field("sequences that decoded together", "sequences", optional=True)
