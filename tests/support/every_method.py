@@ -94,6 +94,7 @@ OVERSPENDS = {
     "rkv_paper": "the prompt stays whole until the first reduction",
     "pyramidkv_paper": "the released allocation rounds its step down",
     "pyramidkv_paper_2024_06": "the released allocation rounds its step down",
+    "pyramidkv_paper_kv_heads": "the released allocation rounds its step down",
     "simlayerkv_snapkv": "lazy layers keep theirs whatever the budget",
     "spindle": "the ratio is met after merging, by a larger budget for eviction",
     "spindlekv_paper": "the query heads of a group keep tokens of their own",
