@@ -15,7 +15,7 @@ from kvbench.benchmarks.truncation import without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.longbench_v2 import score
-from kvbench.utils.checked import Names, checked
+from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.row_files import read_file
 
 NEW_TOKENS = 128
@@ -38,12 +38,14 @@ class LongBenchV2(Benchmark):
     Prompts, truncation, 128 new tokens and the extraction of the choice are the official ones; decoding is greedy,
     where the official code samples at temperature 0.1.
 
-    max_length  tokens before the chat template, special tokens included; longer prompts lose their middle.
-    lengths     only rows of these.
+    max_length   tokens before the chat template, special tokens included; longer prompts lose their middle.
+    lengths      only rows of these.
+    num_samples  the first of these rows; unlike with limit=, the others are not tokenised. None: all.
     """
 
     max_length: Annotated[int, Field(ge=64)]
     lengths: Names = field(default_factory=lambda: list(LENGTHS))
+    num_samples: Positive | None = None
     data_dir: str | None = None
     repository: str = "zai-org/LongBench-v2"
     revision: str = "main"
@@ -59,7 +61,7 @@ class LongBenchV2(Benchmark):
         self.template = _template(self.prompts_file)
         files = DataSet(self.repository, self.revision, self.data_dir).files({"the rows": LAYOUTS})["the rows"]
         rows = [row for file in files for row in _rows(file)]
-        self.rows = [row for row in rows if row["length"] in self.lengths]
+        self.rows = [row for row in rows if row["length"] in self.lengths][: self.num_samples]
         if not self.rows:
             raise UserError(f"{files[0].parent} has no rows of benchmark.lengths={self.lengths}")
 

@@ -83,6 +83,8 @@ def test_another_prompt_is_refused(made, tmp_path):
 
 def test_only_rows_of_the_chosen_lengths_are_read(made, embedded):
     assert [sample.meta["length"] for sample in made(lengths="medium").samples(embedded.tokenizer)] == ["medium"]
+    assert [row["_id"] for row in made(num_samples=2).rows] == ["row-0", "row-1"]
+    assert [row["_id"] for row in made(lengths="long", num_samples=2).rows] == ["row-2"]
     with pytest.raises(UserError, match=r"no rows of benchmark.lengths=\['long'\]"):
         made(longbench_v2_rows()[:2], lengths="long")
 

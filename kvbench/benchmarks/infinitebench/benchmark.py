@@ -18,7 +18,7 @@ from kvbench.benchmarks.truncation import decoded_without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.infinitebench import score
-from kvbench.utils.checked import Names, checked
+from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.row_files import read_file
 
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
@@ -34,12 +34,14 @@ class InfiniteBench(Benchmark):
     templates="gpt4"          those of GPT-4, as one user turn of the chat template: for instruct models.
     templates="yarn_mistral"  those of the open models there, which the answer completes: raw text.
 
-    max_length  tokens before the chat template, special tokens included; longer prompts lose their middle.
+    max_length   tokens before the chat template, special tokens included; longer prompts lose their middle.
+    num_samples  the first rows of each task; unlike with limit=, the others are not tokenised. None: all.
     """
 
     tasks: Names
     max_length: Annotated[int, Field(ge=64)]
     templates: prompts.Family = "gpt4"
+    num_samples: Positive | None = None
     data_dir: str | None = None
     repository: str = "xinrongzhang2022/InfiniteBench"
     revision: str = "main"
@@ -55,7 +57,8 @@ class InfiniteBench(Benchmark):
         self.texts = prompts.load(self.templates, self.chosen, self.prompts_file)
         wanted = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
         files = DataSet(self.repository, self.revision, self.data_dir).files(wanted)
-        self.rows = {task: [row for file in files[task] for row in _rows(task, file)] for task in self.chosen}
+        rows = {task: [row for file in files[task] for row in _rows(task, file)] for task in self.chosen}
+        self.rows = {task: several[: self.num_samples] for task, several in rows.items()}
 
     @property
     def longest(self) -> int | None:
