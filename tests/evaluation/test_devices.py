@@ -2,15 +2,22 @@
 
 from contextlib import nullcontext
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kvbench.benchmarks import Sample, Sampling, Turn
 from kvbench.config import choices, composed
-from kvbench.evaluation.decode import batched, decode_greedily, generate, read
+from kvbench.evaluation.decode import batched, decode, decode_greedily, generate, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
+from kvbench.evaluation.prompts import Prompt
+from kvbench.evaluation.record import Row
+from kvbench.evaluation.sampling import Sampler
 from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.evaluation.turns import converse
+from kvbench.prefill import FullPrefill
 from kvbench.probes import build_probes
 from tests.support.config import NAMES, method_configs
 from tests.support.every_method import HEAD_DIM, LAYERS, small
@@ -89,6 +96,34 @@ def test_probes_observe_on_gpus_what_they_observe_on_a_cpu(gpus):
         with on(count):
             values.append(observe(model(count), prompt(N), N - STEPS, observations))
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_tokens_are_drawn_on_gpus_as_on_a_cpu(gpus):
+    one = setting("snapkv")
+    drawn = []
+    for count in (0, gpus):
+        with on(count):
+            compressed = SharedPass(model(count), prompt(N), FullPrefill(), one.method.needs).compress(one.method, 30)
+            sampler = Sampler([Sampling(seed, temperature=1.5, top_p=0.9, top_k=40) for seed in range(3)])
+            cache, logits = batched(list(compressed.copies(3))), compressed.logits.expand(3, -1)
+            drawn.append([each.tokens for each in decode(model(count), cache, logits, STEPS, frozenset(), sampler)])
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_conversations_go_on_on_gpus_as_on_a_cpu(gpus):
+    one, answers = setting("snapkv"), []
+    turns = (Turn("", "", STEPS), Turn("", "", STEPS))
+    sample = Sample("c", "", (), STEPS, turns=turns, own_answers=True)
+    asked = Prompt(sample, prompt(N), prompt(QUESTION, seed=1), (prompt(QUESTION, seed=2), prompt(QUESTION, seed=3)))
+    for count in (0, gpus):
+        run = SimpleNamespace(loaded=SimpleNamespace(model=model(count), stop_tokens=frozenset(), newline=None))
+        with on(count):
+            compressed = SharedPass(model(count), prompt(N), FullPrefill(), one.method.needs).compress(one.method, 30)
+            row = Row(one, asked, compressed, compressed.caches)
+            answers.append([output.generation.tokens for _, output in converse(run, row, [asked])])
+    assert answers[0] == answers[1] and len(answers[0][0]) == STEPS
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
