@@ -58,19 +58,19 @@ def nucleus(scaled: Tensor, top_k: int | None, top_p: float, noise: Tensor) -> t
     These are the `top_k` likeliest, and of them the fewest likeliest with a probability of at least `top_p` in all.
     """
     rows, size = scaled.shape
-    uncertain = torch.zeros(rows, dtype=torch.bool, device=scaled.device)
-    probabilities = scaled.double().softmax(dim=-1)
-    if (top_k is None or top_k >= size) and top_p >= 1:
-        return probabilities, uncertain
-    values, order = scaled.double().sort(dim=-1, descending=True, stable=True)
-    keep = torch.arange(size, device=scaled.device).expand(rows, -1) < min(top_k or size, size)
-    if top_p < 1:
-        likeliest = values.masked_fill(~keep, float("-inf")).softmax(dim=-1)
-        before = likeliest.cumsum(dim=-1) - likeliest
-        keep = keep & (before < top_p)
-        limit = torch.logit(torch.tensor(top_p, dtype=torch.float64))
-        uncertain = (((before.clamp(0, 1).logit() - limit).abs() < noise) & likeliest.gt(0)).any(dim=-1)
+    most = min(top_k or size, size)
+    if most == size and top_p >= 1:
+        return scaled.double().softmax(dim=-1), torch.zeros(rows, dtype=torch.bool, device=scaled.device)
+    values, order = scaled.sort(dim=-1, descending=True, stable=True)
+    likeliest = values[:, :most].double().softmax(dim=-1)
+    before = likeliest.cumsum(dim=-1) - likeliest
+    keep = before < top_p
     last = keep.sum(dim=-1, keepdim=True) - 1
+    probabilities = torch.zeros_like(scaled, dtype=torch.float64).scatter(1, order[:, :most], likeliest * keep)
     after = (last + 1).clamp(max=size - 1)
-    uncertain |= ((values.gather(1, last) - values.gather(1, after) < noise) & (after > last))[:, 0]
-    return probabilities.masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), 0), uncertain
+    uncertain = (values.gather(1, last) - values.gather(1, after) < noise) & (after > last)
+    if top_p < 1:
+        edges = before.gather(1, torch.cat([last, after.clamp(max=most - 1)], dim=1)).clamp(0, 1)
+        limit = torch.logit(torch.tensor(top_p, dtype=torch.float64))
+        uncertain |= ((edges.logit() - limit).abs() < noise).any(dim=-1, keepdim=True)
+    return probabilities, uncertain[:, 0]
