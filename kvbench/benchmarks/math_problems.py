@@ -91,7 +91,7 @@ class MathProblems(Benchmark):
     rows: dict[str, list[dict]] = field(init=False, repr=False)
 
     longest = None  # prompts are as long as their problems
-    metrics = ("correct", "boxed", "undecided")
+    metrics = ("correct", "boxed")
 
     def __post_init__(self):
         self.sets = select(self.sets, {name: (name,) for name in SETS}, "set in benchmark.sets")
@@ -124,6 +124,7 @@ class MathProblems(Benchmark):
         frame = records.assign(
             correct=[100 * scores["correct"] for scores in records["scores"]],
             boxed=[100 * scores["boxed"] for scores in records["scores"]],
+            undecided=[100 * scores.get("undecided", 0) for scores in records["scores"]],
             tokens=records["tokens"].map(len),
         )
         frame["cut"] = 100.0 * (frame["tokens"] >= frame["max_new_tokens"])
@@ -141,6 +142,8 @@ class MathProblems(Benchmark):
             "answers cut, %": by_problem["cut"].mean(),
             "tokens of an answer": by_problem["tokens"].mean(),
         }
+        if name == "math500":
+            figures["comparisons undecided, %"] = by_problem["undecided"].mean()
         return [
             {"kind": name, "task": f"{name} {what}", "samples": frame["sample"].nunique()}
             | values.groupby(level="setting").mean().round(2).reindex(settings).to_dict()

@@ -45,12 +45,15 @@ def integer_score(prediction: str, answer: str) -> dict[str, float]:
 
 
 def expression_score(prediction: str, answer: str) -> dict[str, float]:
-    """MATH's score: the expressions are mathematically equal, by Math-Verify."""
+    """MATH's score: the expressions are mathematically equal, by Math-Verify.
+
+    undecided: the comparison took too long, and counts as wrong.
+    """
     text = answer_part(prediction)
     right = equal(answer, text)
     return scores(right, last_box(text)) | {"undecided": float(right is None)}
 
 
 def scores(right: bool | None, box: str | None) -> dict[str, float]:
-    """correct; boxed: whether there is a box at all; undecided: the comparison took too long, and counts as wrong."""
-    return {"correct": float(right is True), "boxed": float(box is not None), "undecided": 0.0}
+    """correct; boxed: whether there is a box at all."""
+    return {"correct": float(right is True), "boxed": float(box is not None)}

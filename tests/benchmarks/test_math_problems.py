@@ -109,10 +109,10 @@ def test_the_published_files_are_proven(monkeypatch):
 
 def test_scores_are_those_of_the_set(bench):
     sample = bench().samples(None)[0]
-    assert bench().score(sample, "so \\boxed{20}") == {"correct": 1, "boxed": 1, "undecided": 0}
+    assert bench().score(sample, "so \\boxed{20}") == {"correct": 1, "boxed": 1}
 
 
-def test_tables_have_means_over_problems_of_means_over_repeats(bench):
+def test_tables_have_means_over_problems_of_means_over_repeats(bench, monkeypatch):
     right = {"aime24:1": (1, 1), "aime24:2": (1, 0), "aime24:3": (0, 0), "aime25:1": (0, 1)}
     benchmark = bench(max_new_tokens=4)
     records = pd.DataFrame(
@@ -122,7 +122,7 @@ def test_tables_have_means_over_problems_of_means_over_repeats(bench):
             "context_id": sample.context_id,
             "setting": setting,
             "tokens": [7] * (4 if setting == "full" else 2),
-            "scores": {"correct": float(correct), "boxed": 0.5, "undecided": 0.0},
+            "scores": {"correct": float(correct), "boxed": 0.5},
         }
         for setting in ("full", "snapkv 0.2")
         for sample in benchmark.samples(None)
@@ -138,5 +138,9 @@ def test_tables_have_means_over_problems_of_means_over_repeats(bench):
         ["aime24 tokens of an answer", 6, 4, 2],
     ]
     assert table.set_index("task")["full"]["aime25 pass@2"] == 100
+    math = records.assign(task="math500", scores=[{"correct": 0.0, "boxed": 1.0, "undecided": 1.0}] * len(records))
+    assert bench(sets="aime25").breakdown(math).empty
+    monkeypatch.setattr(math_equality, "find_spec", lambda name: True)
+    assert bench(sets="math500").breakdown(math).set_index("task")["full"]["math500 comparisons undecided, %"] == 100
     only = benchmark.breakdown(records[records["task"] == "aime25"])
     assert set(only["kind"]) == {"aime25"}
