@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -118,6 +118,7 @@ class SharedPass:
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
         live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
+        live += stored(self.state.windows.values())
         counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
         device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
         full, logits = self.state.nbytes + self.state.window_bytes, self.state.logits
@@ -218,5 +219,5 @@ def num_layers(model: PreTrainedModel, n: int) -> int:
     return len(full_layers(sliding_windows(model.config, n)))
 
 
-def stored(caches: Sequence[LayerCache]) -> list[Tensor]:
+def stored(caches: Iterable[LayerCache]) -> list[Tensor]:
     return [tensor for cache in caches for tensor in cache.tensors()]

@@ -18,6 +18,7 @@ from kvbench.records import load
 from kvbench.run.outputs import print_paths
 from kvbench.run.run import run
 from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
+from kvbench.tables.run_table import has_windows
 from kvbench.utils.console import out, print_line, quietly, warn
 from kvbench.utils.text import count
 
@@ -114,7 +115,8 @@ def report(folder: Path, scored: Scored, quality: float) -> None:
     title = caption(
         "", first["benchmark"], first["model"], first["dtype"], f"question {first['question']}", samples, lead
     )
-    table = frontier_table(scored.frontiers, scored.full, title)
+    floor = scored.records["r_bytes_floor"].mean() if has_windows(scored.records) else None
+    table = frontier_table(scored.frontiers, scored.full, title, floor)
     advice = recommendation(scored.frontiers, quality, scored.measure, samples)
     if scored.full < LITTLE:
         warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: a share of it says little")

@@ -6,19 +6,23 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.metrics.frontier import Frontier, Point
-from kvbench.tables.text_table import MISSING, TextTable
+from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
 
 NOTES = {
     "end": "≤ the last ratio tried still holds: the frontier may lie lower",
     "gap": "§ a setting with fewer bytes holds again: quality does not fall steadily with the bytes",
+    "floor": "no method can come below {floor}: the sliding windows of the other layers, which ratios are not of",
     "none": f"{MISSING} not even the setting with the most bytes",
 }
 
 
-def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str) -> TextTable:
-    """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1]."""
+def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, floor: float | None = None) -> TextTable:
+    """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1].
+
+    floor   the r_bytes of the layers with a sliding window, which no method compresses; None: there are none.
+    """
     rows = [
         [
             name,
@@ -34,6 +38,8 @@ def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str) -
         "held: r_bytes at which, and above which, the loss is below the margin (one-sided bound of 95 %); "
         "possible: at which it may be"
     ]
+    if floor is not None:
+        notes.append(NOTES["floor"].format(floor=number(floor)))
     notes += [NOTES["end"]] * any(found.end and _takes_ratio(found) for found in frontiers.values())
     notes += [NOTES["gap"]] * any(found.gap for found in frontiers.values())
     notes += [NOTES["none"]] * any(found.sure is None for found in frontiers.values())

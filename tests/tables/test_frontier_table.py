@@ -40,6 +40,11 @@ def test_each_mark_in_the_table_has_its_note_and_no_other():
     assert [note[0] for note in notes[1:]] == ["≤", "§", "–"]
 
 
+def test_where_layers_have_a_sliding_window_the_table_says_below_what_no_method_comes():
+    notes = frontier_table({"snapkv": FALLING}, 0.8, "", floor=0.3844).notes
+    assert [note for note in notes if "no method can come below 0.384" in note]
+
+
 def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it():
     unsure = method("h2o", 0, -0.05, -0.05, spread=0.03)
     text = recommendation({"snapkv": FALLING, "h2o": unsure}, 0.95, "score", "20 samples")
