@@ -13,11 +13,13 @@ from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.settings import build_settings
 from kvbench.integrations.kvpress import presses
 from kvbench.integrations.kvpress.method import KVPress
-from kvbench.integrations.kvpress.prefill import own_attention
+from kvbench.integrations.kvpress.prefill import PressedPrefill, own_attention
 from kvbench.methods import Eviction, WindowAttention
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import Needs, prefill
 from tests.support.presses import guest, method
+from tests.support.sliding import sliding_model
+from tests.support.tiny import prompt
 
 TARGET = "kvbench.integrations.kvpress.method.KVPress"
 
@@ -48,6 +50,13 @@ def test_beside_a_newer_transformers_one_line_tells_what_kvpress_needs(as_if):
     as_if(installed=True, transformers="5.23.0")
     with pytest.raises(UserError, match=r"kvpress 0.5.5 needs transformers.*<5.3.*transformers 5.23.0 is installed"):
         build_settings({"kvpress": {"_target_": TARGET, "press": "SnapKVPress"}}, 0.2, None)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "mistral"])
+def test_a_prompt_beyond_a_sliding_window_is_refused_before_the_press_runs(family):
+    plan = PressedPrefill("SnapKVPress", "{}", "sdpa", 0.5)
+    with pytest.raises(UserError, match=r"presses compress every layer, and 60 tokens exceed .* window of 12"):
+        plan.run(sliding_model(family), prompt(60), Needs())
 
 
 MISTAKES = {

@@ -13,6 +13,7 @@ from kvbench.cache.base import storage_bytes
 from kvbench.errors import UserError
 from kvbench.integrations.kvpress.presses import build_press, complaints, rerotates
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.layer_windows import windows_of
 from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 from kvbench.prefill.state import Release
 
@@ -51,8 +52,14 @@ class PressedLayer(LayerState):
 def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPrefill) -> PrefillState:
     """Run `model` over input_ids [n] under a press, with transformers' own attention and cache.
 
-    Raises UserError with what the press complains about.
+    Raises UserError with what the press complains about, and for a prompt beyond a sliding window.
     """
+    window = min(filter(None, windows_of(model.config)), default=len(input_ids))
+    if len(input_ids) > window:
+        raise UserError(
+            f"presses compress every layer, and {len(input_ids)} tokens exceed this model's sliding window of "
+            f"{window}: kvbench's own methods leave such layers alone"
+        )
     press = build_press(plan.press, json.loads(plan.arguments))
     if plan.compression_ratio is not None:
         press.compression_ratio = plan.compression_ratio
