@@ -1,9 +1,7 @@
 """MATH-500 and AIME: short problems with long answers, drawn several times, for compression while decoding."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import field
 from typing import Annotated
 
 import pandas as pd
@@ -11,57 +9,16 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample, Sampling
+from kvbench.benchmarks.math_sets import RKV, SETS, rows_of
 from kvbench.benchmarks.published_data import given_or_fetched, select
 from kvbench.benchmarks.python_texts import constants, proven
 from kvbench.errors import UserError
-from kvbench.metrics.math_answers import expression_score, integer_score
 from kvbench.metrics.math_equality import check_installed
 from kvbench.utils.checked import Names, NonNegative, Positive, Share, checked
-from kvbench.utils.hashing import file_hash
-from kvbench.utils.jsonl import read_rows
 
-RKV = "https://raw.githubusercontent.com/Zefan-Cai/R-KV/d15c9767e67c2bd9807128fecc35223fa2484a69"
-LONGFLOW = "https://raw.githubusercontent.com/yisunlp/LongFLow/89a68d30ea28857fc8e1b229544a2cc23f52a43e"
 PROMPTS = {f"{RKV}/run_math.py": "c4eb8255c35fec04198045a550a8e640e2633932e9039fd2c2c52d76d72524d8"}
 # SHA-256 of the prompt, the variable prompt_template of R-KV's run_math.py.
 PROMPT = "8098e89f1f3eae8a3c46a90e392aff33cabaebeb94a263c81376b6c0d1e33566"
-
-
-@dataclass(frozen=True)
-class ProblemSet:
-    """A published set of problems, in a file that its hash proves."""
-
-    file: str
-    url: str
-    sha256: str
-    fields: tuple[str, str]  # of a row: the problem, and its answer
-    max_new_tokens: int
-    score: Callable[[str, str], dict[str, float]]
-
-
-SETS = {
-    "math500": ProblemSet(
-        *("math.jsonl", f"{RKV}/data/math.jsonl"),
-        "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
-        ("problem", "answer"),
-        16_384,
-        expression_score,
-    ),
-    "aime24": ProblemSet(
-        *("aime24.jsonl", f"{RKV}/data/aime24.jsonl"),
-        "af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac",
-        ("question", "answer"),
-        32_768,
-        integer_score,
-    ),
-    "aime25": ProblemSet(
-        *("aime25.jsonl", f"{LONGFLOW}/data/aime25.jsonl"),
-        "37c812de093d31d34e9ec0ea87ed6ecedfd7e2cab0bd9d97202674d577b470a6",
-        ("question", "true_answer"),
-        32_768,
-        integer_score,
-    ),
-}
 
 
 @checked(prefix="benchmark.")
@@ -104,9 +61,7 @@ class MathProblems(Benchmark):
         if not isinstance(template, str):
             raise UserError(f"{source} has no prompt_template: it is not R-KV's run_math.py")
         self.template = proven("prompt_template", template, PROMPT, source)
-        self.rows = {
-            name: read_rows(self._file(SETS[name]), dict.fromkeys(SETS[name].fields, str)) for name in self.sets
-        }
+        self.rows = {name: rows_of(name, self.data_dir) for name in self.sets}
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
         return [
@@ -150,17 +105,6 @@ class MathProblems(Benchmark):
             for what, values in figures.items()
             if count
         ]
-
-    def _file(self, problems: ProblemSet) -> Path:
-        if self.data_dir is not None and not Path(self.data_dir).is_dir():
-            raise UserError(f"benchmark.data_dir={self.data_dir!r} is not a folder")
-        given = None if self.data_dir is None else str(Path(self.data_dir) / problems.file)
-        path = given_or_fetched("data_dir", given, problems.file, {problems.url: problems.sha256})
-        if (actual := file_hash(path)) != problems.sha256:
-            raise UserError(
-                f"{path} is not the published one: its SHA-256 begins {actual[:16]}, not {problems.sha256[:16]}"
-            )
-        return path
 
     def _sample(self, name: str, number: int, row: dict, repeat: int) -> Sample:
         problem, answer = (row[key] for key in SETS[name].fields)

@@ -134,6 +134,7 @@ def test_a_turn_follows_the_expected_answers_to_earlier_ones(bench):
 
 def test_every_turn_of_mf_names_its_own_statistic(bench):
     samples = by_id(bench(mode="turns_golden", tasks="mf"))
+    assert samples["mf:0:1"].question == ""  # which question=hidden refuses
     assert samples["mf:0:1"].prompt == "What is the largest number?\n\n[4, 9, 7, 0]\n\nThe largest number is"
     assert [turn.question for turn in samples["mf:0:3"].turns] == [
         "What is the top number? The top number is",
@@ -155,6 +156,15 @@ def test_own_answers_take_the_place_of_expected_ones(bench):
 
 def test_only_the_first_turns_are_taken(bench):
     assert {sample.meta["turn"] for sample in bench(mode="turns_own", max_turns=2).samples(Words())} == {1, 2}
+
+
+def test_only_the_first_contexts_are_taken_and_all_functions_compared_with(bench, monkeypatch):
+    monkeypatch.setattr(repoqa, "find_spec", lambda name: True)
+    rows = made.rows()["repoqa"]
+    rows[0]["multi_turns"] = rows[0]["multi_turns"][:1]
+    benchmark = bench(mode="shared", tasks=["repoqa"], rows={"repoqa": rows}, num_contexts=1)
+    assert list(by_id(benchmark)) == ["repoqa:0:1"]
+    assert benchmark.functions["repoqa"] == {"colours": list(made.CODE.items())}
 
 
 # --- lengths

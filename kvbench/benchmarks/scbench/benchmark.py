@@ -13,15 +13,13 @@ from kvbench.benchmarks.base import Benchmark, Sample, Turn
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.benchmarks.scbench import data, prompts
 from kvbench.benchmarks.scbench.data import Question, Row
+from kvbench.benchmarks.scbench.room import context_room
 from kvbench.benchmarks.scbench.tasks import GROUPS, NAMES, NOT_SHARED, TASKS, Task
 from kvbench.benchmarks.truncation import without_middle
 from kvbench.errors import UserError
 from kvbench.metrics import repoqa, scbench
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.checked import Names, Positive, checked
-
-SHARED_ROOM = 1000  # tokens that the official code leaves for the question about a shared context
-TEMPLATE_ROOM = 64  # tokens that the chat template may add to a message, and decoding a cut prompt
 
 
 @checked(prefix="benchmark.")
@@ -34,6 +32,8 @@ class SCBench(Benchmark):
                        answers to earlier ones.
     mode=turns_own     the same with the model's own answers.
 
+    num_contexts  the first contexts of each task; unlike with limit=, the others are not tokenised. None: all.
+
     Scores: the official one, and the same without the mistakes that `kvbench.metrics.scbench` names.
     """
 
@@ -41,6 +41,7 @@ class SCBench(Benchmark):
     mode: Literal["shared", "turns_golden", "turns_own"]
     max_length: Annotated[int, Field(ge=2)]  # tokens of prompt and answers; longer contexts lose their middle
     max_turns: Positive = 5  # of each context
+    num_contexts: Positive | None = None
     chat: bool = True
     data_dir: str | None = None
     repository: str = "microsoft/SCBench"
@@ -81,7 +82,7 @@ class SCBench(Benchmark):
         return [
             sample
             for task in self.chosen
-            for number, row in enumerate(self.rows[task.name])
+            for number, row in enumerate(self.rows[task.name][: self.num_contexts])
             for sample in self._samples(task, number, row, tokenizer)
         ]
 
@@ -105,7 +106,8 @@ class SCBench(Benchmark):
 
     def _samples(self, task: Task, number: int, row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
         questions, texts = row.questions[: self.max_turns], self.templates[task.name]
-        room = self._room(task, questions, tokenizer)
+        turns = min(self.max_turns, len(self.rows[task.name][0].questions))
+        room = context_room(task, self.mode, questions, self.max_length, turns, tokenizer)
         first = questions[0].fields
         tail = "" if self.mode == "shared" else texts.after.format(**first)
         prompt = texts.context(row.context, first) + tail
@@ -113,6 +115,8 @@ class SCBench(Benchmark):
         for turn, question in enumerate(questions, 1):
             if self.mode == "shared":
                 tail = texts.after.format(**question.fields)
+            elif task.name == NOT_SHARED:
+                tail = ""  # its statistic is named before the context: nothing could be hidden
             yield Sample(
                 id=f"{task.name}:{number}:{turn}",
                 prompt=prompt + tail if self.mode == "shared" else prompt,
@@ -137,31 +141,6 @@ class SCBench(Benchmark):
             )
             for before, question in pairwise(questions)
         )
-
-    def _room(self, task: Task, questions: list[Question], tokenizer: PreTrainedTokenizerBase) -> int:
-        """Tokens for the context with what stands around it: the official number, or less where turns need more room.
-
-        The official number counts the turns of the task's first row.
-        """
-        turns = min(self.max_turns, len(self.rows[task.name][0].questions))
-        shared = self.mode == "shared"
-        official = self.max_length - task.answer_room(turns) - SHARED_ROOM * shared
-        lengths = [len(tokenizer(" ".join(one.fields.values()))["input_ids"]) + TEMPLATE_ROOM for one in questions]
-        limits = [task.limits[one.kind] for one in questions]
-        if shared:
-            needed = max(length + limit for length, limit in zip(lengths, limits, strict=True))
-        else:
-            spoken = limits[:-1]
-            if self.mode == "turns_golden":
-                spoken = [len(tokenizer(one.spoken)["input_ids"]) for one in questions[:-1]]
-            needed = sum(lengths) + sum(spoken) + max(limits)
-        room = min(official, self.max_length - needed)
-        if room < 2:
-            raise UserError(
-                f"benchmark.max_length={self.max_length} leaves no room for a context of {task.name!r}: its "
-                f"{len(questions)} questions and answers take {self.max_length - room} tokens"
-            )
-        return room
 
 
 def _meta(task: Task, row: Row, question: Question) -> dict:
