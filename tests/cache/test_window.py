@@ -59,6 +59,8 @@ def test_a_whole_one_can_be_cut_where_the_context_ends():
     layer.attend(vectors(40, 4), 0.3)
     cut = layer.cut(31)
     assert cut.seen == 31 and torch.equal(cut.k.view, keys[:, :, 31 - WINDOW + 1 : 31])
+    with pytest.raises(ValueError, match="of the first 30 tokens some are gone"):
+        cut.cut(30)
 
 
 def test_a_copy_forgets_nothing_of_what_the_original_holds():

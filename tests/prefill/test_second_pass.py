@@ -13,6 +13,7 @@ from kvbench.prefill.chunked import ChunkedPrefill
 from kvbench.prefill.reconstruction import largest_attention
 from tests.support import launch_counts
 from tests.support.fake_devices import FakeDevices
+from tests.support.sliding import sliding_model
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
 N, PREFIX, END = 70, 7, 61
@@ -58,6 +59,16 @@ def test_scores_are_those_of_one_plain_pass_over_prompt_request_and_chunk(family
     model = tiny_model(family, layout)
     for scores, expected in zip(again(model), plain(model, HOW, FRAME, prompt(N)), strict=True):
         assert_close(scores[:, PREFIX:END], expected, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen2"])
+def test_layers_with_a_sliding_window_begin_where_the_context_ends(family):
+    model = sliding_model(family)
+    state = prefill(model, prompt(N), Needs(reconstructions=frozenset([HOW])))
+    found, expected = again(model, state=state), plain(model, HOW, FRAME, prompt(N))
+    assert len(found) == len(expected) < len(model.model.layers)
+    for scores, of_plain in zip(found, expected, strict=True):
+        assert_close(scores[:, PREFIX:END], of_plain, atol=2e-5, rtol=1e-4)
 
 
 def test_scores_of_the_context_are_weights_and_what_is_around_it_is_infinite():
