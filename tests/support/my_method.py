@@ -1,4 +1,4 @@
-"""A method of one's own, as the README shows it: keep the tokens with small keys."""
+"""Your own method, as the README shows it: keep the tokens with small keys."""
 
 from dataclasses import dataclass, field
 
