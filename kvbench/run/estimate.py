@@ -94,14 +94,17 @@ def _together(sequences: int) -> float:
     return max(1.0, IN_BATCH * sequences)
 
 
-def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str]) -> "Estimate":
-    """The estimate of the records of `samples` that are not done; where they take long, the model is timed first."""
+def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
+    """The estimate of the records of `samples` that are not done; where they take long, the model is timed first.
+
+    `part` names what it is of, where that is one of a command's several runs.
+    """
     missing = Counter(s.id for s in samples for setting in run.settings if run.key(s, setting) not in done)
     samples = [sample for sample in samples if missing[sample.id]]
     tokens = prompt_tokens(run, samples)
     flops = sum(forward_flops(run.loaded.model, tokens[s.id] + s.max_new_tokens * missing[s.id]) for s in samples)
     pace = Pace.of(run.loaded.model) if flops >= WORTH else None
-    return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None)
+    return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None, part=part)
 
 
 class Estimate:
@@ -113,9 +116,10 @@ class Estimate:
         tokens: Mapping[str, int],
         known: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        part: str = "",
     ):
         self.left_of = {sample: cost.records for sample, cost in costs.items()}
-        self.costs, self.tokens, self.clock = costs, tokens, clock
+        self.costs, self.tokens, self.clock, self.part = costs, tokens, clock, part
         self.warned = False  # of a setting that dominates
         self.known = known  # whether the costs are in seconds of this machine yet
         self.since = clock()  # the last sample was finished, or the run began

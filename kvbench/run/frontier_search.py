@@ -1,7 +1,8 @@
 """The search behind `kvbench frontier`: runs at ratios that close in on each method's frontier, and their report."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from kvbench.figures.frontier import frontier_figure
 from kvbench.figures.style import save
 from kvbench.metrics.aggregate import DISTANCES, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
+from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.run.outputs import print_paths
-from kvbench.run.run import run
+from kvbench.run.request import build_request
+from kvbench.run.run import load_inputs, make_records
 from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
 from kvbench.tables.run_table import has_windows
 from kvbench.utils.console import out, print_line, quietly, warn
@@ -42,18 +45,35 @@ def search(cfg: dict, names: Sequence[str], quality: float, measure: str | None,
         cfg = {**cfg, "distance": True}
     ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
     settings: dict[str, list[Setting]] = {name: [] for name in names}
+    run_pass = passes_over_one_model()
     for number in range(passes + 1):
         print_line(f"pass {number + 1} of at most {passes + 1}: {', '.join(ratios)}")
         nodes = {name: at(name, cfg["method"][name], these) for name, these in ratios.items()}
         for name, node in nodes.items():
             settings[name] += build_settings({name: node}, None, None, cfg["decode"]["compress"])
-        with quietly():
-            folder = run({**cfg, "method": {"_target_": None, "full": cfg["method"]["full"], **nodes}})
+        method = {"_target_": None, "full": cfg["method"]["full"], **nodes}
+        folder = run_pass({**cfg, "method": method}, f"pass {number + 1}")
         scored = score(load(folder), cfg["method"]["full"], settings, measure, quality)
         ratios = {name: more for name in names if (more := refined(scored.frontiers[name]))}
         if not ratios:
             break
     return folder, scored
+
+
+def passes_over_one_model() -> Callable[[dict, str], Path]:
+    """A function that runs a configuration under the name of a pass: the first call loads the model and the samples."""
+    first, inputs = None, None
+
+    def run_pass(cfg: dict, part: str) -> Path:
+        nonlocal first, inputs
+        started = time.perf_counter()
+        request = replace(build_request(cfg), part=part)
+        with use_kernels(cfg["kernels"]), quietly():
+            if inputs is None:
+                first, inputs = request, load_inputs(request)
+            return make_records(cfg, replace(request, benchmark=first.benchmark), inputs, started)
+
+    return run_pass
 
 
 def at(name: str, node: Mapping, ratios: Sequence[float]) -> dict:

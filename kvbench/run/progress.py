@@ -94,18 +94,20 @@ def with_progress(
 def left(estimate: Estimate) -> str:
     if not estimate.ahead:
         return ""
-    return f"about {duration(estimate.left())} left" if estimate.known else "time left not known yet"
+    of = f" of {estimate.part}" if estimate.part else ""
+    return f"about {duration(estimate.left())} left{of}" if estimate.known else f"time left{of} not known yet"
 
 
 def announce(estimate: Estimate) -> None:
-    """A line about the whole run before it starts, where a probe of the model was timed."""
+    """A line about the whole run, or its part, before it starts, where a probe of the model was timed."""
     if not (estimate.known and estimate.costs):
         return
     tokens = sorted(estimate.tokens.values())
     of = f"{tokens[0]:,}" if tokens[0] == tokens[-1] else f"{tokens[0]:,} to {tokens[-1]:,}"
     records = sum(cost.records for cost in estimate.costs.values())
+    part = f"{estimate.part}: " if estimate.part else ""
     warn(
-        f"{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: about "
+        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: about "
         f"{duration(estimate.left())}, without what methods take to compress; corrected as samples finish"
     )
 

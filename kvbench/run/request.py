@@ -54,6 +54,7 @@ class Request:
     benchmark: Benchmark
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
+    part: str = ""  # of a command with several runs: the name of this one in its progress
 
 
 def build_request(cfg: Mapping) -> Request:

@@ -46,15 +46,18 @@ def run(cfg: dict, group: Group | None = None) -> Path:
     started = time.perf_counter()
     request = build_request(cfg)
     with use_kernels(cfg["kernels"]):
-        return make_records(cfg, request, started, group)
+        return make_records(cfg, request, load_inputs(request), started, group)
 
 
-def make_records(cfg: dict, request: Request, started: float, group: Group | None) -> Path:
+def make_records(
+    cfg: dict, request: Request, inputs: tuple[LoadedModel, list[Sample]], started: float, group: Group | None = None
+) -> Path:
     """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began.
 
-    In a `group` of processes each makes its shard, and the first one reports.
+    `inputs` are those of `load_inputs`, which runs with the same model and benchmark share. In a `group` of processes
+    each makes its shard, and the first one reports.
     """
-    loaded, samples = load_inputs(request)
+    loaded, samples = inputs
     identity = folder_identity(cfg, loaded, samples)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg["output_dir"]) / name
@@ -80,7 +83,7 @@ def make_records(cfg: dict, request: Request, started: float, group: Group | Non
             with out_of_memory("making a record", SMALLER_STEPS):
                 records = request.kind.evaluate(run, shard, store)
                 shown = samples if group else shard
-                estimate = estimate_of(run, shard, store.done)
+                estimate = estimate_of(run, shard, store.done, request.part)
                 for record in with_progress(records, run, shown, store, failures := [], estimate, group):
                     tracker.record(record)
             failed, stopped = {failure.key: str(failure) for failure in failures}, []

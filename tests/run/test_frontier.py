@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from kvbench import models
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
@@ -87,6 +88,16 @@ def test_the_same_command_makes_no_record_again(found, command):
         main([*command, "method=[streaming_llm,knorm,kivi]", *KIVI, "quality=0.9", "passes=1"])
     assert again.get() == printed
     assert (folder / "records.jsonl").read_bytes() == before
+
+
+def test_all_passes_share_one_loaded_model_and_are_named_in_the_progress(command, tmp_path, monkeypatch, capsys):
+    loads = []
+    monkeypatch.setattr("kvbench.run.run.load", lambda spec: loads.append(spec) or models.load(spec))
+    monkeypatch.setattr("kvbench.run.estimate.WORTH", 0)
+    main([*command, "method=streaming_llm", "limit=2", "passes=1", f"output_dir={tmp_path}"])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "to make from" in line]
+    assert [line.split(" to make")[0] for line in lines] == ["pass 1: 14 records", "pass 2: 6 records"]
+    assert len(loads) == 1
 
 
 def test_methods_that_compress_while_decoding_have_frontiers(command, tmp_path):

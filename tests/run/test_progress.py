@@ -70,6 +70,11 @@ def test_records_without_a_prefill_time_correct_the_whole(clock):
     assert one.known and one.left() == 24
 
 
+def test_the_time_left_is_that_of_the_pass_where_a_command_has_several(clock):
+    told = [progress.left(Estimate({"a": Cost(1, 1, 2)}, {}, known, clock, "pass 2")) for known in (True, False)]
+    assert told == ["about 2 s left of pass 2", "time left of pass 2 not known yet"]
+
+
 def test_records_of_other_samples_change_nothing_and_at_the_end_nothing_is_left(clock):
     one = estimate(clock, ("a", 1, 1))
     assert not one.made({"sample": "of another shard"})
