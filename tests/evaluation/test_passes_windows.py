@@ -6,10 +6,10 @@ import torch
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, decode_greedily, generate, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass, num_layers
-from kvbench.methods import Eviction, FullKV, WindowAttention
+from kvbench.methods import Eviction, ExpectedAttention, FullKV, WindowAttention
 from kvbench.prefill import FullPrefill, Needs
 from kvbench.prefill.chunked import ChunkedPrefill
-from tests.support.sliding import LAYERS, WINDOW, sliding_model
+from tests.support.sliding import LAYERS, WINDOW, beside_an_image_encoder, sliding_model
 from tests.support.tiny import prompt
 
 FAMILIES = ["gemma3", "qwen2", "mistral", "gemma2", "gpt_oss"]
@@ -102,6 +102,20 @@ def test_a_windows_bytes_are_the_same_under_every_method_while_decoding():
         assert figures.r_end == (2 * (kept + 4) + 4 * (WINDOW - 1)) / (2 * 64 + 4 * (WINDOW - 1))
         if kept == 60:
             assert figures.r_mean == figures.r_end == figures.r_read == 1
+
+
+def test_the_text_model_beside_an_image_encoder_is_found():
+    model, ids = sliding_model("gemma3", config=beside_an_image_encoder()), prompt(60).clamp(max=90)
+    reference = sliding_model("gemma3", "eager", beside_an_image_encoder())
+    expected = Eviction(scoring=ExpectedAttention())  # it rotates keys back
+    needs = expected.needs | Needs(hidden_similarity=True, value_output_norm=True)
+    source = SharedPass(model, ids, FullPrefill(), needs)
+    compressed = source.compress(FullKV(), 60)
+    tokens = reference.generate(ids[None], max_new_tokens=NEW, do_sample=False)[0, 60:].tolist()
+    assert generate(model, compressed.caches, compressed.logits, NEW, frozenset()).tokens == tokens
+    compressed = source.compress(expected, 20)
+    assert [cache.kept is None for cache in compressed.caches] == [True, True, False] * 2
+    assert len(generate(model, compressed.caches, compressed.logits, 3, frozenset()).tokens) == 3
 
 
 def test_where_every_layer_slides_methods_compress_prompts_within_the_window_alone():

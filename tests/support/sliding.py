@@ -4,6 +4,7 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
+    Gemma3Config,
     Gemma3TextConfig,
     GptOssConfig,
     MistralConfig,
@@ -48,6 +49,23 @@ CONFIGS = {
         **SHAPE, layer_types=ALTERNATING, num_local_experts=4, num_experts_per_tok=2, rope_parameters=None
     ),
 }
+
+
+TEXT = {key: value for key, value in SHAPE.items() if key != "tie_word_embeddings"} | {"layer_types": TWO_OF_THREE}
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
+def beside_an_image_encoder() -> Gemma3Config:
+    """The text model of "gemma3" in one that reads images, too, as Gemma-3 from 4B on; ids above 90 are images."""
+    images = {"image_token_index": 96, "boi_token_index": 95, "eoi_token_index": 94, "mm_tokens_per_image": 4}
+    return Gemma3Config(text_config=TEXT, vision_config=VISION, tie_word_embeddings=False, **images)
 
 
 def sliding_model(family: str, implementation: str = ATTENTION, config=None) -> PreTrainedModel:
