@@ -23,6 +23,9 @@ _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
 
+# Keys of a YAML file that describe it, and are no parameters of what it builds.
+DESCRIBING = frozenset({"about", "title"})
+
 # The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
 _more: list[Path] = []
 
@@ -57,7 +60,7 @@ def build(config: Mapping, what: str):
     if "_target_" not in config:
         raise UserError(f"{what} has no _target_: its YAML must name a class")
     try:
-        return instantiate({key: value for key, value in config.items() if key != "about"}, _convert_="all")
+        return instantiate({key: value for key, value in config.items() if key not in DESCRIBING}, _convert_="all")
     except InstantiationException as error:
         raise UserError(f"{what}: {in_one_line(error.__cause__ or error)}") from error
 
@@ -100,6 +103,26 @@ def options(group: str) -> dict[str, str]:
 
 def _files(group: str) -> dict[str, Path]:
     return {file.stem: file for folder in (CONF, *_more) for file in (folder / group).glob("*.yaml")}
+
+
+def titled(label: str) -> str:
+    """A setting's label with the title of its method in place of the name: "SnapKV 0.2" for "snapkv 0.2".
+
+    Labels begin with a name of conf/method, or of --config-dir, whose file may have a `title`; others stay as they are.
+    """
+    name, space, rest = label.partition(" ")
+    if not re.fullmatch(r"[\w.-]+", name):
+        return label
+    paths = (folder / "method" / f"{name}.yaml" for folder in (*_more, CONF))
+    path = next((path for path in paths if path.is_file()), None)
+    return label if path is None else f"{_title(path) or name}{space}{rest}"
+
+
+@cache
+def _title(path: Path) -> str:
+    """Of this file alone: a title that it has from another file is that file's."""
+    file = OmegaConf.load(path)
+    return file.get("title") or OmegaConf.select(file, f"method.{path.stem}.title", default="")
 
 
 @cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hydra.utils import get_class
 
-from kvbench.config import build
+from kvbench.config import DESCRIBING, build
 from kvbench.errors import UserError
 from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.methods import Dense, FullKV, Method
@@ -103,7 +103,7 @@ def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[st
 
 def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) -> list[Setting]:
     """One method at its own ratios or budgets, or at the (ratios, budgets) shared by all methods."""
-    config.pop("about", None)
+    config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}")
     if not isinstance(method, Method):

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
+from kvbench.config import titled
 from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure
 
 FULL = "full"
@@ -83,7 +84,7 @@ def _labels(axis: Axes, column: str, x: str) -> None:
 
 def _entries(ours: pd.DataFrame, published: pd.DataFrame, styles: dict[str, dict], source: str) -> list[Line2D]:
     """The legend: our lines, FullKV, the source of the published lines, the intervals."""
-    entries = [Line2D([], [], **style, markersize=4.5, label=name) for name, style in styles.items()]
+    entries = [Line2D([], [], **style, markersize=4.5, label=titled(name)) for name, style in styles.items()]
     if FULL in set(ours["line"]):
         entries.append(Line2D([], [], color="black", **_ACROSS, label="FullKV"))
     if len(published):

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from kvbench.config import titled
 from kvbench.figures.style import THRESHOLD, grid_lines, legend_below, line_styles, new_figure
 from kvbench.metrics.frontier import Frontier, pareto
 
@@ -25,12 +26,12 @@ def frontier_figure(frontiers: Mapping[str, Frontier], full: float, measure: str
         style = styles[name] | ({} if len(found.points) > 1 else {"linestyle": "none"})
         shares = [point.bytes for point in found.points]
         scores = [100 * (full + point.difference) for point in found.points]
-        axis.plot(shares, scores, **style, markersize=4.5, linewidth=1.3, zorder=3, label=name)
+        axis.plot(shares, scores, **style, markersize=4.5, linewidth=1.3, zorder=3, label=titled(name))
         for point in found.points:
             ends = [100 * (full + end) for end in (point.low, point.high)]
             axis.vlines(point.bytes, *ends, color=style["color"], linewidth=0.8, zorder=2)
         points += zip(shares, scores, strict=True)
-        entries.append(Line2D([], [], **style, markersize=4.5, label=name))
+        entries.append(Line2D([], [], **style, markersize=4.5, label=titled(name)))
         if found.sure is not None:
             bars.plot([found.possible.bytes, found.sure.bytes], [place, place], color=style["color"], linewidth=3)
             bars.plot(found.sure.bytes, place, color=style["color"], marker=style["marker"], markersize=5)

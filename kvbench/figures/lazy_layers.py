@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from kvbench.config import titled
 from kvbench.figures.style import SCALE, new_figure, scale
 
 
@@ -37,7 +38,7 @@ def lazy_maps(records: pd.DataFrame, caption: str) -> Figure:
     axes = body.subplots(rows, across, squeeze=False)
     for axis, (setting, grid) in zip(axes.flat, panels, strict=False):
         image = axis.imshow(grid, cmap=SCALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
-        axis.set_title(f"{setting}\n{grid.to_numpy().mean():.0%} of layers", fontsize=9)
+        axis.set_title(f"{titled(setting)}\n{grid.to_numpy().mean():.0%} of layers", fontsize=9)
         axis.tick_params(labelsize=7)
         if named:
             axis.set_xticks(range(wide), list(grid.columns), rotation=90)

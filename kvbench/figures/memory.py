@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kvbench.config import titled
 from kvbench.figures.style import bar_styles, grid_lines, line_styles, new_figure
 
 
@@ -57,7 +58,7 @@ def _bars(axis: Axes, frame: pd.DataFrame) -> None:
             fontsize=7,
         )
     axis.axvline(frame["full"].mean(), color="black", linestyle=(0, (1, 1.5)), linewidth=1)
-    axis.set_yticks(frame.index, frame["setting"], fontsize=7)
+    axis.set_yticks(frame.index, frame["setting"].map(titled), fontsize=7)
     axis.invert_yaxis()
     axis.margins(x=0.12)
     peak = "; outline: peak while compressing" if frame["peak"].notna().any() else ""
@@ -79,7 +80,7 @@ def _scatter(axis: Axes, frame: pd.DataFrame) -> None:
             markersize=5.5,
             markerfacecolor="none",
             linestyle="",
-            label=method,
+            label=titled(method),
         )
     axis.set_xlim(0, 1.05 * max(1, frame["r"].max()))
     axis.set_ylim(0, end)

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kvbench.config import titled
 from kvbench.figures.style import SCALE, new_figure, save, scale
 
 # Cells are labelled in grids of at most so many rows and columns.
@@ -33,7 +34,7 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     lengths, depths = len(all_lengths), len(all_depths)
     labelled = max(lengths, depths) <= _MOST_LABELLED
     width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
-    width = max(width, _LETTER * max(len(setting) for setting, _ in settings))
+    width = max(width, _LETTER * max(len(titled(setting)) for setting, _ in settings))
     width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
     columns = min(len(settings), 5, int(_WIDEST / width))
     rows = math.ceil(len(settings) / columns)
@@ -44,7 +45,7 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
         grid = grid.reindex(index=all_depths, columns=all_lengths)  # cells without a record of this setting are blank
         image = _draw(axis, grid)
         sizes = f"r {group['r'].mean():.2f} · r_bytes {group['r_bytes'].mean():.2f}"
-        axis.set_title(f"{setting}\nmean {group['score'].mean():.2f}\n{sizes}", fontsize=9)
+        axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{sizes}", fontsize=9)
     for axis in axes.flat[len(settings) :]:
         axis.set_visible(False)
     body.supxlabel("context length (tokens)", fontsize=10)

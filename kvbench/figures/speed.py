@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kvbench.benchmarks.speed import PLACE
+from kvbench.config import titled
 from kvbench.figures.style import bar_styles, grid_lines, legend_below, new_figure
 
 # column of the frame -> title and unit of the panel, and the factor from the column to that unit
@@ -48,7 +49,7 @@ def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], place
         of_setting = frame[frame["setting"] == setting].groupby(PLACE, sort=False)[name]
         low, middle, high = (of_setting.quantile(q).reindex(places).to_numpy() * factor for q in (0.25, 0.5, 0.75))
         x = np.arange(len(places)) + (i - (len(settings) - 1) / 2) * width
-        axis.bar(x, middle, width, label=setting, **style)
+        axis.bar(x, middle, width, label=titled(setting), **style)
         axis.vlines(x, low, high, color="black", linewidth=0.9)
     several = frame["new_tokens"].nunique() > 1
     labels = [f"{length}{f' + {new}' if several else ''}\n× {batch}" for length, new, batch in places]

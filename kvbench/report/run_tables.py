@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from kvbench.config import titled
 from kvbench.metrics.aggregate import breakdown
 from kvbench.records.ratios import RATIOS
 from kvbench.tables.run_table import REMARKS, summarise
@@ -29,8 +30,9 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
     ]
     return [
         {
-            "label": row["setting"],
+            "label": titled(row["setting"]),
             "method": row["method"],
+            "title": titled(row["method"]),
             "requested": number(row["requested"]),
             **{column: bool(row[column]) for column in REMARKS},
             **{name: number(row[name]) for name in RATIOS},

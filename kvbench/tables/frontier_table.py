@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.config import titled
 from kvbench.metrics.frontier import Frontier, Point
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
@@ -25,7 +26,7 @@ def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, f
     """
     rows = [
         [
-            name,
+            titled(name),
             _bytes(found, found.sure),
             _bytes(found, found.possible),
             MISSING if found.sure is None or not _takes_ratio(found) else f"{found.sure.ratio:g}",
@@ -64,11 +65,12 @@ def recommendation(frontiers: Mapping[str, Frontier], quality: float, measure: s
     close = [
         other for other, found in others if (found.possible is not None and found.possible.bytes <= best.sure.bytes)
     ]
-    beside = f"; {', '.join(close)} may need no more" if close else ""
+    beside = f"; {', '.join(map(titled, close))} may need no more" if close else ""
     at_most = "at most " if best.end else ""
     return (
-        f"On {samples} {name} keeps {kept} with the fewest bytes that are certain: {at_most}{best.sure.bytes:.3f} of "
-        f"FullKV's ({best.sure.setting}), possibly {best.possible.bytes:.3f}{beside}."
+        f"On {samples} {titled(name)} keeps {kept} with the fewest bytes that are certain: "
+        f"{at_most}{best.sure.bytes:.3f} of FullKV's ({titled(best.sure.setting)}), possibly "
+        f"{best.possible.bytes:.3f}{beside}."
     )
 
 

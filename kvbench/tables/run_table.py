@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from kvbench.config import titled
 from kvbench.metrics.aggregate import tokens_per_s
 from kvbench.metrics.bootstrap import clustered, interval, stratified
 from kvbench.records.ratios import means
@@ -143,7 +144,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     header = ["method", "requested", *ratios, metrics[0], "95 % interval", *metrics[1:], *["samples"] * uneven]
     rows = [
         [
-            row["method"],
+            titled(row["method"]),
             _requested(row),
             *(number(row[name]) for name in ratios),
             number(row[metrics[0]]),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.benchmarks.speed import LARGEST, PLACE
+from kvbench.config import titled
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import errata, footnotes
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -61,7 +62,7 @@ def _spread(row: pd.Series) -> str:
 
 # header -> text of a row's cell
 _CELLS: dict[str, Callable[[pd.Series], str]] = {
-    "setting": lambda row: row["setting"],
+    "setting": lambda row: titled(row["setting"]),
     "prompt": lambda row: str(row["length"]),
     "new": lambda row: str(row["new_tokens"]),
     "batch": _batch,

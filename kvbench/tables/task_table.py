@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Group
 
+from kvbench.config import titled
 from kvbench.tables.text_table import MISSING, TextTable
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -23,7 +24,7 @@ def task_table(frame: pd.DataFrame) -> TextTable:
         ]
         for _, row in frame.iterrows()
     ]
-    return TextTable(["task", "samples", *settings], rows, sections=list(frame["kind"]))
+    return TextTable(["task", "samples", *map(titled, settings)], rows, sections=list(frame["kind"]))
 
 
 def rich_task_table(frame: pd.DataFrame) -> Group:

@@ -53,7 +53,7 @@ def test_a_record_holds_what_scores_it_again(folder):
 
 def test_a_run_leaves_a_table_by_task_beside_the_main_one(folder):
     lines = (folder / "tasks.md").read_text().splitlines()
-    assert "| task | samples | full | snapkv 0.4 |" in lines
+    assert "| task | samples | FullKV | SnapKV 0.4 |" in lines
     first = [line.split(" | ")[0].strip("| ") for line in lines if line.startswith("|")][2:]
     assert first == ["multifieldqa_zh", "2wikimqa", "trec", "samsum", "lcc", "few_shot (2 of 4)", "average of 5 tasks"]
     assert "rouge_score_l" in (folder / "table.md").read_text()

@@ -81,7 +81,7 @@ def test_a_setting_that_runs_out_of_memory_is_told_without_times_and_the_others_
     assert not records.loc[("full", 3), "fits"] and pd.isna(records.loc[("full", 3), "decode_tokens_per_s"])
     assert records.loc[("full", 1), "fits"] and records.loc[("kivi", 3), "decode_tokens_per_s"] == 15
     text = (folder / "table.md").read_text()
-    assert "| full | 96 | 6 | 3 | – | – | – | – | – | – | – | – | 1.000 |" in text
+    assert "| FullKV | 96 | 6 | 3 | – | – | – | – | – | – | – | – | 1.000 |" in text
     assert "the batch does not fit" in text
 
 

@@ -24,5 +24,5 @@ def test_lazy_layers_are_those_that_kept_less_than_the_prompt():
     assert by_task.to_numpy().tolist() == [[0.5, 0.0], [1.0, 0.5]] and list(by_task) == ["x", "y"]
     assert list(lazy_share(records[:2])) == ["a", "b"]
     figure = lazy_maps(records, CAPTION)
-    assert panels(figure)[0].get_title() == "simlayerkv\n50% of layers"
+    assert panels(figure)[0].get_title() == "SimLayerKV\n50% of layers"
     assert "share of samples in which the layer was lazy" in texts(figure) and "layer" in texts(figure)

@@ -127,7 +127,10 @@ def test_a_run_of_needles_becomes_its_figure(unrendered, tiny_folder, tmp_path):
     run(*overrides)
     figures = dict(drawn(part_of(tmp_path, *overrides)))
     assert list(figures) == ["heatmap", "memory"]
-    assert [axis.get_title().splitlines()[0] for axis in panels(figures["heatmap"])] == ["full", "pyramidkv_paper 96"]
+    assert [axis.get_title().splitlines()[0] for axis in panels(figures["heatmap"])] == [
+        "FullKV",
+        "PyramidKV (paper) 96",
+    ]
     assert "scaled down: smollm2-135m in place of mistral-7b-v0.2" in texts(figures["heatmap"])
     written = make(overrides)
     assert {path.parent for path in written} == {tmp_path / "figures"} and all(path.stat().st_size for path in written)

@@ -12,7 +12,7 @@ def test_memory_shows_bytes_and_where_r_promises_fewer():
     assert frame["stored"].tolist() == [1, 1, 1] and frame["full"].tolist() == [2, 2, 2] and frame["peak"].isna().all()
     figure = memory_figure(method_records(), CAPTION)
     bars, scatter = panels(figure)
-    assert [text.get_text() for text in bars.get_yticklabels()] == ["full", "snapkv 0.2", "snapkv 0.4"]
+    assert [text.get_text() for text in bars.get_yticklabels()] == ["FullKV", "SnapKV 0.2", "SnapKV 0.4"]
     assert [text.get_text() for text in bars.texts] == ["1.000", "0.600", "1.200"]
     diagonal, full, snapkv = scatter.lines
     assert list(snapkv.get_xdata()) == pytest.approx([0.2, 0.4]) and list(snapkv.get_ydata()) == pytest.approx(

@@ -53,5 +53,5 @@ def test_speed_draws_the_median_and_quartiles_of_what_was_measured():
     assert [y for _, y in decoding.collections[0].get_segments()[0]] == [20, 40]
     assert (decoding.get_ylabel(), first.get_ylabel()) == ("tokens / s", "seconds")
     assert [text.get_text() for text in decoding.get_xticklabels()] == ["1\n× 1", "1\n× 8", "2\n× 1", "2\n× 8"]
-    assert legend(figure) == ["full", "snapkv 0.2"]
+    assert legend(figure) == ["FullKV", "SnapKV 0.2"]
     assert len({bar.get_hatch() for bar in decoding.patches}) == 2

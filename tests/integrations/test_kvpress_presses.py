@@ -107,7 +107,7 @@ def test_a_run_has_presses_beside_methods_in_one_table(tiny_folder, tmp_path):
         assert theirs["question_tokens"] > 0
     table = (folder / "table.md").read_text()
     assert "StreamingLLMPress" in table
-    assert "adakv" in table
+    assert "AdaKV" in table
 
 
 @guest

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kvbench.config import titled
 from tests.support.page import HOSTILE, ONLY_IN_PROMPTS, SETTINGS
 
 
@@ -19,7 +20,7 @@ def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
 
 
 def test_settings_are_sorted_by_a_click_and_back_by_another(page):
-    assert page.column("settings", 1) == list(SETTINGS)
+    assert page.column("settings", 1) == list(map(titled, SETTINGS))
     place = page.texts("#settings th").index("score") + 1
     score = f"#settings th:nth-child({place})"
     page.click(f"{score} button")
@@ -29,37 +30,37 @@ def test_settings_are_sorted_by_a_click_and_back_by_another(page):
     assert page.column("settings", place) == ["0.333", "0.500", "0.500", "1.000"]
     assert page.one(score).get_attribute("aria-sort") == "ascending"
     page.click("#settings th:nth-child(2) button")  # requested: full requests nothing, which comes last both ways
-    assert page.column("settings", 1)[-1] == "full"
+    assert page.column("settings", 1)[-1] == "FullKV"
     page.click("#settings th:nth-child(2) button")
-    assert page.column("settings", 1)[-1] == "full"
+    assert page.column("settings", 1)[-1] == "FullKV"
 
 
 def test_settings_are_filtered_by_words_and_methods_everywhere(page):
     page.type("#settings input[type=search]", "snap 0.400")
-    assert page.until(lambda: page.column("settings", 1) == ["snapkv 0.4"])
+    assert page.until(lambda: page.column("settings", 1) == ["SnapKV 0.4"])
     assert "1 row (of 4)" in page.texts("#settings .count")
     page.click(".methods label:nth-of-type(2) input")
-    assert page.column("settings", 1) == ["full", "h2o 0.2"]
+    assert page.column("settings", 1) == ["FullKV", "H2O 0.2"]
     page.until(lambda: len(page.all("#heatmaps table")) == len(page.all("#plot .point")) == 2)
 
 
 def test_the_plot_has_a_mark_per_setting_and_tells_which(page):
     marks = page.all("#plot .point")
     told = {mark.get_attribute("aria-label") for mark in marks}
-    assert len(marks) == 4 and any(t.startswith("snapkv 0.2: r_bytes 0.210, score 0.333 (95 % interval") for t in told)
+    assert len(marks) == 4 and any(t.startswith("SnapKV 0.2: r_bytes 0.210, score 0.333 (95 % interval") for t in told)
     place = "#plot .point .mark"
     before = {e.get_attribute("transform") for e in page.all(place)}
     page.click("#plot input[value=r]")
     after = {e.get_attribute("transform") for e in page.all(place)}
     assert before != after
-    assert any("h2o 0.2: r 0.200" in e.get_attribute("aria-label") for e in page.all("#plot .point"))
+    assert any("H2O 0.2: r 0.200" in e.get_attribute("aria-label") for e in page.all("#plot .point"))
     page.js("document.querySelector('#plot .point').focus()")
     assert page.one("#plot .tip").text == page.all("#plot .point")[0].get_attribute("aria-label")
     assert page.js("getComputedStyle(document.querySelector('#plot .point .named')).visibility") == "visible"
 
 
 def test_heatmaps_have_a_number_in_every_cell_and_open_its_samples(page):
-    assert [t.split("mean")[0] for t in page.texts("#heatmaps caption")] == list(SETTINGS)
+    assert [t.split("mean")[0] for t in page.texts("#heatmaps caption")] == list(map(titled, SETTINGS))
     panel = "#heatmaps .panels > :nth-child(2)"
     assert page.texts(f"{panel} thead th") == ["1000", "2000"]
     rows = [page.texts(f"{panel} tbody tr:nth-child({i}) > *") for i in (1, 2, 3)]
@@ -77,7 +78,7 @@ def test_heatmaps_have_a_number_in_every_cell_and_open_its_samples(page):
 
 def test_another_run_and_another_score_are_chosen_at_the_top(page):
     page.choose("#controls label:nth-of-type(2) select", "exact")
-    page.until(lambda: page.all("#plot [aria-label^='full: r_bytes 1.000, exact 1.000']"))
+    page.until(lambda: page.all("#plot [aria-label^='FullKV: r_bytes 1.000, exact 1.000']"))
     assert page.column("heatmaps", 2)[:3] == ["100"] * 3 and page.column("heatmaps", 2)[6:9] == ["0"] * 3
     page.choose("#controls label:nth-of-type(1) select", "1")
     assert "made_up" in page.one("#caption").text and not page.all("#heatmaps")
@@ -87,7 +88,7 @@ def test_text_of_models_data_and_users_stays_text(page):
     page.choose("#controls label:nth-of-type(1) select", "1")
     assert page.column("tasks", 1) == [f"{HOSTILE}0", f"{HOSTILE}1", "mean"]
     assert page.column("provenance", 1) == [HOSTILE]
-    assert page.column("settings", 1) == ["full", HOSTILE]
+    assert page.column("settings", 1) == ["FullKV", HOSTILE]
     page.until(lambda: any(HOSTILE in text for text in page.texts("#plot .named")))
     page.type("#search", 'onerror="window')
     page.until(lambda: page.texts("#samples .count") == ["2 rows"])

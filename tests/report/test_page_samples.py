@@ -21,12 +21,12 @@ def test_samples_are_paged_sorted_and_filtered(page):
 
 def test_only_wrong_samples_of_one_setting(page):
     selects = "#samples .row label:nth-of-type({}) select"
-    page.choose(selects.format(2), "snapkv 0.2")
+    page.choose(selects.format(2), "SnapKV 0.2")
     assert page.texts("#samples th:last-child")[0] == "output"
     page.choose(selects.format(3), "wrong")
     assert page.texts("#samples .count") == ["1 – 50 of 80 rows"]
     assert all("✗ 0.00" in text for text in page.column("samples", 5))
-    page.choose(selects.format(2), "full")
+    page.choose(selects.format(2), "FullKV")
     assert page.column("samples", 1) == ["no sample passes the filters"]
     page.choose(selects.format(2), "")
     page.choose(selects.format(3), "differ")

@@ -7,6 +7,7 @@ import zipfile
 import pytest
 
 from kvbench.cache.kept_positions import decode
+from kvbench.config import titled
 from kvbench.records import load
 from kvbench.report.labels import differences
 from kvbench.report.page import ASSETS, embedded, page
@@ -36,13 +37,13 @@ def test_a_real_run_on_the_page_is_what_its_records_say(real):
     made, chunks = read_run(real)
     records = load(real)
     assert [row["label"] for row in made["settings"]] == [
-        "full",
-        "streaming_llm 0.5",
-        "snapkv 0.5",
-        "pooling_merge 0.5",
-        "kivi",
+        "FullKV",
+        "StreamingLLM 0.5",
+        "SnapKV 0.5",
+        "Pooling-merge 0.5",
+        "KIVI",
     ]
-    summary = summarise(records, ["digits", "exact"]).set_index("setting")
+    summary = summarise(records, ["digits", "exact"]).set_index("setting").rename(index=titled)
     for row in made["settings"]:
         one = summary.loc[row["label"]]
         assert row["scores"]["digits"] == pytest.approx([one["digits"], one["low"], one["high"]], abs=1e-5)
@@ -57,9 +58,9 @@ def test_a_real_run_on_the_page_is_what_its_records_say(real):
     layers = [row for chunk in chunks for row in chunk]
     assert len(layers) == len(records) == 15
     by_label = {made["settings"][s]["label"]: row for s, row in zip(made["records"]["setting"], layers, strict=True)}
-    assert by_label["full"][1] == ["Z64"] * 3 and by_label["kivi"][1] == ["Z64"] * 3
-    assert by_label["pooling_merge 0.5"][1] == [None] * 3
-    shares, positions, heads = by_label["streaming_llm 0.5"]
+    assert by_label["FullKV"][1] == ["Z64"] * 3 and by_label["KIVI"][1] == ["Z64"] * 3
+    assert by_label["Pooling-merge 0.5"][1] == [None] * 3
+    shares, positions, heads = by_label["StreamingLLM 0.5"]
     assert shares == pytest.approx([0.5] * 3, abs=0.01)
     assert heads is None
     assert decode(positions[0])[-1] == 1 and 0 in decode(positions[0])
@@ -121,8 +122,8 @@ def test_parameters_distinguish_settings_of_one_name(tmp_path):
     rows = [record(s, "snapkv 0.2", 1.0, parameters=window % w) for w in (8, 32) for s in "ab"]
     made, _ = read_run(write_run(tmp_path / "run", rows))
     assert [row["label"] for row in made["settings"]] == [
-        "snapkv 0.2 (scoring.window=8)",
-        "snapkv 0.2 (scoring.window=32)",
+        "SnapKV 0.2 (scoring.window=8)",
+        "SnapKV 0.2 (scoring.window=32)",
     ]
     assert [row["samples"] for row in made["settings"]] == [2, 2]
     assert differences(['{"a": 1}', "{}"]) == [" (a=1)", " (a=None)"]
@@ -132,7 +133,7 @@ def test_settings_stand_in_the_order_they_were_requested(tmp_path):
     rows = [record("s", setting, 1.0) for setting in ("kivi", "snapkv 0.2", "full", "later 0.1")]
     folder = write_run(tmp_path / "run", rows, manifests=[manifest(settings=["full", "snapkv 0.2", "kivi", "none 1"])])
     made, _ = read_run(folder)
-    assert [row["label"] for row in made["settings"]] == ["full", "snapkv 0.2", "kivi", "later 0.1"]
+    assert [row["label"] for row in made["settings"]] == ["FullKV", "SnapKV 0.2", "KIVI", "later 0.1"]
 
 
 def test_a_run_older_than_samples_and_positions_still_has_a_page(tmp_path):

@@ -63,7 +63,7 @@ def test_table_sentence_and_figure_are_printed_and_kept(found):
     folder, printed = found
     assert "top1, at least 90 % of FullKV's 100.0" in " ".join(printed.split())
     text = (folder / "frontier.md").read_text(encoding="utf-8")
-    assert "| kivi |" in text and "On 6 samples" in text
+    assert "| KIVI |" in text and "On 6 samples" in text
     for suffix in ("png", "pdf"):
         assert (folder / f"frontier.{suffix}").stat().st_size > 0
     assert "table.md" not in printed  # the runs of the passes print nothing

@@ -60,13 +60,13 @@ def test_more_methods_reuse_what_is_there_and_a_table_shows_all_of_it(tiny_folde
     assert len(load(more)) == len(first) + 3
     table = (more / "table.md").read_text()
     assert [line.split("|")[1].strip() for line in table.splitlines() if " – " in line or " 0.2 " in line] == [
-        *("full", "snapkv", "h2o")
+        *("FullKV", "SnapKV", "H2O")
     ]
     assert "3 samples" in table and "different numbers of samples" not in table
     fewer = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "limit=1"))
     table = (fewer / "table.md").read_text()
     assert fewer == more and "3 samples" in table and "different numbers of samples" in table
-    for method, samples in (("full", 3), ("snapkv", 3), ("h2o", 3), ("streaming_llm", 1)):
+    for method, samples in (("FullKV", 3), ("SnapKV", 3), ("H2O", 3), ("StreamingLLM", 1)):
         (row,) = [line for line in table.splitlines() if line.startswith(f"| {method} ")]
         assert f"| {samples} |" in row
 
@@ -83,7 +83,7 @@ def test_a_changed_configuration_never_mixes_into_old_records(tiny_folder, tmp_p
     assert same == other in folders
     assert load(other).groupby("parameters").size().tolist() == [3, 3, 3]  # full, and each number of sinks
     table = (other / "table.md").read_text()
-    assert "full" in table and "| streaming_llm (sinks=4) |" in table
+    assert "FullKV" in table and "| StreamingLLM (sinks=4) |" in table
     assert {"streaming_llm 0.2 (sinks=4)", "streaming_llm 0.2 (sinks=8)"} <= {*pd.read_csv(other / "table.csv").setting}
 
 

@@ -45,7 +45,7 @@ def test_each_job_is_announced_and_all_is_in_the_output_folder(sweep, tiny_folde
         "job 1 of 2: model.dtype=float32",
         "job 2 of 2: model.dtype=bfloat16",
     ]
-    assert out.count("streaming_llm") == 2  # a table each
+    assert out.count("StreamingLLM") == 2  # a table each
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     folders = [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
     assert len(folders) == 2 and all((folder / "table.md").exists() for folder in folders)
@@ -101,7 +101,7 @@ def test_a_job_that_fails_is_told_and_the_others_run(sweep, tiny_folder, tmp_pat
     assert code == 1
     assert err[-1].startswith(f"kvbench: job 1 of 2: model.path={broken} failed: ")
     assert any(line == f"job 2 of 2: model.path={tiny_folder}" for line in err)
-    assert out.count("streaming_llm") == 1
+    assert out.count("StreamingLLM") == 1
     assert not any("Traceback" in line or "Error executing job" in line for line in err)
     assert len(list(tmp_path.glob("runs/*/table.md"))) == 1
 

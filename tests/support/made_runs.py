@@ -14,6 +14,7 @@ from kvbench.records.store import Store
 from kvbench.tables.make import make
 from kvbench.utils.hashing import digest
 from tests.support import records
+from tests.support.titles import untitled
 
 LAYERS = 4
 
@@ -123,8 +124,11 @@ def table(top: Path, *overrides: str, ending: str = "md", out: Path | None = Non
 
 
 def rows(markdown: str, title: str) -> dict[str, list[str]]:
-    """The rows of one table of a Markdown text by their first cell, or by the first two where a ratio is requested."""
+    """The rows of one table of a Markdown text by their first cell, or by the first two where a ratio is requested.
+
+    Methods have their names again in place of their titles.
+    """
     part = markdown.split(f"## {title}")[1].split("##")[0]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line.startswith("|")]
     labels = 2 if "requested" in lines[0] else 1
-    return {" ".join(line[:labels]): line[labels:] for line in lines if any(line)}
+    return {untitled(" ".join(line[:labels])): line[labels:] for line in lines if any(line)}

@@ -107,7 +107,7 @@ def test_latex_is_balanced_and_compiles_where_latex_is_installed(tmp_path):
     ("arguments", "message"),
     [
         (["+experiment=pyramidkv_tabel1"], "unknown experiment 'pyramidkv_tabel1'. Did you mean 'pyramidkv_table1'?"),
-        ([], "name an experiment: +experiment=NAME. Allowed: pooling_merge_fig"),
+        ([], "name an experiment: +experiment=NAME. Allowed: "),
         (["+experiment=spindlekv_fig3"], "spindlekv_fig3 has no scores (layers): kvbench figure draws it"),
         ([SMALL, "runs=nowhere"], "runs=nowhere is not a folder"),
         ([SMALL, "output_dir=nowhere"], "no records of simlayerkv_table11 in nowhere; this command makes them:"),

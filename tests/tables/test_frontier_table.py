@@ -22,16 +22,16 @@ def cells(**frontiers):
 
 def test_the_fewest_bytes_come_first_and_failures_last():
     table = frontier_table({"streaming_llm": FAILING, "snapkv": FALLING, "knorm": FLAT}, 0.8, "")
-    assert [row[0] for row in table.rows] == ["knorm", "snapkv", "streaming_llm"]
+    assert [row[0] for row in table.rows] == ["KNorm", "SnapKV", "StreamingLLM"]
 
 
 def test_what_is_held_possible_and_left_open():
     rows = cells(snapkv=FALLING, knorm=FLAT, streaming_llm=FAILING, h2o=GAP, kivi=method("kivi", 0, ratios=(1.0,)))
-    assert rows["snapkv"] == ["0.250", "0.250", "0.25", "80.0", "3"]
-    assert rows["knorm"] == ["≤ 0.125", "≤ 0.125", "0.125", "80.0", "3"]
-    assert rows["streaming_llm"] == ["–", "–", "–", "–", "3"]
-    assert rows["h2o"][0] == "0.500§"
-    assert rows["kivi"] == ["1.000", "1.000", "–", "80.0", "1"]
+    assert rows["SnapKV"] == ["0.250", "0.250", "0.25", "80.0", "3"]
+    assert rows["KNorm"] == ["≤ 0.125", "≤ 0.125", "0.125", "80.0", "3"]
+    assert rows["StreamingLLM"] == ["–", "–", "–", "–", "3"]
+    assert rows["H2O"][0] == "0.500§"
+    assert rows["KIVI"] == ["1.000", "1.000", "–", "80.0", "1"]
 
 
 def test_each_mark_in_the_table_has_its_note_and_no_other():
@@ -49,8 +49,8 @@ def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it
     unsure = method("h2o", 0, -0.05, -0.05, spread=0.03)
     text = recommendation({"snapkv": FALLING, "h2o": unsure}, 0.95, "score", "20 samples")
     assert text == (
-        "On 20 samples snapkv keeps 95 % of FullKV's score with the fewest bytes that are certain: 0.250 of FullKV's "
-        "(snapkv 0.25), possibly 0.250; h2o may need no more."
+        "On 20 samples SnapKV keeps 95 % of FullKV's score with the fewest bytes that are certain: 0.250 of FullKV's "
+        "(SnapKV 0.25), possibly 0.250; H2O may need no more."
     )
     assert "at most 0.125" in recommendation({"knorm": FLAT}, 0.95, "score", "20 samples")
 

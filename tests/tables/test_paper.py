@@ -178,12 +178,12 @@ def test_ruler_has_rows_for_each_length_and_a_column_for_each_kind_of_task(tmp_p
     write_run(tmp_path / "runs" / "a", cfg, records_of(cfg, score, 2, lengths=(4096, 8192)))
     text = table(tmp_path / "runs", overrides)
     lines = [line.split(" | ") for line in text.split("## All columns")[1].split("##")[0].splitlines()]
-    full = [line for line in lines if line[0] == "| full"]
+    full = [line for line in lines if line[0] == "| FullKV"]
     assert [line[1] for line in full] == ["4096", "8192", "16384", "32768"]
     assert full[0][4:] == ["60.00", *["100.00"] * 5, "15.00", "100.00", "84.38 |"]
     assert full[2][4:] == [*["–"] * 8, "– |"]
-    published = [line for line in text.split("## Published")[1].splitlines() if line.startswith("| full")]
-    assert published[0].startswith("| full | 4096 | 99.9 (−39.90)") and published[3].startswith("| full | 32768 | ")
+    published = [line for line in text.split("## Published")[1].splitlines() if line.startswith("| FullKV")]
+    assert published[0].startswith("| FullKV | 4096 | 99.9 (−39.90)") and published[3].startswith("| FullKV | 32768 | ")
 
 
 @pytest.mark.heavy

@@ -51,7 +51,7 @@ def test_a_summary_has_a_row_per_setting_with_means():
     table = run_table(summary, ["digits", "exact"], "")
     header, rows = table.header, table.rows
     assert all(len(row) == len(header) for row in rows)
-    assert rows[1][:4] == ["snapkv", "0.2", "0.200", "0.600"]
+    assert rows[1][:4] == ["SnapKV", "0.2", "0.200", "0.600"]
 
 
 # Bytes of one record: 1,000 of a prompt's 5,000, which 100 tokens take, and 16 tokens decoded one by one.

@@ -29,14 +29,14 @@ function controls(run) {
   const names = data("runs").map((name, index) => [String(index), name]);
   const metrics = run.metrics.map((name) => [name, name]);
   const themes = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
-  const methods = [...new Set(run.settings.map((setting) => setting.method))];
-  const boxes = methods.map((name) => {
+  const methods = new Map(run.settings.map(({ method, title }) => [method, title]));
+  const boxes = [...methods].map(([name, title]) => {
     const toggle = (event) => {
       view.hidden[event.target.checked ? "delete" : "add"](name);
       sections();
     };
     const box = h("input", { type: "checkbox", checked: !view.hidden.has(name), onchange: toggle });
-    return h("label", {}, box, " ", name);
+    return h("label", {}, box, " ", title);
   });
   const pickRun = (value) => {
     Object.assign(view, { run: Number(value), filters: NO_FILTERS });
@@ -50,7 +50,7 @@ function controls(run) {
     names.length > 1 ? choice("run", names, String(view.run), pickRun) : null,
     metrics.length > 1 ? choice("score", metrics, view.metric, pickMetric) : null,
     choice("colours", themes, document.documentElement.dataset.theme ?? "", theme),
-    methods.length > 1 ? h("fieldset", { class: "row methods" }, h("legend", {}, "methods"), boxes) : null,
+    methods.size > 1 ? h("fieldset", { class: "row methods" }, h("legend", {}, "methods"), boxes) : null,
   ];
 }
 

@@ -42,10 +42,10 @@ function plotSection(run, settings, metric) {
     const radio = h("input", { type: "radio", name: "x", value: key, checked: key === x, onchange: pick });
     return h("label", {}, radio, " ", text);
   });
-  const legend = [...new Set(settings.map((setting) => setting.method))].map((name) => {
+  const legend = [...new Map(settings.map(({ method, title }) => [method, title]))].map(([name, title]) => {
     const { path, colour } = styles.get(name);
     const box = { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" };
-    return h("li", {}, svg("svg", box, svg("path", { d: path, fill: colour })), name);
+    return h("li", {}, svg("svg", box, svg("path", { d: path, fill: colour })), title);
   });
   const across = h("fieldset", { class: "row" }, h("legend", {}, "across"), radios);
   return section("plot", "Score against bytes", across, figure, tip, h("ul", { class: "legend" }, legend));

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from kvbench.config import titled
 from kvbench.papers.columns import AVERAGE, Column
 from kvbench.tables.paper.cells import FULL
 from kvbench.tables.paper.errata_marks import ErrataMarks
@@ -178,7 +179,7 @@ def _label(cell: pd.Series, labels: Sequence[str]) -> list[Cell]:
         requested = f"{cell['ratio']:g}" if pd.isna(cell["budget"]) else f"{cell['budget']:.0f}"
     marks = (FLOORED_MARK,) * bool(cell["floored"]) + (MISSED_MARK,) * bool(cell["target_missed"])
     drawn = {
-        "method": Cell(cell["method"]),
+        "method": Cell(titled(cell["method"])),
         "requested": Cell(requested, marks),
         "context": Cell(MISSING if pd.isna(cell["length"]) else f"{cell['length']:.0f}"),
     }
