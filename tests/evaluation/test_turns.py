@@ -1,6 +1,7 @@
 """Conversations of several turns: what a turn reads, what is compressed, and what stays in the caches."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from kvbench.evaluation import turns
 from kvbench.evaluation.check_samples import check_turns
 from kvbench.evaluation.decode import batched, decode_greedily, generate, read
 from kvbench.evaluation.passes import SharedPass
-from kvbench.evaluation.prompts import later_turns, together, tokenise
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.prompts import Prompt, later_turns, together, tokenise
+from kvbench.evaluation.record import Row, Run
 from kvbench.evaluation.settings import Setting
-from kvbench.evaluation.turns import conversations
-from kvbench.methods import Eviction
+from kvbench.evaluation.turns import conversations, converse
+from kvbench.methods import Eviction, FullKV
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.prefill import FullPrefill
 from kvbench.records.samples import row_of
@@ -26,6 +27,8 @@ from kvbench.records.store import Store
 from kvbench.run.shards import samples_of_shard
 from tests.support.config import method
 from tests.support.given import Given, made
+from tests.support.sliding import sliding_model
+from tests.support.tiny import prompt
 
 TEXT = "The harbour lies in the north. The market opens at eight, the ferry leaves at nine and returns at noon. "
 FIRST = "When does the ferry leave?"
@@ -136,6 +139,16 @@ def test_a_turn_with_expected_answers_goes_on_from_the_compressed_first_prompt(t
             assert record["full_cache_tokens"] == (0 if sample.turns else 1)
 
 
+def test_every_turn_with_expected_answers_has_a_distance(tmp_path, tiny):
+    run = Run("run", "r", tiny, Given(samples := conversation()), SETTINGS[:2], distance=True)
+    with Store(tmp_path) as store:
+        found = {
+            (record["sample"], record["setting"]): record["distance"]
+            for record in evaluation.evaluate(run, samples, store)
+        }
+    assert all(found[sample.id, "full"]["kl"] == 0 < found[sample.id, "snapkv 0.5"]["kl"] for sample in samples)
+
+
 @pytest.mark.parametrize("question", ["visible", "hidden"])
 def test_all_turns_of_a_conversation_share_one_prefill(tmp_path, tiny, monkeypatch, question):
     passes = []
@@ -194,6 +207,29 @@ def test_compressed_own_answers_go_on_in_one_cache(tmp_path, tiny):
         assert records[sample.id, "snapkv 0.5"]["tokens"] == tokens
         if after is not None:
             logits = read(tiny.model, cache, after)[0]
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gemma2", "qwen2"])
+def test_conversations_go_on_where_layers_have_windows(family):
+    """A message longer than the window, behind own answers: the tokens of the model without any cache."""
+    model, plain = sliding_model(family), sliding_model(family, "eager")
+    messages = (prompt(9, seed=1), prompt(25, seed=2))
+    sample = Sample("c", "", (), 6, turns=(Turn("", "", 8), Turn("", "", 7)), own_answers=True)
+    turns = [Prompt(replace(sample, turns=sample.turns[:k]), prompt(60), prompt(3), messages[:k]) for k in (2, 1, 0)]
+    compressed = SharedPass(model, prompt(60), FullPrefill(), FullKV.needs).compress(FullKV(), 60)
+    run = SimpleNamespace(loaded=SimpleNamespace(model=model, stop_tokens=frozenset(), newline=None))
+    row = Row(SETTINGS[0], turns[0], compressed, compressed.caches)
+    ids = torch.cat([prompt(60), prompt(3)])
+    for (asked, answer), message in zip(converse(run, row, turns), [*messages, None], strict=True):
+        assert torch.equal(torch.cat([asked.context, asked.question]), ids)
+        expected = []
+        for _ in range(len(answer.generation.tokens)):
+            with torch.inference_mode():
+                whole = torch.cat([ids, torch.tensor(expected, dtype=ids.dtype)])
+                expected.append(plain(input_ids=whole[None], use_cache=False).logits[0, -1].argmax().item())
+        assert answer.generation.tokens == expected
+        if message is not None:
+            ids = torch.cat([ids, torch.tensor(expected), message])
 
 
 def test_a_later_turn_made_alone_is_the_same(tmp_path, tiny):
