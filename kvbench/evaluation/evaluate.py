@@ -72,13 +72,8 @@ def answers(run: Run, batch: Sequence[Compression], distances: Distances | None)
     sequences = run.sequences if all(one.batches for one in batch) else 1
     for rows in by_question(batch, sequences):
         prompt = rows[0].prompt
-        what = (
-            rows[0].setting.label
-            if len(rows) == 1
-            else f"{len(rows)} sequences"
-            if run.sequences
-            else f"{len(rows)} settings"
-        )
+        what = "sequences" if run.sequences else "settings"
+        what = rows[0].setting.label if len(rows) == 1 else f"{len(rows)} {what}"
         run.stage.text = f"{prompt.sample.id} · decoding with {what}"
         outputs = answer(run, prompt, rows)
         found = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
