@@ -155,7 +155,8 @@ def test_records_tell_what_the_decode_variant_stored_of_the_prompt(steps, kept):
     setting = build_settings({"lazy": config}, None, None)[0]
     sample = Sample("s", "", (), steps)
     compressed = SharedPass(model, prompt(40), FullPrefill(), setting.method.needs).compress(setting.method, 0)
-    question, row = Prompt(sample, prompt(40), prompt(0)), Row(setting, compressed, compressed.caches)
+    question = Prompt(sample, prompt(40), prompt(0))
+    row = Row(setting, question, compressed, compressed.caches)
     (answered,) = answer(fake_run(model), question, [row])
     made = record(fake_run(model), question, row, answered)
     assert made["r"] == pytest.approx(kept / 40) and made["r_bytes"] == kept / 40
