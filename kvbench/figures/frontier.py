@@ -1,7 +1,9 @@
-"""Quality against bytes: every setting that was tried, what is lost, and the front that no setting beats."""
+"""Quality against bytes, and against speed: every setting that was tried, what is lost, and the front nothing beats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
@@ -11,15 +13,23 @@ from kvbench.figures.style import THRESHOLD, grid_lines, legend_below, line_styl
 from kvbench.metrics.frontier import Frontier, pareto
 
 
-def frontier_figure(frontiers: Mapping[str, Frontier], full: float, measure: str, caption: str) -> Figure:
+def frontier_figure(
+    frontiers: Mapping[str, Frontier], full: float, measure: str, caption: str, speeds: pd.DataFrame | None = None
+) -> Figure:
     """Scores (0 to 100) against r_bytes on a logarithmic axis, with their one-sided bounds of 95 %.
 
     A line per method; the dashed line is the least score that keeps the share of FullKV's (solid). A ring marks the
     settings of the Pareto front, a bar below the curves reaches from `possible` to `sure` (see `Frontier`).
+
+    speeds  a row per setting with method, setting, decode_tokens_per_s and its low and high; a second panel has the
+            scores against it. None: no such panel.
     """
     styles = line_styles(list(frontiers))
-    figure, body = new_figure(7.2, 4.6 + 0.12 * len(frontiers), caption)
-    axis, bars = body.subplots(2, 1, height_ratios=(4, 0.25 * len(frontiers) + 0.2), sharex=True)
+    panels = 1 if speeds is None else 2
+    figure, body = new_figure(7.2 * panels, 4.6 + 0.12 * len(frontiers), caption)
+    heights = (4, 0.25 * len(frontiers) + 0.2)
+    axes = body.subplots(2, panels, height_ratios=heights, sharex="col", squeeze=False)
+    axis, bars = axes[:, 0]
     entries = [Line2D([], [], color="black", linewidth=1.2, label="FullKV")]
     points = []
     for place, (name, found) in enumerate(frontiers.items()):
@@ -35,16 +45,14 @@ def frontier_figure(frontiers: Mapping[str, Frontier], full: float, measure: str
         if found.sure is not None:
             bars.plot([found.possible.bytes, found.sure.bytes], [place, place], color=style["color"], linewidth=3)
             bars.plot(found.sure.bytes, place, color=style["color"], marker=style["marker"], markersize=5)
-    front = [points[i] for i in pareto(points)]
-    axis.plot(
-        *zip(*front, strict=True), "o", markersize=10, markerfacecolor="none", color="0.35", linewidth=0, zorder=4
-    )
+    _ring(axis, [points[i] for i in pareto(points)])
     entries.append(Line2D([], [], marker="o", markersize=9, markerfacecolor="none", color="0.35", linewidth=0))
     entries[-1].set_label("Pareto front")
     margin = next(iter(frontiers.values())).margin
-    axis.axhline(100 * full, color="black", linewidth=1.2)
-    axis.axhline(100 * (full - margin), **THRESHOLD)
-    axis.set_ylabel(f"{measure} (0 to 100)", fontsize=8)
+    for each in axes[0]:
+        each.axhline(100 * full, color="black", linewidth=1.2)
+        each.axhline(100 * (full - margin), **THRESHOLD)
+        each.set_ylabel(f"{measure} (0 to 100)", fontsize=8)
     bars.set_xscale("log", base=2)
     bars.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"1/{1 / x:.3g}" if x < 1 else f"{x:g}"))
     bars.set_xlabel("r_bytes: share of FullKV's bytes", fontsize=8)
@@ -53,5 +61,36 @@ def frontier_figure(frontiers: Mapping[str, Frontier], full: float, measure: str
     bars.set_ylim(len(frontiers) - 0.5, -0.5)
     for each in (axis, bars):
         grid_lines(each)
+    if speeds is not None:
+        axes[1, 1].remove()
+        _decoding(axes[0, 1], frontiers, full, speeds, styles)
     legend_below(body, entries, figure.get_figwidth())
     return figure
+
+
+def _decoding(
+    axis: Axes, frontiers: Mapping[str, Frontier], full: float, speeds: pd.DataFrame, styles: Mapping
+) -> None:
+    """Scores against decoded tokens a second, with the slowest and the fastest repeat; a star is FullKV."""
+    rows, points = speeds.set_index("setting"), []
+    for name, found in frontiers.items():
+        measured = [point for point in found.points if point.setting in rows.index]
+        of = rows.loc[[point.setting for point in measured]]
+        scores = [100 * (full + point.difference) for point in measured]
+        style = styles[name] | ({} if len(measured) > 1 else {"linestyle": "none"})
+        axis.plot(of["decode_tokens_per_s"], scores, **style, markersize=4.5, linewidth=1.3, zorder=3)
+        axis.hlines(scores, of["low"], of["high"], color=style["color"], linewidth=0.8, zorder=2)
+        points += zip(-of["decode_tokens_per_s"], scores, strict=True)
+    baseline = rows.loc[rows["method"] == "full", "decode_tokens_per_s"]
+    axis.plot(baseline, [100 * full] * len(baseline), "*", color="black", markersize=10, zorder=3)
+    points += [(-speed, 100 * full) for speed in baseline]
+    _ring(axis, [(-points[i][0], points[i][1]) for i in pareto(points)])
+    axis.tick_params(labelbottom=True)
+    axis.set_xlabel("decoded tokens / s (more is better); a star: FullKV", fontsize=8)
+    grid_lines(axis)
+
+
+def _ring(axis: Axes, points: Sequence[tuple[float, float]]) -> None:
+    axis.plot(
+        *zip(*points, strict=True), "o", markersize=10, markerfacecolor="none", color="0.35", linewidth=0, zorder=4
+    )

@@ -13,12 +13,13 @@ from kvbench.utils.signals import stoppable
 HELP = """\
 kvbench frontier: the fewest bytes at which each method keeps a share of FullKV's quality
 
-  kvbench frontier [OVERRIDES] [quality=0.95] [measure=NAME] [passes=3]
+  kvbench frontier [OVERRIDES] [quality=0.95] [measure=NAME] [passes=3] [speed=FOLDER]
 
   OVERRIDES      those of kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...
   quality=0.95   share of FullKV's mean score that must be kept
   measure=NAME   which score decides: one of the benchmark's, or top1 (agreement with FullKV's next token, which needs
                  no expected answers); the benchmark's first when not given
+  speed=FOLDER   a run of benchmark=speed with the same model and settings: the figure has scores against tokens/s too
   passes=3       how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64
 
 Ratios are chosen here, so ratio= and budget= are not. All settings of a pass share each prompt's prefill, and all
@@ -38,17 +39,21 @@ def main(arguments: Sequence[str]) -> None:
     check_values(cfg)
     names = methods(cfg)
 
-    from kvbench.run.frontier_search import report, search  # behind the checks: this brings torch
+    # behind the checks: this brings torch
+    from kvbench.models import model_spec
+    from kvbench.run.frontier_search import report, search
+    from kvbench.run.frontier_speed import speed_records
 
+    speed = speed_records(own["speed"], model_spec(cfg["model"]).name) if "speed" in own and cfg["model"] else None
     with stoppable():
         folder, scored = search(cfg, names, quality, own.get("measure"), passes)
-    report(folder, scored, quality)
+    report(folder, scored, quality, speed)
 
 
 def own_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The arguments of this command and the configuration's overrides."""
     parted = [(key, value, argument) for argument in arguments for key, _, value in [argument.partition("=")]]
-    own = {key: value for key, value, _ in parted if key in ("quality", "measure", "passes")}
+    own = {key: value for key, value, _ in parted if key in ("quality", "measure", "passes", "speed")}
     return own, [argument for key, _, argument in parted if key not in own]
 
 

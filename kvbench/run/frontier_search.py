@@ -17,6 +17,7 @@ from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
+from kvbench.run.frontier_speed import decoding
 from kvbench.run.outputs import print_paths
 from kvbench.run.request import build_request
 from kvbench.run.run import load_inputs, make_records
@@ -127,8 +128,11 @@ def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str])
     return better[0] if measure is None else measure
 
 
-def report(folder: Path, scored: Scored, quality: float) -> None:
-    """Print and write the frontiers: a table, one sentence, and the figure."""
+def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | None = None) -> None:
+    """Print and write the frontiers: a table, one sentence, and the figure.
+
+    speed  records of speed; None: those in the folder
+    """
     first = scored.records.iloc[0]
     samples = count(scored.records["sample"].nunique(), "sample")
     lead = f"{scored.measure}, at least {100 * quality:g} % of FullKV's {100 * scored.full:.1f}"
@@ -141,7 +145,12 @@ def report(folder: Path, scored: Scored, quality: float) -> None:
     if scored.full < LITTLE:
         warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: a share of it says little")
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
-    written += save(frontier_figure(scored.frontiers, scored.full, scored.measure, title), folder / "frontier")
+    measured = decoding(load(folder) if speed is None else speed, scored.records)
+    if measured is None and speed is not None:
+        warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
+    speeds, of = measured or (None, "")
+    title = " · ".join(filter(None, [title, of]))
+    written += save(frontier_figure(scored.frontiers, scored.full, scored.measure, title, speeds), folder / "frontier")
     out.print(table.rich())
     out.print(advice)
     print_paths(written, folder)

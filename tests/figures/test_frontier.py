@@ -1,5 +1,7 @@
 """The figure of frontiers."""
 
+import pandas as pd
+
 from kvbench.figures.frontier import frontier_figure
 from kvbench.metrics.frontier import Point, frontier
 
@@ -22,3 +24,18 @@ def test_curves_margin_and_front_are_drawn():
     assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
     held = [line for line in bars.lines if len(line.get_xdata()) == 1]
     assert [line.get_xdata()[0] for line in held] == [0.25]  # b holds nowhere
+
+
+def test_measured_speeds_have_a_panel_of_their_own():
+    frontiers = {name: frontier(points(name, *d), 0.04) for name, d in {"a": (0, 0, -0.4), "b": (-0.1, -0.2)}.items()}
+    rows = [("full", "full", 10), ("a", "a 0.5", 20), ("a", "a 0.25", 30), ("b", "b 0.5", 15)]
+    speeds = pd.DataFrame(
+        [{"method": m, "setting": s, "decode_tokens_per_s": v, "low": v - 1, "high": v + 1} for m, s, v in rows]
+    )
+    figure = frontier_figure(frontiers, 0.8, "score", "caption", speeds)
+    _, axis, bars = [axis for part in figure.subfigs for axis in part.axes]
+    assert [line.get_ydata()[0] for line in axis.lines[:2]] == [80, 76]
+    drawn = [([*line.get_xdata()], [*line.get_ydata()]) for line in axis.lines[2:]]
+    assert drawn[:3] == [([20, 30], [80, 80]), ([15], [70]), ([10], [80])]
+    assert drawn[3] == ([30], [80])  # ringed: as good as all others, and faster
+    assert bars.get_xlabel().startswith("r_bytes")

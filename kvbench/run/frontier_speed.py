@@ -1,0 +1,47 @@
+"""Decoding speed beside a frontier, from records of `benchmark=speed` for the same model and settings."""
+
+import pandas as pd
+
+from kvbench.benchmarks.speed import PLACE
+from kvbench.errors import UserError
+from kvbench.records import load
+from kvbench.tables.speed_table import speeds
+from kvbench.utils.text import count
+
+SETTING = ["setting", "parameters"]
+SAME = ["model", "weights", "dtype"]  # columns of records whose speed and scores belong to one model
+
+
+def speed_records(folder: str, model: str) -> pd.DataFrame:
+    """The records of speed of a model below a folder; UserError where there are none."""
+    records = load(folder)
+    records = records[(records["kind"] == "speed") & (records["model"] == model)]
+    if records.empty:
+        raise UserError(f"speed={folder} holds no records of benchmark=speed for model {model!r}")
+    return records
+
+
+def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
+    """The speeds of the settings in `scored` (see `speeds`), at one place and on one machine; and which, in words.
+
+    Of several places it is one with the most of these settings, of such the one whose prompt is nearest to the mean of
+    those scored, with the smallest batch. None: `records` has no speed of these settings and this model.
+    """
+    records = records[records["kind"] == "speed"].merge(scored[SETTING].drop_duplicates(), on=SETTING)
+    records = records[(records[SAME].fillna("") == scored.iloc[0][SAME].fillna("")).all(axis=1)]
+    if records.empty or not (fits := records["fits"].astype(bool)).any():
+        return None
+    frame, prompt = speeds(records[fits]), scored["prompt_tokens"].mean()
+
+    def rank(place: tuple) -> tuple:
+        length, _, batch, *_ = place
+        return (
+            -groups[place]["setting"].nunique(),
+            abs(length - prompt),
+            float(batch) if isinstance(batch, int) else 1e9,
+        )
+
+    groups = dict(list(frame.groupby([*PLACE, "machine", "threads"], sort=False)))
+    length, new_tokens, batch, machine, threads = min(groups, key=rank)
+    of = f"decoding: {new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}"
+    return groups[length, new_tokens, batch, machine, threads].drop_duplicates("setting"), of
