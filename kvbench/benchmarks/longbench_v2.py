@@ -38,7 +38,7 @@ class LongBenchV2(Benchmark):
     Prompts, truncation, 128 new tokens and the extraction of the choice are the official ones; decoding is greedy,
     where the official code samples at temperature 0.1.
 
-    max_length   tokens before the chat template, special tokens included; longer prompts lose their middle.
+    max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
     lengths      only rows of these.
     num_samples  the first of these rows; unlike with limit=, the others are not tokenised. None: all.
     """

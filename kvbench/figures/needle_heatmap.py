@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from kvbench.config import titled
 from kvbench.figures.style import SCALE, new_figure, save, scale
 
-# Cells are labelled in grids of at most so many rows and columns.
+# Cells are labelled in grids of at most that many rows and columns.
 _MOST_LABELLED = 12
 # Inches: the width of a letter of a title, and the largest width of panels side by side.
 _LETTER = 0.08

@@ -36,7 +36,7 @@ class Eviction(Method):
     """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill, or later too.
 
     granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
-                  query_head: each query head selects for itself, as SnapKV's and PyramidKV's code and papers do.
+                  query_head: each query head selects its own tokens, as SnapKV's and PyramidKV's code and papers do.
                   layer: one set for the layer, the scores of all its heads reduced by `group_reduce` (TOVA).
     heads         how a layer's tokens are shared between the heads that select.
     decode_compression   when and how far the cache is reduced while decoding, by the same scores of the tokens that are

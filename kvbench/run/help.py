@@ -13,14 +13,14 @@ GROUPS = {
     "method": ("method=", "one or a list"),
     "model": ("model=", ""),
     "benchmark": ("benchmark=", ""),
-    "probe": ("probe=", "one or a list; layers are looked at during prefill, in place of methods"),
-    "experiment": ("+experiment=", "a published table or figure; with -m for each model that it compares"),
+    "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
+    "experiment": ("+experiment=", "a published table or figure; with -m, a run for each model that it compares"),
 }
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command beside the run itself: the module whose `main(arguments)` it is, and one line about it."""
+    """A command other than the run itself: the module whose `main(arguments)` it calls, and one line about it."""
 
     module: str
     about: str
@@ -31,11 +31,11 @@ COMMANDS = {
     "figure": Command("kvbench.figures.command", "an experiment's figures from its records, beside the published ones"),
     "report": Command("kvbench.report.command", "one HTML page of runs, with every sample"),
     "frontier": Command("kvbench.run.frontier", "the fewest bytes at which each method keeps 95 % of FullKV's quality"),
-    "records": Command("kvbench.records.command", "what records there are, and whether they fit together; export"),
-    "status": Command("kvbench.run.status", "how far runs and their shards are"),
+    "records": Command("kvbench.records.command", "which records exist, and whether they are consistent; export"),
+    "status": Command("kvbench.run.status", "the progress of runs and their shards"),
     "score": Command("kvbench.run.score", "LongBench predictions scored again with the official metrics"),
     "calibrate": Command("kvbench.run.calibrate", "a file of head scores, which HeadKV and DuoAttention read"),
-    "check": Command("kvbench.run.check", "the rules of docs/adding-a-method.md, tried on a method of your own"),
+    "check": Command("kvbench.run.check", "checks your own method against the rules of docs/adding-a-method.md"),
     "ruler": Command("kvbench.run.ruler_files", "RULER's samples as files"),
     "lm_eval": Command("kvbench.integrations.lm_eval.command", "lm-evaluation-harness with kvbench's models"),
 }
@@ -101,9 +101,9 @@ def _settings() -> list[str]:
         *(f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()),
         "",
         "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
-        r"shards=8 'shard=range(0,8)' as a Slurm array. kvbench status \[FOLDER] tells how far the runs are.",
-        "--config-dir FOLDER adds method/NAME.yaml, model/NAME.yaml, … of your own, here and for every command;",
-        "--cfg job prints the whole configuration; --hydra-help tells about Hydra;",
+        r"shards=8 'shard=range(0,8)' as a Slurm array. kvbench status \[FOLDER] shows the progress of runs.",
+        "--config-dir FOLDER adds your own method/NAME.yaml, model/NAME.yaml, …, here and for every command;",
+        "--cfg job prints the whole configuration; --hydra-help explains Hydra's options;",
         "HYDRA_FULL_ERROR=1 shows the traceback behind an error;",
         'eval "$(kvbench -sc install=bash)" completes names and keys in bash (zsh: the same; install=fish).',
     ]
@@ -128,16 +128,16 @@ def settings() -> list[tuple[str, str]]:
         *commented,
         ("prefill.chunk=null", "tokens of a prompt to prefill at a time, so that activations fit"),
         ("decode.compress={every:128,budget:2048}", "methods that score tokens also drop some while decoding"),
-        ("decode.batch=auto", "the settings of a sample decode together; 1: one by one; N: so many sequences"),
+        ("decode.batch=auto", "the settings of a sample decode together; 1: one by one; N: at most N sequences"),
         ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases, which can never stop it"),
-        ("model=org/name, model=/folder", "a model without a preset, of the hub or on this machine"),
+        ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
         ("model.load_args={KEY: VALUE}", "arguments of from_pretrained: quantization_config, rope_parameters"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),
         ("scoring@…, allocation@…", f"or scoring ({_names('scoring')}), allocation ({_names('allocation')})"),
-        ("method._target_=module.Class", "a method of your own, run beside the chosen ones"),
+        ("method._target_=module.Class", "your own method, run beside the chosen ones"),
     ]
 
 

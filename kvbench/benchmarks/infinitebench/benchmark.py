@@ -34,7 +34,7 @@ class InfiniteBench(Benchmark):
     templates="gpt4"          those of GPT-4, as one user turn of the chat template: for instruct models.
     templates="yarn_mistral"  those of the open models there, which the answer completes: raw text.
 
-    max_length   tokens before the chat template, special tokens included; longer prompts lose their middle.
+    max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
     num_samples  the first rows of each task; unlike with limit=, the others are not tokenised. None: all.
     """
 

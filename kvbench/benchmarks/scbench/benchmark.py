@@ -39,7 +39,7 @@ class SCBench(Benchmark):
 
     tasks: Names
     mode: Literal["shared", "turns_golden", "turns_own"]
-    max_length: Annotated[int, Field(ge=2)]  # tokens of prompt and answers; longer contexts lose their middle
+    max_length: Annotated[int, Field(ge=2)]  # tokens of prompt and answers; longer contexts are cut in the middle
     max_turns: Positive = 5  # of each context
     num_contexts: Positive | None = None
     chat: bool = True

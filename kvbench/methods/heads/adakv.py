@@ -17,7 +17,7 @@ class AdaKV(HeadBudgets):
     With H heads that select c = tokens - window tokens each in the mean, the H·c best scores of all heads are taken
     together; f_h of them are head h's. Scores of equal size are taken by their rank inside their head, then by head.
 
-    alpha       what every head is sure of.
+    alpha       the share that every head is guaranteed.
     safeguard   blend: head h selects (1 - alpha)·f_h + alpha·c (the paper and the released code). hard: its best tokens
                 up to alpha times the budget, the window included and at least one, come before all others in the pool
                 (kvpress).
