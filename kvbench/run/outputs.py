@@ -26,7 +26,10 @@ from kvbench.report.labels import with_labels
 from kvbench.tables.run_table import run_table, summarise, write_run_table
 from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
 from kvbench.tables.task_table import rich_task_table, write_task_table
+from kvbench.tables.text_latex import text_latex
+from kvbench.tables.text_table import TextTable
 from kvbench.utils.console import out, print_line, warn
+from kvbench.utils.files import write_atomically
 from kvbench.utils.text import count
 
 # Tables by name, and the files written: tables and figures.
@@ -50,7 +53,9 @@ def report(run: Run, folder: Path) -> Outputs:
         written += write_task_table(tasks, folder, caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
         written += draw_heatmaps(grid.cells, grid.metric, folder / "heatmap", caption)
-    out.print(run_table(summary, metrics, caption).rich())
+    table = run_table(summary, metrics, caption)
+    written += write_latex(table, folder / "table.tex")
+    out.print(table.rich())
     if tasks is not None:
         out.print(rich_task_table(tasks))
     print_paths(written, folder)
@@ -73,6 +78,7 @@ def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
     footnotes = notes(records, frame)
     tables = [speed_table(frame, caption, footnotes, wide=False)]
     written = write_speeds(frame, folder, caption, footnotes)
+    written += write_latex(speed_table(frame, caption, footnotes), folder / "table.tex")
     if len(repeats := repetitions(records)):
         written += save(speed_figure(repeats, caption), folder / "speed")
     if paper is not None and paper.published is not None:
@@ -121,6 +127,11 @@ def run_caption(run: Run, title: str, *rest: str) -> str:
     spec = run.loaded.spec
     model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
     return caption(title, run.benchmark.name, model, str(run.loaded.model.dtype), *rest)
+
+
+def write_latex(table: TextTable, path: Path) -> list[Path]:
+    write_atomically(path, text_latex(table))
+    return [path]
 
 
 def print_paths(written: Sequence[Path], folder: Path) -> None:

@@ -20,6 +20,8 @@ from kvbench.tables.paper.latex import latex
 from kvbench.tables.paper.layout import tables
 from kvbench.tables.paper.markdown import markdown
 from kvbench.tables.paper.terminal import show
+from kvbench.tables.published_table import published_tables
+from kvbench.tables.text_table import TextTable
 from kvbench.utils.console import out, print_line
 from kvbench.utils.csv_files import csv_text
 from kvbench.utils.files import folder_name, write_atomically
@@ -33,8 +35,12 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     `runs` are the folders to search and `folder` is where to write, by default output_dir and its `tables`. Raises
     UserError where there are no records, or several sets of them that differ in provenance.
     """
+    alone = [override for override in overrides if override.partition("=")[0] == "published"]
+    overrides = [override for override in overrides if override not in alone]
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
+    if alone:
+        return show_published(alone[-1], experiment, [cfg["model"]["name"] for cfg in cfgs], overrides)
     if cfgs[0]["probe"] or not experiment.columns:
         raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
     folders = searched_folders(runs, cfgs[0])
@@ -58,6 +64,19 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     for path in paths:
         print_line(f"{'table':<8} {path}")
     return paths
+
+
+def show_published(value: str, experiment: Experiment, models: Sequence[str], overrides: Sequence[str]) -> list[Path]:
+    """Print what the paper prints, without any record; no file is written."""
+    if value != "published=true":
+        raise UserError(f"{value}: published=true prints the published values alone, without records")
+    chosen = any(override.startswith("model=") for override in overrides)
+    for table in published_tables(experiment, models if chosen else ()):
+        for part in table.parts(lead=1):
+            out.print(TextTable(part.header, part.rows, table.title).rich(), "")
+        for note in table.notes:
+            print_line(note)
+    return []
 
 
 def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:

@@ -115,7 +115,7 @@ def test_a_run_makes_a_record_per_setting_length_and_batch(ran):
 
 
 def test_a_run_leaves_table_bars_and_manifest(ran):
-    for name in ("table.csv", "table.md", "speed.png", "speed.pdf"):
+    for name in ("table.csv", "table.md", "table.tex", "speed.png", "speed.pdf"):
         assert (ran / name).stat().st_size > 0
     frame = pd.read_csv(ran / "table.csv")
     assert list(frame["setting"][:3]) == ["full", "snapkv 0.4", "kivi"]

@@ -28,7 +28,7 @@ def test_a_run_makes_a_record_per_sample_and_setting(undisturbed):
 
 
 def test_a_run_leaves_its_table_figure_and_manifest(undisturbed):
-    for name in ("table.csv", "table.md", "heatmap.png", "heatmap.pdf"):
+    for name in ("table.csv", "table.md", "table.tex", "heatmap.png", "heatmap.pdf"):
         assert (undisturbed / name).stat().st_size > 0
     (path,) = (undisturbed / "manifests").iterdir()
     manifest = json.loads(path.read_text())

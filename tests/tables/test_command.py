@@ -110,7 +110,10 @@ def test_latex_is_balanced_and_compiles_where_latex_is_installed(tmp_path):
         ([], "name an experiment: +experiment=NAME. Allowed: "),
         (["+experiment=spindlekv_fig3"], "spindlekv_fig3 has no scores (layers): kvbench figure draws it"),
         ([SMALL, "runs=nowhere"], "runs=nowhere is not a folder"),
-        ([SMALL, "output_dir=nowhere"], "no records of simlayerkv_table11 in nowhere; this command makes them:"),
+        (
+            [SMALL, "output_dir=nowhere"],
+            "no records of simlayerkv_table11 in nowhere; published=true shows the published values",
+        ),
         ([SMALL, "nothing=1"], "unknown key 'nothing'"),
     ],
 )

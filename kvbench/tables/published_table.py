@@ -1,0 +1,41 @@
+"""The values that a paper prints, as tables by themselves: `kvbench table +experiment=NAME published=true`."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from kvbench.errors import UserError
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.published import errata, published
+from kvbench.tables.text_table import MISSING, TextTable
+
+SOURCE = "typed as printed; no record of kvbench is in this table"
+
+
+def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list[TextTable]:
+    """One table for each model, or for those of `models`: a row per row of the paper, its columns in the paper's order.
+
+    Raises UserError where the paper prints no number, or none of these models.
+    """
+    if experiment.published is None:
+        raise UserError(f"{experiment.name}: {experiment.paper} prints no numbers in {experiment.item}")
+    values = published(experiment.published)
+    found = list(dict.fromkeys(values["model"]))
+    shown = [model for model in found if not models or model in models]
+    if not shown:
+        raise UserError(f"{experiment.paper} {experiment.item} has no model {', '.join(models)}: {', '.join(found)}")
+    known = [f"Known error: {text}" for text in errata(experiment.published)["text"]]
+    made = [_table(experiment, model, values[values["model"] == model]) for model in shown]
+    return [*made[:-1], TextTable(made[-1].header, made[-1].rows, made[-1].title, [SOURCE, *known])]
+
+
+def _table(experiment: Experiment, model: str, values: pd.DataFrame) -> TextTable:
+    names = [name for name in ("row", "setting") if values[name].ne("").any()] or ["method"]
+    columns = list(dict.fromkeys(values["column"]))
+    rows = []
+    for labels, row in values.groupby(names, sort=False):
+        cells = dict(zip(row["column"], row["printed"], strict=True))
+        label = " · ".join(part for part in labels if part) or row["method"].iloc[0]
+        rows.append([label, *(cells.get(column, MISSING) for column in columns)])
+    title = f"{experiment.paper} {experiment.item}, as published · {model}"
+    return TextTable([" · ".join(names), *columns], rows, title)
