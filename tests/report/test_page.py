@@ -1,10 +1,12 @@
 """The page in a real browser: tables, plots, themes, widths, and hostile text shown as text."""
 
 import json
+import re
 
 import pytest
 
 from kvbench.config import titled
+from kvbench.metrics.frontier import pareto
 from tests.support.page import HOSTILE, ONLY_IN_PROMPTS, SETTINGS
 
 
@@ -57,6 +59,16 @@ def test_the_plot_has_a_mark_per_setting_and_tells_which(page):
     page.js("document.querySelector('#plot .point').focus()")
     assert page.one("#plot .tip").text == page.all("#plot .point")[0].get_attribute("aria-label")
     assert page.js("getComputedStyle(document.querySelector('#plot .point .named')).visibility") == "visible"
+
+
+def test_the_plot_marks_the_pareto_front(page):
+    told = [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
+    found = [re.match(r".*?: r_bytes ([\d.]+), score ([\d.]+)", text) for text in told]
+    points = [tuple(map(float, match.groups())) for match in found]
+    front = {told[i] for i in pareto(points)}
+    assert 1 < len(front) < len(told)
+    assert {text for text in told if text.endswith(", on the Pareto front")} == front
+    assert len(page.all("#plot .point .front")) == len(front)
 
 
 def test_heatmaps_have_a_number_in_every_cell_and_open_its_samples(page):

@@ -19,6 +19,7 @@ const ACROSS = [
   ["r_peak", "r_peak (most bytes)"],
   ["r_end", "r_end (bytes at the end)"],
 ];
+const LOWER_IS_BETTER = new Set(["kl"]);
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, metric) {
@@ -47,6 +48,9 @@ function plotSection(run, settings, metric) {
     const box = { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" };
     return h("li", {}, svg("svg", box, svg("path", { d: path, fill: colour })), title);
   });
+  const ring = svg("circle", { class: "front", r: 5.5 });
+  const box = { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" };
+  legend.push(h("li", {}, svg("svg", box, ring), "Pareto front: nothing is better in both"));
   const across = h("fieldset", { class: "row" }, h("legend", {}, "across"), radios);
   return section("plot", "Score against bytes", across, figure, tip, h("ul", { class: "legend" }, legend));
 }
@@ -63,10 +67,12 @@ function plot(settings, x, metric, styles, width, announce) {
   const up = scale(least < most / 2 ? 0 : least, most || 1, height - EDGE.bottom, EDGE.top);
   const [left, right, top, bottom] = [EDGE.left, width - EDGE.right, EDGE.top, height - EDGE.bottom];
   const rule = (x1, x2, y1, y2, kind) => svg("line", { class: kind, x1, x2, y1, y2 });
+  const front = pareto(points, LOWER_IS_BETTER.has(metric));
   const full = points.filter((point) => point.setting.method === "full");
   const drawn = [...Map.groupBy(points, (point) => point.setting.method)].flatMap(([method, group]) => {
     const { colour, path } = styles.get(method);
-    const places = group.map((point) => ({ ...point, left: across(point.x), top: up(point.y) }));
+    const place = (point) => ({ ...point, left: across(point.x), top: up(point.y), front: front.has(point) });
+    const places = group.map(place);
     places.sort((a, b) => a.x - b.x);
     const line = places.map((place) => `${place.left},${place.top}`).join(" ");
     return [
@@ -88,11 +94,18 @@ function plot(settings, x, metric, styles, width, announce) {
   );
 }
 
+/** The points that no other one beats: none with as few bytes scores as well, but for equals. */
+function pareto(points, lower) {
+  const value = (point) => (lower ? -point.y : point.y);
+  const beats = (a, b) => a.x <= b.x && value(a) >= value(b) && (a.x < b.x || value(a) > value(b));
+  return new Set(points.filter((point) => !points.some((other) => beats(other, point))));
+}
+
 /** A setting's mark with its interval, and its name beside it while it is pointed at. */
-function mark({ setting, scores, x, y, left, top }, across, metric, up, { path, colour }, onRight, announce) {
+function mark({ setting, scores, x, y, left, top, front }, across, metric, up, { path, colour }, onRight, announce) {
   const [, low, high] = scores;
   const sure = low == null ? "" : ` (95 % interval ${interval(scores)})`;
-  const label = `${setting.label}: ${across} ${fixed(x)}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
+  const label = `${setting.label}: ${across} ${fixed(x)}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples${front ? ", on the Pareto front" : ""}`;
   const name = text(`${setting.label}: ${fixed(y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
   name.classList.add("named");
   const place = `translate(${left} ${top})`;
@@ -102,6 +115,7 @@ function mark({ setting, scores, x, y, left, top }, across, metric, up, { path, 
     { class: "point", tabindex: 0, role: "img", "aria-label": label, ...listeners },
     low == null ? null : svg("path", { class: "interval", d: `M${left},${up(low)}V${up(high)}`, stroke: colour }),
     svg("circle", { transform: place, r: 12, fill: "transparent" }),
+    front ? svg("circle", { class: "front", transform: place, r: 9.5 }) : null,
     svg("path", { class: "mark", transform: place, d: path, fill: colour }),
     name,
   );
