@@ -30,6 +30,8 @@ def chromium() -> Iterator:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(paths[1]))
         try:
+            # elements take the focus also where the window has none
+            driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
             yield driver
         finally:
             driver.quit()
