@@ -78,7 +78,7 @@ def test_names_of_ones_own_are_choices_with_a_line_about_them(mine, capsys):
     with more_configuration(mine):
         assert "mine" in choices("method") and "full" in choices("method")
         assert options("method")["mine"] == "a method of my own"
-    assert command_line("method=full", "--config-dir", mine, "--help") == 0
+    assert command_line("method=full", "--config-dir", mine, "--help", "method") == 0
     assert "a method of my own" in capsys.readouterr().out
 
 
