@@ -21,7 +21,9 @@ QUESTIONS = [
 
 def rows(words: int, count: int) -> list[dict]:
     """The first `count` essays that are long enough, in the order of their names."""
-    texts = {path.stem: path.read_text(encoding="utf-8").split() for path in sorted(Path(published_essays()).glob("*.txt"))}
+    texts = {
+        path.stem: path.read_text(encoding="utf-8").split() for path in sorted(Path(published_essays()).glob("*.txt"))
+    }
     long = [(name, text) for name, text in texts.items() if len(text) >= words][:count]
     return [
         {"id": name, "context": " ".join(text[:words]), "question": QUESTIONS[number % len(QUESTIONS)]}
