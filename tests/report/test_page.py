@@ -61,6 +61,20 @@ def test_the_plot_has_a_mark_per_setting_and_tells_which(page):
     assert page.js("getComputedStyle(document.querySelector('#plot .point .named')).visibility") == "visible"
 
 
+def test_tables_are_saved_as_csv_with_the_rows_that_pass_the_filter(page):
+    made = page.js("csv([{title: 'a, b', value: (row) => row}, {title: 'c', value: () => null}], ['x\"y', 1.25, -0])")
+    assert made == '"a, b",c\r\n"x""y",\r\n1.25,\r\n0,\r\n'
+    page.js("HTMLAnchorElement.prototype.click = function () { window.saved = [this.download, this.href]; }")
+    page.type("#settings input[type=search]", "snap 0.400")
+    assert page.until(lambda: page.column("settings", 1) == ["SnapKV 0.4"])
+    page.js("URL.createObjectURL = (blob) => { window.blob = blob; return 'blob:made'; }")
+    page.click("#settings .save")
+    assert page.js("window.saved") == ["settings.csv", "blob:made"]
+    text = page.driver.execute_async_script("window.blob.text().then(arguments[0])")
+    header, row = text.strip().split("\r\n")
+    assert header.startswith("setting,requested,") and row.startswith("SnapKV 0.4,0.4,")
+
+
 def test_the_plot_marks_the_pareto_front(page):
     told = [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
     found = [re.match(r".*?: r_bytes ([\d.]+), score ([\d.]+)", text) for text in told]

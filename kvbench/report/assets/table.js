@@ -68,8 +68,30 @@ function table(columns, rows, { label, filter = false, pageSize = 100, empty = "
   }
 
   show(true);
-  const pager = h("div", { class: "pager" }, filter ? query : null, count, back, forth);
+  const name = `${label.replaceAll(/[^\w-]+/g, "-")}.csv`;
+  const saver = button("CSV", () => save(csv(columns, passing), name, "text/csv"), {
+    class: "save",
+    title: `all rows that pass the filter, as ${name}`,
+  });
+  const pager = h("div", { class: "pager" }, filter ? query : null, count, saver, back, forth);
   return { node: h("div", { class: "table" }, pager, scroll), shown: () => passing };
+}
+
+/** Rows as comma-separated values with every digit, in the order shown; empty where there is no value. */
+function csv(columns, rows) {
+  const quoted = (value) => {
+    const text = value == null ? "" : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const lines = rows.map((row) => columns.map((column) => column.value(row)));
+  return [columns.map((column) => column.title), ...lines].map((line) => `${line.map(quoted).join(",")}\r\n`).join("");
+}
+
+/** Has the browser save a text as a file. */
+function save(text, name, type) {
+  const link = h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 /** Compares rows by a value: numbers as such, all else as text in natural order; what has none comes last. */
