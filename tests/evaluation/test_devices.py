@@ -1,7 +1,7 @@
 """Every method and probe on one GPU and on two: the numbers of the CPU, and each layer's cache on its layer's GPU."""
 
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, reduce
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +17,7 @@ from kvbench.evaluation.record import Row
 from kvbench.evaluation.sampling import Sampler
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.evaluation.turns import converse
-from kvbench.prefill import FullPrefill
+from kvbench.prefill import FullPrefill, Needs, PrefillPlan
 from kvbench.probes import build_probes
 from tests.support.config import NAMES, method_configs
 from tests.support.every_method import HEAD_DIM, LAYERS, small
@@ -39,6 +39,7 @@ def configs() -> dict[str, dict]:
     return made | {name: method_configs(name.split()[0], overrides=v)[name.split()[0]] for name, v in VARIANTS.items()}
 
 
+@cache
 def setting(name: str) -> Setting:
     (one,) = build_settings({name: small(configs()[name])}, 0.3, None)
     return one
@@ -55,14 +56,28 @@ def on(gpus: int):
     return FakeDevices() if gpus else nullcontext()
 
 
+def plan_of(one: Setting) -> PrefillPlan:
+    return one.method.plan(N, LAYERS, one.budget_at(N, LAYERS))
+
+
+@cache
+def shared_pass(gpus: int, plan: PrefillPlan) -> SharedPass:
+    """The pass of all methods that have this plan, with what any of them reads; they leave its state as it is."""
+    settings = [setting(name) for name in (*NAMES, *VARIANTS)]
+    needs = reduce(Needs.__or__, (one.method.needs for one in settings if plan_of(one) == plan))
+    with on(gpus):
+        return SharedPass(model(gpus), prompt(N), plan, needs)
+
+
 @cache
 def outcome(name: str, gpus: int) -> tuple[list, list]:
     """The tokens that a setting decodes in each way that there is, and the caches that it did so from."""
     one, question = setting(name), prompt(QUESTION, seed=1)
     budget = one.budget_at(N, LAYERS)
-    plan = one.method.plan(N, LAYERS, budget)
+    plan = plan_of(one)
+    compressing = shared_pass(gpus, plan)
     with on(gpus):
-        compressed = SharedPass(model(gpus), prompt(N), plan, one.method.needs).compress(one.method, budget)
+        compressed = compressing.compress(one.method, budget)
         alone, asked, *batch = compressed.copies(4)
         outputs = [generate(model(gpus), alone, compressed.logits, STEPS, frozenset())]
         cache = batched([asked])

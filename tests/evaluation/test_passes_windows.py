@@ -1,12 +1,17 @@
 """Models with sliding windows: FullKV is the model itself, beyond the window, in chunks, streamed, batched, hidden."""
 
+from copy import deepcopy
+from functools import cache
+
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, decode_greedily, generate, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass, num_layers
 from kvbench.methods import Eviction, ExpectedAttention, FullKV, WindowAttention
+from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import FullPrefill, Needs
 from kvbench.prefill.chunked import ChunkedPrefill
 from tests.support.sliding import LAYERS, WINDOW, beside_an_image_encoder, sliding_model
@@ -14,37 +19,48 @@ from tests.support.tiny import prompt
 
 FAMILIES = ["gemma3", "qwen2", "mistral", "gemma2", "gpt_oss"]
 TOKEN = 2 * 2 * 32 * 4  # bytes of one token in one layer
-NEW = 24
+NEW = WINDOW + 4  # so that no token of the prompt is left in a window
 PLANS = {"whole": FullPrefill(), "chunks": ChunkedPrefill(7), "large chunks": ChunkedPrefill(33)}
 
 
+@cache
+def made(family: str, implementation: str = ATTENTION) -> PreTrainedModel:
+    return sliding_model(family, implementation)
+
+
 def expected(family: str, ids: torch.Tensor) -> list[int]:
-    reference = sliding_model(family, "eager")
-    return reference.generate(ids[None], max_new_tokens=NEW, do_sample=False)[0, len(ids) :].tolist()
+    out = made(family, "eager").generate(ids[None], max_new_tokens=NEW, do_sample=False)
+    return out[0, len(ids) :].tolist()
 
 
 @pytest.mark.parametrize("n", [5, WINDOW - 1, WINDOW, WINDOW + 1, 60])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fullkv_generates_the_models_tokens_at_any_length(family, n):
-    model, ids = sliding_model(family), prompt(n)
+    model, ids = made(family), prompt(n)
     tokens = expected(family, ids)
     assert len(set(tokens)) > 5
-    for plan in PLANS.values():
-        for source in (SharedPass(model, ids, plan, Needs()), StreamedPass(model, ids, plan)):
-            compressed = source.compress(FullKV(), n)
-            held = compressed.full_bytes
-            assert (
-                held == sum(cache.nbytes for cache in compressed.caches) == compressed.stored_bytes(compressed.caches)
-            )
-            assert generate(model, compressed.caches, compressed.logits, NEW, frozenset()).tokens == tokens
+    sources = [
+        source
+        for plan in PLANS.values()
+        for source in (SharedPass(model, ids, plan, Needs()), StreamedPass(model, ids, plan))
+    ]
+    every = [source.compress(FullKV(), n) for source in sources]
+    for compressed in every:
+        held = compressed.full_bytes
+        assert held == sum(cache.nbytes for cache in compressed.caches) == compressed.stored_bytes(compressed.caches)
+    first, copy = every[0].copies(2)
+    assert generate(model, first, every[0].logits, NEW, frozenset()).tokens == tokens
+    cache = batched([copy, *(compressed.caches for compressed in every[1:])])
+    logits = torch.stack([compressed.logits for compressed in every])
+    assert [x.tokens for x in decode_greedily(model, cache, logits, NEW, frozenset())] == [tokens] * len(every)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_in_bfloat16_are_as_near_to_those_of_float32_as_the_models(family):
-    model, ids = sliding_model(family).to(torch.bfloat16), prompt(60)
+    model, ids = deepcopy(made(family)).to(torch.bfloat16), prompt(60)
     with torch.inference_mode():
-        exact = sliding_model(family, "eager")(ids[None]).logits[0, -1]
-        theirs = sliding_model(family, "eager").to(torch.bfloat16)(ids[None]).logits[0, -1]
+        exact = made(family, "eager")(ids[None]).logits[0, -1]
+        theirs = deepcopy(made(family, "eager")).to(torch.bfloat16)(ids[None]).logits[0, -1]
     ours = SharedPass(model, ids, FullPrefill(), Needs()).state.logits
     assert torch.dist(ours.float(), exact) < 1.5 * torch.dist(theirs.float(), exact)
 
@@ -52,7 +68,7 @@ def test_logits_in_bfloat16_are_as_near_to_those_of_float32_as_the_models(family
 @pytest.mark.parametrize(("family", "full"), [("gemma3", 2), ("qwen2", 3)])
 @pytest.mark.parametrize("n", [5, WINDOW, 60])
 def test_bytes_are_those_of_the_window_and_of_all_tokens_in_the_other_layers(family, full, n):
-    compressed = SharedPass(sliding_model(family), prompt(n), FullPrefill(), Needs()).compress(FullKV(), n)
+    compressed = SharedPass(made(family), prompt(n), FullPrefill(), Needs()).compress(FullKV(), n)
     windows = (LAYERS - full) * min(n, WINDOW - 1) * TOKEN
     assert compressed.window_bytes == compressed.sliding_bytes == windows
     assert compressed.full_bytes == full * n * TOKEN + windows
@@ -60,7 +76,7 @@ def test_bytes_are_those_of_the_window_and_of_all_tokens_in_the_other_layers(fam
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "mistral"])
 def test_each_question_is_read_from_the_window_that_the_context_left(family):
-    model, context = sliding_model(family), prompt(50)
+    model, context = made(family), prompt(50)
     questions = [prompt(q, seed=q) for q in (3, WINDOW + 9, 1)]
     compressed = SharedPass(model, context, FullPrefill(), Needs()).compress(FullKV(), 50)
     for question, caches in zip(questions, compressed.copies(len(questions)), strict=True):
@@ -71,7 +87,7 @@ def test_each_question_is_read_from_the_window_that_the_context_left(family):
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "mistral"])
 def test_settings_decode_in_a_batch_as_alone(family):
-    model, ids = sliding_model(family), prompt(60)
+    model, ids = made(family), prompt(60)
     snapkv = Eviction(scoring=WindowAttention(window=8))
     source = SharedPass(model, ids, FullPrefill(), snapkv.needs)
     pairs = [(FullKV(), 60), (snapkv, 15), (snapkv, 30)]
@@ -85,7 +101,7 @@ def test_settings_decode_in_a_batch_as_alone(family):
 
 
 def test_a_windows_bytes_are_the_same_under_every_method_while_decoding():
-    model, ids = sliding_model("gemma3"), prompt(60)
+    model, ids = made("gemma3"), prompt(60)
     snapkv = Eviction(scoring=WindowAttention(window=8))
     source = SharedPass(model, ids, FullPrefill(), snapkv.needs)
     for method, budget, kept in ((FullKV(), 60, 60), (snapkv, 15, 15)):
@@ -119,7 +135,7 @@ def test_the_text_model_beside_an_image_encoder_is_found():
 
 
 def test_where_every_layer_slides_methods_compress_prompts_within_the_window_alone():
-    model, snapkv = sliding_model("mistral"), Eviction(scoring=WindowAttention(window=4))
+    model, snapkv = made("mistral"), Eviction(scoring=WindowAttention(window=4))
     assert num_layers(model, WINDOW) == LAYERS and num_layers(model, WINDOW + 1) == 0
     compressed = SharedPass(model, prompt(10), FullPrefill(), snapkv.needs).compress(snapkv, 6)
     assert [cache.kept.retained for cache in compressed.caches] == [2 * 2 * 6] * LAYERS

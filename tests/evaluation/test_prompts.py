@@ -18,6 +18,7 @@ from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.run import run as main
 from kvbench.run.shards import first_of_each_task
 from tests.support.config import NAMES, method
+from tests.support.every_method import model, shared_pass
 from tests.support.given import SETTINGS, made
 from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
@@ -146,14 +147,13 @@ def test_streamed_memory_and_hidden_questions_go_together(tiny, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     """Every method goes on after a block as after single tokens; the plain model agrees for FullKV."""
-    model, chosen = tiny_model(num_layers=4, head_dim=32), method(name)
-    ids, block = prompt(60), prompt(9, seed=1)
-    state = passes.SharedPass(model, ids, FullPrefill(), chosen.needs).state
+    chosen, block = method(name), prompt(9, seed=1)
+    state = shared_pass(60, FullPrefill()).state
     caches, single = (chosen.compress(state, max(30, chosen.minimum_budget)) for _ in range(2))
-    (logits,) = read(model, batched([caches]), block)
+    (logits,) = read(model(), batched([caches]), block)
     step_by_step = batched([single])
     for token in block:
-        (expected,) = read(model, step_by_step, token[None])
+        (expected,) = read(model(), step_by_step, token[None])
     torch.testing.assert_close(logits, expected, atol=5e-3, rtol=1e-3)
     assert [cache.nbytes >= 0 and cache.get_seq_length() for cache in caches] == [69] * 4
 

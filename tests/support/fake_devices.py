@@ -9,6 +9,7 @@ on the CPU and gives the result the device of its arguments. It raises where one
 devices. It says nothing about what a kernel supports, its rounding or its memory.
 """
 
+from collections.abc import Iterable
 from unittest.mock import patch
 
 import torch
@@ -24,6 +25,10 @@ INDEXING = {Tensor.__getitem__, Tensor.__setitem__}  # indices may lie on the CP
 # What is asked most often, and has no tensor in its answer.
 PLAIN = {Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.dim, Tensor.element_size, Tensor.untyped_storage}
 OF_THE_FIRST = {Tensor.copy_, Tensor.__deepcopy__}  # whatever the other arguments are
+MOVING = {Tensor.to, Tensor.cpu}
+# Called for every operation of a model, so what is looked up again and again has a name here.
+DEVICE, IS_CUDA = Tensor.device.__get__, Tensor.is_cuda.__get__
+NESTED = (list, tuple)
 
 
 def device_of(tensor: Tensor) -> torch.device:
@@ -47,14 +52,14 @@ class FakeDevices(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in PLAIN:
             return func(*args)
-        kwargs = dict(kwargs or {})
-        if func == Tensor.device.__get__:
+        if func == DEVICE:
             return device_of(args[0])
-        if func == Tensor.is_cuda.__get__:
+        if func == IS_CUDA:
             return device_of(args[0]).type == "cuda"
+        kwargs = dict(kwargs or {})
         if func == Tensor.__iter__:  # its result is no list of tensors yet
             return iter(self.__torch_function__(Tensor.unbind, types, args))
-        if func in (Tensor.to, Tensor.cpu):
+        if func in MOVING:
             return self.move(*args, **(kwargs | ({"device": CPU} if func == Tensor.cpu else {})))
         wanted = kwargs.pop("device", None)
         device = common(func, args, kwargs) if wanted is None else torch.device(wanted)
@@ -85,13 +90,17 @@ def moved(tensor: Tensor, *args, device=None, **kwargs) -> Tensor:
 
 def common(func, args, kwargs) -> torch.device:
     """The one device of a function's tensors. As in torch, numbers on the CPU go with any device."""
-    tensors = [t for t in tensors_in([args, kwargs]) if not isinstance(t, CausalBias)]  # a mask without elements
-    if func in INDEXING:
-        self, *others = tensors
-        tensors = [self, *(other for other in others if device_of(other) != CPU)]
+    tensors = tensors_in((args, kwargs))
     if func in OF_THE_FIRST:
         return device_of(tensors[0])
-    devices = {device_of(tensor) for tensor in tensors if tensor.dim() or device_of(tensor) != CPU}
+    first = tensors[0] if func in INDEXING else None
+    devices = set()
+    for tensor in tensors:
+        device = device_of(tensor)
+        if device == CPU and (not tensor.dim() or (func in INDEXING and tensor is not first)):
+            continue
+        if not isinstance(tensor, CausalBias):  # a mask without elements
+            devices.add(device)
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
         raise RuntimeError(f"{getattr(func, '__name__', func)} was given tensors of several devices: {names}")
@@ -100,16 +109,24 @@ def common(func, args, kwargs) -> torch.device:
 
 def tensors_in(value: object) -> list[Tensor]:
     """The tensors in nested lists, tuples and dictionaries, in their order."""
-    found, left = [], [value]
-    while left:
-        part = left.pop()
+    if isinstance(value, Tensor):
+        return [value]
+    found: list[Tensor] = []
+    if isinstance(value, NESTED):
+        collect(value, found)
+    elif isinstance(value, dict):
+        collect(value.values(), found)
+    return found
+
+
+def collect(values: Iterable, found: list[Tensor]) -> None:
+    for part in values:
         if isinstance(part, Tensor):
             found.append(part)
-        elif isinstance(part, list | tuple):
-            left.extend(reversed(part))
+        elif isinstance(part, NESTED):
+            collect(part, found)
         elif isinstance(part, dict):
-            left.extend(reversed(part.values()))
-    return found
+            collect(part.values(), found)
 
 
 def stamped(result, device: torch.device):
