@@ -15,7 +15,7 @@ from kvbench.report.run_data import read_run
 
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
-SCRIPTS = ("dom", "table", "scores", "plot", "heatmap", "layers", "sample", "sample_list", "page")
+SCRIPTS = ("dom", "table", "scores", "plot", "frontier", "heatmap", "layers", "sample", "sample_list", "page")
 
 
 def page(folders: Sequence[Path]) -> str:

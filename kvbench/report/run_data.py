@@ -13,6 +13,7 @@ from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
 from kvbench.report import run_tables
+from kvbench.report.frontier_data import read_frontier
 from kvbench.report.labels import with_labels
 from kvbench.tables.run_table import REMARKS
 from kvbench.utils.text import count
@@ -43,6 +44,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "settings": run_tables.settings(frame, metrics),
         "tasks": run_tables.tasks(frame, metrics[0]),
         "heatmap": run_tables.heatmap(frame, own),
+        "frontier": read_frontier(folder),
         "properties": list(of_sample),
         "samples": _sample_columns(samples, of_sample, rows),
         "records": {

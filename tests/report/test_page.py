@@ -15,7 +15,14 @@ def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
     assert caption == (
         "grid · tiny (float32) · question visible when compressing · 120 samples · 4 settings · 480 records"
     )
-    assert page.texts("h2") == ["Settings", "Score against bytes", "Needle heatmaps", "Samples", "Provenance"]
+    assert page.texts("h2") == [
+        "Settings",
+        "Score against bytes",
+        "Bytes at equal quality",
+        "Needle heatmaps",
+        "Samples",
+        "Provenance",
+    ]
     assert "0.1.0 efefefefef" in page.column("provenance", 5)
     assert json.loads(page.texts("#provenance details pre")[0])["packages"]["torch"] == "2.13.0"
     assert page.driver.title == "kvbench: grid, hostile"

@@ -1,5 +1,9 @@
 """Pages of made-up runs, and what a reader of one sees and does."""
 
+import math
+
+from kvbench.metrics.frontier import Point, frontier
+from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
 from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.waiting import wait_for
 
@@ -27,7 +31,20 @@ def grid_run(folder):
             found = {"full": 1.0, "snapkv 0.2": float(depth == 100), "snapkv 0.4": 0.5}.get(setting, float(i % 2))
             text = f"{setting} says {i}"
             rows.append(record(name, setting, found, text, length=length, depth=depth, benchmark="grid"))
-    return write_run(folder / "grid", rows, samples, [manifest(settings=list(SETTINGS), benchmark={"name": "grid"})])
+    made = write_run(folder / "grid", rows, samples, [manifest(settings=list(SETTINGS), benchmark={"name": "grid"})])
+    frontier_files(made)
+    return made
+
+
+def frontier_files(folder):
+    """What `kvbench frontier` would have left: snapkv holds at 0.4, h2o nowhere."""
+    scores = {"snapkv": {0.4: (-0.01, -0.02, 0.0), 0.2: (-0.5, -0.6, -0.4)}, "h2o": {0.2: (-0.3, math.nan, math.nan)}}
+    found = {
+        name: frontier([Point(f"{name} {ratio}", ratio, ratio, *bounds) for ratio, bounds in tried.items()], 0.05)
+        for name, tried in scores.items()
+    }
+    table = frontier_table(found, 0.9, "grid · tiny")
+    write_frontier(found, 0.9, table, recommendation(found, 0.95, "score", "120 samples"), folder)
 
 
 def hostile_run(folder):

@@ -66,6 +66,7 @@ function sections() {
   const made = [
     settingsTable(run, settings),
     plotSection(run, settings, view.metric),
+    run.frontier ? frontierSection(run, settings) : null,
     run.heatmap ? heatmapSection(run, settings, view.metric, browser.showCell) : null,
     run.tasks.length ? tasksTable(run, settings) : null,
     browser.node,

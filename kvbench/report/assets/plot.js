@@ -24,16 +24,7 @@ const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, metric) {
   let x = "r_bytes";
-  const methods = [...new Set(run.settings.map((setting) => setting.method))];
-  // the pair distinguishes 56 methods, a mark alone any 8 neighbours
-  const styles = new Map(methods.map((name, i) => [name, { colour: COLOURS[i % 7], path: MARKS[i % 8] }]));
-  const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab.");
-  const figure = h("div", { class: "plot" });
-  const draw = () => {
-    const width = figure.clientWidth;
-    figure.replaceChildren(plot(settings, x, metric, styles, width, (text) => (tip.textContent = text)));
-  };
-  new ResizeObserver(draw).observe(figure); // also called with the first width
+  const { nodes, draw } = chart(settings, () => x, metric, methodStyles(run));
   const known = ACROSS.filter(([key]) => settings.some((setting) => setting[key] != null));
   const radios = known.map(([key, text]) => {
     const pick = () => {
@@ -43,6 +34,25 @@ function plotSection(run, settings, metric) {
     const radio = h("input", { type: "radio", name: "x", value: key, checked: key === x, onchange: pick });
     return h("label", {}, radio, " ", text);
   });
+  const across = h("fieldset", { class: "row" }, h("legend", {}, "across"), radios);
+  return section("plot", "Score against bytes", across, nodes);
+}
+
+/** Colour and mark of each method: the pair distinguishes 56 methods, a mark alone any 8 neighbours. */
+function methodStyles(run) {
+  const methods = [...new Set(run.settings.map((setting) => setting.method))];
+  return new Map(methods.map((name, i) => [name, { colour: COLOURS[i % 7], path: MARKS[i % 8] }]));
+}
+
+/** A plot that is as wide as the page, with its legend; `x()` is what is across. Returns {nodes, draw()}. */
+function chart(settings, x, metric, styles, dotted = null) {
+  const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab.");
+  const figure = h("div", { class: "plot" });
+  const draw = () => {
+    const width = figure.clientWidth;
+    figure.replaceChildren(plot(settings, x(), metric, styles, width, (text) => (tip.textContent = text), dotted));
+  };
+  new ResizeObserver(draw).observe(figure); // also called with the first width
   const legend = [...new Map(settings.map(({ method, title }) => [method, title]))].map(([name, title]) => {
     const { path, colour } = styles.get(name);
     const box = { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" };
@@ -51,17 +61,17 @@ function plotSection(run, settings, metric) {
   const ring = svg("circle", { class: "front", r: 5.5 });
   const box = { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" };
   legend.push(h("li", {}, svg("svg", box, ring), "Pareto front: nothing is better in both"));
-  const across = h("fieldset", { class: "row" }, h("legend", {}, "across"), radios);
-  return section("plot", "Score against bytes", across, figure, tip, h("ul", { class: "legend" }, legend));
+  return { nodes: [figure, tip, h("ul", { class: "legend" }, legend)], draw };
 }
 
-function plot(settings, x, metric, styles, width, announce) {
+/** dotted: a score with a dotted line; none for null. */
+function plot(settings, x, metric, styles, width, announce, dotted) {
   const height = Math.max(280, Math.min(440, width * 0.55));
   const points = settings
     .map((setting) => ({ setting, x: setting[x], scores: setting.scores[metric], y: setting.scores[metric][0] }))
     .filter((point) => point.x != null && point.y != null);
   if (!points.length) return note("nothing to show");
-  const ends = points.flatMap((point) => point.scores).filter((value) => value != null);
+  const ends = [...points.flatMap((point) => point.scores), dotted].filter((value) => value != null);
   const [least, most] = [Math.min(...ends), Math.max(...ends)];
   const across = scale(0, Math.max(...points.map((point) => point.x)), EDGE.left, width - EDGE.right);
   const up = scale(least < most / 2 ? 0 : least, most || 1, height - EDGE.bottom, EDGE.top);
@@ -88,6 +98,7 @@ function plot(settings, x, metric, styles, width, announce) {
     across.ticks.map((tick) => rule(across(tick), across(tick), top, bottom, "grid")),
     across.ticks.map((tick) => text(short(tick), across(tick), bottom + 18)),
     full.map((point) => rule(left, right, up(point.y), up(point.y), "full")),
+    dotted == null ? null : rule(left, right, up(dotted), up(dotted), "least"),
     text(x, (left + right) / 2, height - 6),
     svg("g", { transform: `translate(14 ${height / 2}) rotate(-90)` }, text(metric, 0, 0)),
     drawn,
@@ -105,7 +116,8 @@ function pareto(points, lower) {
 function mark({ setting, scores, x, y, left, top, front }, across, metric, up, { path, colour }, onRight, announce) {
   const [, low, high] = scores;
   const sure = low == null ? "" : ` (95 % interval ${interval(scores)})`;
-  const label = `${setting.label}: ${across} ${fixed(x)}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples${front ? ", on the Pareto front" : ""}`;
+  const usual = `${setting.label}: ${across} ${fixed(x)}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
+  const label = `${setting.told ?? usual}${front ? ", on the Pareto front" : ""}`;
   const name = text(`${setting.label}: ${fixed(y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
   name.classList.add("named");
   const place = `translate(${left} ${top})`;
