@@ -12,6 +12,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
 from kvbench.records import load
+from kvbench.report.frontier_data import read_frontier
 from kvbench.run.frontier import main
 from kvbench.run.frontier_search import placed
 from kvbench.utils.console import out
@@ -64,6 +65,8 @@ def test_table_sentence_and_figure_are_printed_and_kept(found):
     assert "top1, at least 90 % of FullKV's 100.0" in " ".join(printed.split())
     text = (folder / "frontier.md").read_text(encoding="utf-8")
     assert "| KIVI |" in text and "On 6 samples" in text
+    shown = read_frontier(folder)  # by the page
+    assert text.endswith(f"{shown['sentence']}\n") and len(shown["points"]) == len(pd.read_csv(folder / "frontier.csv"))
     for suffix in ("png", "pdf"):
         assert (folder / f"frontier.{suffix}").stat().st_size > 0
     assert "table.md" not in printed  # the runs of the passes print nothing
