@@ -1,5 +1,6 @@
 """What all tests share: determinism, tiny random models, the embedded model, synthetic prefill states."""
 
+import gc
 import os
 from collections import Counter
 from pathlib import Path
@@ -71,6 +72,12 @@ def pytest_collection_modifyitems(config, items):
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (place.get(short_name(item), len(place)), -heavy[item.path]))
     config.stash[COLLECTED] = list(items)
+
+
+def pytest_collection_finish(session):
+    """What is imported and collected lives until the end: no garbage collection of a test's looks through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_a_longbench_table(tiny_folder, tmp_path):
     assert config["limit"] == 1 and config["benchmark"]["max_length"] == 120
 
 
-def test_a_heatmap_of_needles(tiny_folder, tmp_path):
+def test_a_heatmap_of_needles(rendered, tiny_folder, tmp_path):
     small = ["benchmark.lengths=[400,600]", "benchmark.depths=[0,100]", "benchmark.max_new_tokens=4"]
     own = ["benchmark.haystack_dir=null", "benchmark.needle_file=null"]
     folder = main.run(load("pyramidkv_fig5", *toy(tiny_folder, tmp_path, *small, *own)))

@@ -30,7 +30,7 @@ def test_a_variant_runs_from_its_yaml_to_a_figure(name, tiny_folder, tmp_path):
 
 
 @pytest.mark.parametrize("lengths, across", [(71, 2), (2, 5)])
-def test_a_figure_stays_as_wide_as_a_page_shows(tmp_path, lengths, across):
+def test_a_figure_stays_as_wide_as_a_page_shows(rendered, tmp_path, lengths, across):
     frame = pd.DataFrame(
         [
             {"setting": f"m{i}", "length": length, "depth": depth, "r": 1.0, "r_bytes": 1.0, "scores": {"rouge1": 0.5}}
