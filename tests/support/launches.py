@@ -18,6 +18,7 @@ here says how long one takes.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -117,15 +118,13 @@ class Dispatched(TorchDispatchMode):
         if not self.on_gpu:
             return func(*args, **kwargs)
         self.counts.operations += not self.depth
-        if func.namespace == "aten" and func not in ONE_KERNEL:
+        if composite(func):
             self.depth += 1
             try:
                 with self:
-                    out = func.decompose(*args, **kwargs)
+                    return func.decompose(*args, **kwargs)
             finally:
                 self.depth -= 1
-            if out is not NotImplemented:
-                return out
         out = func(*args, **kwargs)
         self.count_one(func, args, kwargs)
         return out
@@ -143,6 +142,12 @@ class Dispatched(TorchDispatchMode):
         self.counts.kernels += launches
         if launches:
             self.counts.names[name] += launches
+
+
+@cache
+def composite(func) -> bool:
+    """Whether an operation is taken apart: torch makes it of others, and it counts as more than one kernel."""
+    return func.namespace == "aten" and func not in ONE_KERNEL and func._can_decompose()
 
 
 def waits_for_a_size(name: str, args, kwargs) -> bool:
