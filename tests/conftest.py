@@ -42,15 +42,16 @@ HEAVY_FILES = {
 HEAVY_FIXTURES = {"driver", "slurm"}
 # The files that take longest, the longest first (`pytest --durations`): begun last, one would keep one worker busy.
 LONGEST = (
-    *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "evaluation/test_devices.py"),
-    *("methods/test_every_method.py", "methods/test_composition_parts.py", "papers/test_experiment.py"),
-    *("figures/test_make.py", "evaluation/test_launches_goals.py", "methods/test_every_method_lengths.py"),
-    *("run/test_torchrun.py", "methods/test_full.py", "evaluation/test_prompts.py", "cache/test_batch.py"),
-    *("evaluation/test_speed_measure.py", "end_to_end/test_methods.py", "methods/test_pyramidinfer.py"),
-    *("evaluation/test_probes.py", "end_to_end/test_niah.py", "evaluation/test_speed_rounds.py", "run/test_run.py"),
-    *("tests/test_cli.py", "tables/test_paper.py", "tables/test_run_table.py", "end_to_end/test_experiments.py"),
-    *("methods/test_spindle.py", "run/test_run_interrupts.py", "methods/test_by_head.py", "figures/test_style.py"),
-    *("scripts/test_gpu_check.py",),
+    *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "methods/test_every_method.py"),
+    *("evaluation/test_devices.py", "papers/test_experiment.py", "figures/test_make.py", "run/test_torchrun.py"),
+    *("integrations/test_generate.py", "methods/test_every_method_lengths.py", "evaluation/test_launches_goals.py"),
+    *("cache/test_batch.py", "end_to_end/test_experiments.py", "tests/test_cli.py", "evaluation/test_prompts.py"),
+    *("end_to_end/test_niah.py", "end_to_end/test_methods.py", "methods/test_composition_parts.py", "run/test_run.py"),
+    *("evaluation/test_probes.py", "tables/test_paper.py", "run/test_run_interrupts.py", "methods/test_full.py"),
+    *("evaluation/test_speed_rounds.py", "end_to_end/test_longbench.py", "end_to_end/test_own_prompts.py"),
+    *("methods/test_pyramidinfer.py", "evaluation/test_passes_windows.py", "tables/test_run_table.py"),
+    *("end_to_end/test_docs.py", "end_to_end/test_ruler.py", "run/test_sweep.py", "tables/test_command.py"),
+    *("figures/test_style.py", "methods/test_spindle.py", "methods/test_by_head.py", "scripts/test_gpu_check.py"),
 )
 # Tokens of `tiny_folder`: its files are read and hashed by every run.
 VOCABULARY = 4096

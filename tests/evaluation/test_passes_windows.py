@@ -33,6 +33,7 @@ def expected(family: str, ids: torch.Tensor) -> list[int]:
     return out[0, len(ids) :].tolist()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("n", [5, WINDOW - 1, WINDOW, WINDOW + 1, 60])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fullkv_generates_the_models_tokens_at_any_length(family, n):

@@ -185,6 +185,7 @@ def test_stopping_at_a_newline_ends_the_text_there(embedded, tmp_path):
     assert "\n" in free and short == free.split("\n")[0]
 
 
+@pytest.mark.heavy
 def test_a_single_stop_is_the_tokenizers_own_and_leaves_at_least_one_token(embedded, tmp_path):
     loaded = LoadedModel(embedded.spec, embedded.model, embedded.tokenizer, embedded.source)
     story = Sample("s", "Name three fruits as a numbered list.", ("x",), 20)

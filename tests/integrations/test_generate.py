@@ -45,6 +45,7 @@ def ours():
     return tiny_model(layout="gqa", num_layers=LAYERS, head_dim=HEAD_DIM)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_generates_the_harness_tokens_or_is_refused_in_one_line(name, ours):
     one, ids = setting(name, 0.3), prompt(N)

@@ -30,6 +30,7 @@ def test_the_lists_of_exceptions_name_methods_that_exist():
     assert set(NEVER_FULL) <= set(NAMES) and set(OVERSPENDS) <= set(NAMES)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_from_prompt_to_answer(name):
     for ratio in (0.1, 0.3, 0.7):
@@ -58,6 +59,7 @@ def test_from_prompt_to_answer(name):
             return
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", [name for name in NAMES if setting(name).method.streams])
 def test_streaming_makes_the_caches_of_a_shared_pass(name):
     one = setting(name, 0.3)

@@ -51,6 +51,7 @@ def run_of(folder, tmp_path, *more):
     return (f"model={folder}", *few, *more)
 
 
+@pytest.mark.heavy
 def test_a_folder_runs_and_its_context_limit_is_checked(folder, capsys, tmp_path):
     code, told = command(capsys, *run_of(folder, tmp_path, "benchmark.lengths=[320]"))
     assert code == 0, told

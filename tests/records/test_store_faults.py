@@ -126,6 +126,7 @@ def test_torn_and_binary_lines_anywhere_are_set_aside_and_nothing_else(tmp_path_
     assert sorted(path.read_bytes().splitlines(keepends=True)) == sorted(intact)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("lost", [0, 100, 2500])
 def test_a_tail_of_nul_as_after_a_power_cut_costs_only_what_it_replaced(lost, tmp_path):
     path = write(tmp_path, 4)

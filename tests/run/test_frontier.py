@@ -40,6 +40,7 @@ def found(command):
     return folder, printed.get()
 
 
+@pytest.mark.heavy
 def test_each_method_is_tried_at_ratios_of_its_own(found):
     folder, _ = found
     frame = pd.read_csv(folder / "frontier.csv")
@@ -103,6 +104,7 @@ def test_all_passes_share_one_loaded_model_and_are_named_in_the_progress(command
     assert len(loads) == 1
 
 
+@pytest.mark.heavy
 def test_methods_that_compress_while_decoding_have_frontiers(command, tmp_path):
     main([*command, "method=knorm", "decode.compress={every:4}", "passes=0", f"output_dir={tmp_path}"])
     (path,) = tmp_path.glob("jsonl-*/frontier.csv")
