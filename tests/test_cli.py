@@ -66,7 +66,7 @@ MISTAKES = {
     ("method=null",): "Config group override must be a string or a list",
     ("method._target_=nowhere.Method",): "Error loading 'nowhere.Method': ModuleNotFoundError(\"No module named 'nowh",
     ("press=KnormPress",): "press=KnormPress is for method=kvpress, which is not chosen",
-    ("method=kvpress",): "press=NAME says which of kvpress's it is",
+    ("method=kvpress",): "press=NAME chooses one of kvpress's presses",
     ("model=[smollm2-135m,llama3-8b]",): "a run has one model; -m model=smollm2-135m,llama3-8b makes a run for each",
     ("model.max_length=long",): "model.max_length='long' must be an integer",
     ("+model.layers=2",): "unknown key in model 'layers'.",

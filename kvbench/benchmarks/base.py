@@ -57,7 +57,7 @@ class Sample:
         if self.prefix and self.turns:
             raise ValueError(f"sample {self.id!r}: an answer to a later turn has no prefix")
         if self.sampling and self.own_answers:
-            raise ValueError(f"sample {self.id!r}: answers that stay in the caches cannot be drawn")
+            raise ValueError(f"sample {self.id!r}: answers that stay in the caches cannot be sampled")
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def _rows(file: Path) -> list[dict]:
     for number, row in enumerate(rows, 1):
         for key, values in allowed.items():
             if row[key] not in values:
-                raise UserError(f"{file}, row {number}: {key} {row[key]!r} is none of {', '.join(values)}")
+                raise UserError(f"{file}, row {number}: {key} {row[key]!r} is not one of {', '.join(values)}")
     return rows
 
 

@@ -31,13 +31,15 @@ def check_turns(samples: Sequence[Sample], settings: Sequence, distance: bool) -
     for setting in settings:
         method = getattr(setting, "method", None)
         if own and method is None:
-            raise UserError("probes read prompts without the model's own answers, which these samples go on from")
+            raise UserError("probes read prompts without the model's own answers, which these samples continue from")
         if turns is not None and getattr(method, "ratio_of", None) == "total":
             raise UserError(
                 f"{setting.label!r} takes a share of prompt and answer together, which differs from turn to turn of "
                 f"sample {turns.id!r}: use a share of the prompt, or a budget"
             )
     if distance and any(sample.sampling for sample in samples):
-        raise UserError("distance=true follows FullKV's greedy answer, and answers to these samples are drawn")
+        raise UserError("distance=true follows FullKV's greedy answer, but the answers to these samples are sampled")
     if own and distance:
-        raise UserError("distance=true compares settings on equal texts, and own answers differ between settings")
+        raise UserError(
+            "distance=true compares settings on equal texts, but the model's own answers differ between settings"
+        )

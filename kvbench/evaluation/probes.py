@@ -109,7 +109,7 @@ def layers_of(observation: Observation, count: int) -> list[int]:
         return list(range(count))
     if beyond := [layer for layer in layers if layer >= count]:
         raise UserError(
-            f"probe {observation.name!r}: layer {beyond[0]} is none of the model's {count} layers: "
+            f"probe {observation.name!r}: layer {beyond[0]} is not one of the model's {count} layers: "
             f"probe.{observation.name}.layers takes 0 to {count - 1}"
         )
     return layers

@@ -104,7 +104,7 @@ def _check_longrope(loaded: LoadedModel, prompt: Prompt) -> None:
 def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
     """Number of characters of the rendered text before the question."""
     if not sample.question:
-        raise UserError(f"sample {sample.id!r} does not tell its question from its context: use question=visible")
+        raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")
     if not loaded.tokenizer.is_fast:
         raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
     before = context(sample)

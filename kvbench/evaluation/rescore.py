@@ -57,19 +57,21 @@ def find(folder: Path, extended: bool) -> tuple[dict[str, Path], bool]:
     named = [(match, path) for path in sorted(folder.iterdir()) if (match := _FILE.fullmatch(path.name))]
     if not named:
         raise UserError(
-            f"{str(folder)!r} holds no LongBench predictions (and no {RECORDS}): "
+            f"{str(folder)!r} has no LongBench predictions (and no {RECORDS}): "
             f"a file is TASK.jsonl or TASK_e.jsonl, with TASK one of {', '.join(TASKS)}"
         )
     extended = extended or "pred_e" in folder.resolve().parts[-2:]
     marked = {match[2] is not None for match, _ in named}
     if len(marked) == 2 and not extended:
-        raise UserError(f"{str(folder)!r} holds predictions of LongBench and of LongBench-E (TASK_e): part them")
+        raise UserError(
+            f"{str(folder)!r} has predictions of LongBench and of LongBench-E (TASK_e): put them into separate folders"
+        )
     extended = extended or True in marked
     files: dict[str, Path] = {}
     for match, path in named:
         task = match[1]
         if task in files:
-            raise UserError(f"{files[task].name} and {path.name} in {str(folder)!r} are both of {task}: keep one")
+            raise UserError(f"{files[task].name} and {path.name} in {str(folder)!r} are both for {task}: keep one")
         if extended and task not in LONGBENCH_E:
             raise UserError(f"{path}: LongBench-E has no task {task!r}, only {', '.join(LONGBENCH_E)}")
         files[task] = path
@@ -115,7 +117,7 @@ def from_records(folder: Path) -> list[Scored]:
 
     def check(record: dict) -> None:
         if not record["benchmark"].startswith("longbench"):
-            raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions are scored again")
+            raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions can be scored again")
         without_checksum(record)
 
     paths = record_files(folder)

@@ -52,7 +52,7 @@ def tokens_of(loaded: LoadedModel, sample: Sample) -> tuple[Tensor, Tensor]:
     answer = sample.answers[0]
     start = text.find(answer)
     if start < 0 or text.find(answer, start + 1) >= 0:
-        raise UserError(f"the prompt of sample {sample.id!r} does not contain its answer once")
+        raise UserError(f"the prompt of sample {sample.id!r} must contain its answer exactly once")
     spans = encoded["offset_mapping"]
     needle = [i for i, (first, end) in enumerate(spans) if first < start + len(answer) and end > start]
     return torch.tensor(encoded["input_ids"]), torch.tensor(needle)

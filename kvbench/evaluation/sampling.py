@@ -22,7 +22,7 @@ class Sampler:
     def __init__(self, samplings: Sequence[Sampling]):
         self.how = replace(samplings[0], seed=0)
         if any(replace(sampling, seed=0) != self.how for sampling in samplings):
-            raise ValueError("sequences that are drawn together differ by their seeds alone")
+            raise ValueError("sequences that are sampled together may differ only in their seeds")
         self.streams = [random.Random(sampling.seed) for sampling in samplings]
 
     def __call__(self, logits: Tensor, sequences: Sequence[int]) -> tuple[list[int], list[bool], list[bool]]:

@@ -54,7 +54,7 @@ class Eviction(Method):
     def __post_init__(self):
         if self.granularity == "query_head" and self.group_reduce != "mean":
             raise UserError(
-                f"group_reduce={self.group_reduce} brings a group's query heads to one set, but with "
+                f"group_reduce={self.group_reduce} reduces a group's query heads to one set, but with "
                 "granularity=query_head each keeps its own: leave it at mean"
             )
         if self.granularity == "query_head" and not self.scoring.per_query_head:

@@ -47,7 +47,7 @@ class HeadScores:
                 f"model has {expected[0]} of {expected[1]}: it was made for another model"
             )
         if heads > own:
-            raise UserError(f"{self.path} has numbers of KV heads: granularity=query_head needs those of query heads")
+            raise UserError(f"{self.path} has scores of KV heads: granularity=query_head needs scores of query heads")
         group = own // heads
         return [[sum(row[i : i + group]) / group for i in range(0, own, group)] for row in self.scores]
 
@@ -76,14 +76,14 @@ def read_head_scores(path: str) -> HeadScores:
         rows = [[means[layer, head] for head in range(heads)] for layer in range(layers)]
         return _checked(path, "query_heads", rows, "", "importance of heads in HeadKV's form")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, *UNPICKLED) as error:
-        raise UserError(f"{path} is no calibration file that can be read: {in_one_line(error)}") from None
+        raise UserError(f"{path} is not a readable calibration file: {in_one_line(error)}") from None
 
 
 def _checked(path: str, over: str, rows: list[list[float]], model: str, about: str) -> HeadScores:
     if over not in ("query_heads", "kv_heads") or not rows or not rows[0] or len({len(row) for row in rows}) > 1:
         raise ValueError("it needs `over` query_heads or kv_heads, and `scores`, as many numbers for every layer")
     if not all(isinstance(x, int | float) and math.isfinite(x) for row in rows for x in row):
-        raise ValueError("a score is no finite number")
+        raise ValueError("a score is not a finite number")
     return HeadScores(path, over, tuple(tuple(map(float, row)) for row in rows), model, about)
 
 

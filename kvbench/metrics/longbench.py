@@ -158,7 +158,7 @@ def _paragraph(name: str, answer: str) -> str:
     """The first number that follows `name` in the answer."""
     found = re.search(re.escape(name) + r"(\d+)", answer)
     if not found:
-        raise UserError(f"answer {answer!r} of a retrieval task names no {name.strip()!r} with its number")
+        raise UserError(f"answer {answer!r} of a retrieval task has no {name.strip()!r} with a number")
     return found[1]
 
 

@@ -21,9 +21,9 @@ def windows_of(config: PreTrainedConfig) -> Windows:
     count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None) or [FULL if window is None else SLIDING] * count
     if others := sorted(set(types) - {FULL, SLIDING}):
-        raise UserError(f"this model has layers of {others[0]!r}, of which kvbench has no cache")
+        raise UserError(f"this model has layers of {others[0]!r}, for which kvbench has no cache")
     if getattr(config, "num_kv_shared_layers", None):
-        raise UserError("this model has layers that read other layers' keys and values, of which kvbench has no cache")
+        raise UserError("this model has layers that read other layers' keys and values, for which kvbench has no cache")
     longest = getattr(config, "max_position_embeddings", None)
     if window is not None and longest is not None and window >= longest:
         window = None

@@ -76,7 +76,9 @@ class LoadedModel:
                     "(model.chat_template=none gives the model raw text)"
                 ) from error
         elif history:
-            raise UserError(f"{self.spec.name} reads this prompt without a chat template, but it has several messages")
+            raise UserError(
+                f"{self.spec.name} reads this prompt without a chat template, but the prompt has several messages"
+            )
         return prompt + prefix
 
     def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
@@ -177,7 +179,7 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping) -> Iterator[None]
             reason = f"{constants.ENDPOINT} does not answer, and the local cache does not have it"
         raise UserError(
             f"model {spec.name!r} could not be loaded from {source}: {reason} "
-            "(model.path=FOLDER takes a local copy; HF_HUB_OFFLINE=1 fails at once where there is no network)"
+            "(model.path=FOLDER takes a local copy; with no network, HF_HUB_OFFLINE=1 fails at once)"
         ) from error
 
 
@@ -206,14 +208,14 @@ def _reach(device: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error).rstrip(".")
         raise UserError(
-            f"model.device={device} cannot be used here: {reason}; model.device=auto takes what is there"
+            f"model.device={device} cannot be used here: {reason}; model.device=auto takes what is available"
         ) from error
 
 
 def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     """A model of random weights, with the tokenizer of another one."""
     if spec.device_map is not None:
-        raise UserError(f"model.device_map={spec.device_map}: random weights lie on one device, model.device=")
+        raise UserError(f"model.device_map={spec.device_map}: random weights are on one device, model.device=")
     device = spec.resolve_device()
     dtype = DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
     model = random_model(spec.random, dtype, device)

@@ -22,8 +22,8 @@ def random_model(config: Mapping, dtype: torch.dtype, device: str) -> PreTrained
     """
     if config.get("model_type") not in CONFIG_MAPPING:
         raise UserError(
-            f"model.random.model_type={config.get('model_type')!r} is nothing that transformers knows: "
-            "llama, mistral and qwen2 are some that it does"
+            f"model.random.model_type={config.get('model_type')!r} is unknown to transformers, which knows "
+            "llama, mistral and qwen2 among others"
         )
     try:
         shape = AutoConfig.for_model(**config)
@@ -37,7 +37,7 @@ def random_model(config: Mapping, dtype: torch.dtype, device: str) -> PreTrained
     if needed > free:
         raise UserError(
             f"random weights of {needed / 2**30:.1f} GiB do not fit into the {free / 2**30:.1f} GiB that are free: "
-            "model.random.num_hidden_layers=2 takes two of its layers"
+            "model.random.num_hidden_layers=2 keeps two layers"
         )
     torch.manual_seed(SEED)
     with torch.device(device):

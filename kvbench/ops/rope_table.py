@@ -84,7 +84,7 @@ def partners(rope: Rope, head_dim: int) -> list[tuple[int, int]]:
         cosine, sine = rotated[:, a, a], rotated[:, a, b]
         turns &= rotated[:, b, b].equal(cosine) and rotated[:, b, a].equal(-sine)
     if not turns:
-        raise UserError("this model's rotary embedding does more than turn pairs of channels")
+        raise UserError("this model's rotary embedding does more than rotate pairs of channels")
     return pairs
 
 

@@ -109,7 +109,7 @@ def no_records(experiment: Experiment, cfg: Mapping, overrides: Sequence[str], f
     return UserError(
         f"no records of {experiment.name} in {', '.join(map(str, folders))}"
         f"{f' (the nearest run, {near})' if near else ''}; published=true shows the published values alone, and this "
-        f"command makes them: {command}"
+        f"command computes them: {command}"
     )
 
 

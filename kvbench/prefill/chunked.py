@@ -38,8 +38,8 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
         return plan
     if plan != FullPrefill():
         raise UserError(
-            f"prefill.chunk={chunk}: a method that drops tokens while the prompt is read has a pass of its own: leave "
-            "prefill.chunk out, or the method"
+            f"prefill.chunk={chunk}: a method that drops tokens while the prompt is read needs its own pass: leave out "
+            "prefill.chunk or the method"
         )
     return ChunkedPrefill(chunk)
 

@@ -139,7 +139,7 @@ def evicting_prefill(
     rope = Rope.of(model)
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(
-            f"a prompt is dropped chunk after chunk, and this model's rotation depends on {rope.varies}, which a chunk "
+            f"tokens are dropped chunk by chunk, but this model's rotation depends on {rope.varies}, which a chunk "
             "does not know"
         )
     held = Held()

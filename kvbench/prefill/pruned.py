@@ -94,7 +94,7 @@ def pruned_prefill(
     ids = input_ids[None].to(model.device)
     if any(sliding_windows(model.config, len(input_ids))):
         raise UserError(
-            f"{type(model).__name__} has layers with a sliding window, which would see other tokens where some are "
+            f"{type(model).__name__} has layers with a sliding window, which would see other tokens if some are "
             "pruned between layers: pyramidinfer works with full attention"
         )
     _check_walk(model, ids[:, :TRIAL])
@@ -147,5 +147,5 @@ def _check_walk(model: PreTrainedModel, ids: Tensor) -> None:
     ):
         raise UserError(
             f"{type(model).__name__} does more than its layers in turn, so pruning between them would change it: "
-            "pyramidinfer works with models of the Llama, Mistral and Qwen kind"
+            "pyramidinfer works with models like Llama, Mistral and Qwen"
         )

@@ -35,7 +35,9 @@ class AttentionSparsity(Probe):
 
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
         if layer.n <= self.window:
-            raise UserError(f"a prompt of {layer.n} tokens has none before the window of {self.window}: window=")
+            raise UserError(
+                f"a prompt of {layer.n} tokens has none before the window of {self.window}: use a smaller window="
+            )
         votes = layer.window_votes(self.window)[:, : -self.window].double()
         held = votes.sort(dim=-1, descending=True).values.cumsum(dim=-1)
         count = (held < self.mass * held[:, -1:]).sum(dim=-1) + 1

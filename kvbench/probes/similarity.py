@@ -19,7 +19,7 @@ Vectors = Literal["keys", "values"]
 def vectors_of(layer: LayerState, of: Vectors) -> Tensor:
     """The layer's keys before RoPE, or its values: [num_key_value_heads, n, head_dim]; n is at least 2."""
     if layer.n < 2:
-        raise UserError("similarity is that of two tokens or more: the prompt has one")
+        raise UserError("similarity needs at least two tokens: the prompt has one")
     if of == "values":
         return layer.values
     rope = fixed_rotation(layer.rope, "of=keys")

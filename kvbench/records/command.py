@@ -37,13 +37,13 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
         prog="kvbench records",
-        description="Report what is in folders of records (of runs, or above such) and what is wrong; export it.",
+        description="Report the contents and problems of folders of records (runs, or folders of runs); export them.",
         epilog=KINDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", nargs="*", default=["runs"], help="default: runs")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write all records as one table")
-    parser.add_argument("--parquet", metavar="FILE", type=Path, help="the same, with lists and mappings as such")
+    parser.add_argument("--parquet", metavar="FILE", type=Path, help="the same, keeping lists and mappings")
     options = parser.parse_args(arguments)
     records, findings = gather(*options.folder)
     findings += check(records)

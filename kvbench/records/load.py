@@ -82,7 +82,7 @@ def refuse(findings: Sequence[Finding]) -> None:
 def files(folders: Sequence[str | Path]) -> list[Path]:
     """The files of records below the folders, each once, a folder's in order of name."""
     if not folders:
-        raise UserError("no folder of records is named")
+        raise UserError("name a folder of records")
     found: dict[Path, Path] = {}
     for folder in folders:
         if not Path(folder).is_dir():

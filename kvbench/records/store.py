@@ -146,8 +146,8 @@ class Store:
                 take(self._lock)
                 if other := _other_split(folder, shard):
                     raise UserError(
-                        f"another kvbench is writing {other} of {folder}, which splits the samples otherwise: wait for "
-                        "it or give the same shards="
+                        f"another kvbench is writing {other} of {folder}, which splits the samples differently: wait "
+                        "for it or use the same shards="
                     )
                 self.set_aside = self._recover()
                 # Only now: until then another process may put a mended file in the place of this one.
@@ -178,7 +178,7 @@ class Store:
         Raises UserError where it cannot be; then nothing of it is, and the store can be used on.
         """
         if record["key"] in self.done:
-            raise ValueError(f"record {record['key']} is there already")
+            raise ValueError(f"record {record['key']} already exists")
         with on_disk(
             f"write records to {self.path}", "; all earlier ones are safe, and the same command continues from there"
         ):

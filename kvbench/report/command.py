@@ -49,7 +49,7 @@ def _parser() -> Parser:
         description="Write one HTML page of runs: tables, score against bytes, needle heatmaps, every sample with "
         "every setting's output and what each layer kept. It needs no server, no network and no other file.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one that holds such")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help=f"default: {NAME} in the run's folder, or here for several runs"
     )

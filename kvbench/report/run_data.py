@@ -130,10 +130,10 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"{path} is no folder" if path.exists() else f"there is no folder {str(path)!r}")
+            raise UserError(f"{path} is not a folder" if path.exists() else f"there is no folder {str(path)!r}")
         inside = [path] if record_files(path) else [p for p in sorted(path.iterdir()) if p.is_dir() and record_files(p)]
         if not inside:
-            raise UserError(f"{path} holds no {RECORDS}, and no folder in it does")
+            raise UserError(f"{path} holds no {RECORDS}, nor does any folder in it")
         for folder in inside:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())

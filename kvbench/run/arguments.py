@@ -26,7 +26,7 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]
             continue
         value = value if equals else next(left, "")
         if not value:
-            raise UserError(f"{key} names no folder: {key} FOLDER, with method/NAME.yaml, model/NAME.yaml and so on")
+            raise UserError(f"{key} needs a folder: {key} FOLDER, with method/NAME.yaml, model/NAME.yaml and so on")
         if folder is not None:
             raise UserError(f"{key} {value}: there is {folder} already, and one folder of configuration is allowed")
         folder = Path(value)
@@ -45,7 +45,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         if is_word(argument) and takes_value:
             options.append(argument)
         elif is_word(argument):
-            raise UserError(f"{argument!r} is not KEY=VALUE, and a command stands first: kvbench COMMAND …")
+            raise UserError(f"{argument!r} is not KEY=VALUE, and a command must come first: kvbench COMMAND …")
         elif not argument.startswith("-"):
             overrides.append(argument)
         elif name in known:

@@ -37,10 +37,10 @@ def main(arguments: Sequence[str]) -> None:
         print_line(USAGE)
         return
     if not arguments or "=" in arguments[0]:
-        raise UserError("no FILE to write is named (kvbench calibrate --help)")
+        raise UserError("name a FILE to write (kvbench calibrate --help)")
     file, overrides = Path(arguments[0]), arguments[1:]
     if file.exists():
-        raise UserError(f"{file} exists: a calibration is part of what runs are, so it is never overwritten")
+        raise UserError(f"{file} exists: a calibration is part of a run's identity, so it is never overwritten")
     chosen = [value.removeprefix(CHOICE) for value in overrides if value.startswith(CHOICE)] or ["retrieval"]
     if chosen[-1] not in ABOUT:
         raise UserError(f"scores={chosen[-1]}: there are {' and '.join(ABOUT)}")

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         print_line(USAGE)
         return 0
     if not arguments or "=" in arguments[0]:
-        raise UserError("no METHOD to check is named (kvbench check --help)")
+        raise UserError("name a METHOD to check (kvbench check --help)")
     name, *overrides = arguments
     sys.path.append(os.getcwd())  # where my_method.MyMethod is found
     cfg = composed([*_chosen(name), *overrides])

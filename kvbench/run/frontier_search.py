@@ -143,7 +143,7 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     table = frontier_table(scored.frontiers, scored.full, title, floor)
     advice = recommendation(scored.frontiers, quality, scored.measure, samples)
     if scored.full < LITTLE:
-        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: a share of it says little")
+        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: a share of it means little")
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
     measured = decoding(load(folder) if speed is None else speed, scored.records)
     if measured is None and speed is not None:

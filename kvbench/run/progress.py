@@ -49,7 +49,7 @@ def with_progress(
     requested = requested_keys(run, samples)
     done = len(requested & store.done)
     if done:
-        warn(f"{done} of {len(requested)} records are there already and are not made again")
+        warn(f"{done} of {len(requested)} records already exist and are not computed again")
     announce(estimate)
     columns = (
         Column(lambda: run.stage.text or run.benchmark.name),
@@ -108,7 +108,7 @@ def announce(estimate: Estimate) -> None:
     part = f"{estimate.part}: " if estimate.part else ""
     warn(
         f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: about "
-        f"{duration(estimate.left())}, without what methods take to compress; corrected as samples finish"
+        f"{duration(estimate.left())}, without the time that methods take to compress; updated as samples finish"
     )
 
 

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
         print_line(USAGE)
         return
     if not arguments or "=" in arguments[0]:
-        raise UserError("no FOLDER to write to is named (kvbench ruler --help)")
+        raise UserError("name a FOLDER to write to (kvbench ruler --help)")
     folder, overrides = Path(arguments[0]), arguments[1:]
     cfg = composed(["benchmark=ruler", *overrides])
     benchmark = build(cfg["benchmark"], "benchmark")

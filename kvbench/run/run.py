@@ -68,7 +68,7 @@ def make_records(
 
     with Store(folder, its_name) as store:
         if store.set_aside:
-            warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are made again")
+            warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
         how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
         how |= {"chunk": cfg["prefill"]["chunk"], "distance": request.distance}
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
@@ -133,7 +133,7 @@ def report_if_complete(
     if not requested:
         return
     if left := len(requested - keys_in(folder)):
-        warn(f"{left} of {len(requested)} records are left to other shards; the last one to end reports")
+        warn(f"{left} of {len(requested)} records are left to other shards; the last one to end writes the report")
         return
     with on_disk(f"write the report to {folder}", "; the records are complete"):
         tracker.finish(*request.kind.report(run, folder))

@@ -60,7 +60,7 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
         raise UserError(f"--out {out}: there is no folder {str(out.parent)!r}")
     if records := record_files(folder):
         if extended:
-            raise UserError(f"--e is for TASK.jsonl files; {records[0]} says itself what it is of")
+            raise UserError(f"--e is for TASK.jsonl files; {records[0]} already says which benchmark it is for")
         scored = predictions.from_records(folder)
         result = {name: predictions.official_form(rows) for name, rows in rescored.by_setting(scored).items()}
         frame, notes = rescored.table(scored), rescored.compare_records(scored)

@@ -41,11 +41,11 @@ class Row:
 def rows(folder: Path) -> list[Row]:
     """Everything under a folder of runs, or under one run's folder. UserError where there is no run."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder")
+        raise UserError(f"{folder} is not a folder")
     found = [row for path in sorted(folder.rglob("manifests")) for row in run_rows(path.parent)]
     found += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
     if not found:
-        raise UserError(f"{folder} holds no runs: neither manifests nor jobs that are starting")
+        raise UserError(f"{folder} has no runs: neither manifests nor jobs that are starting")
     return found
 
 
@@ -154,13 +154,15 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
         prog="kvbench status",
-        description="How far runs are: a row for every shard of every run folder, with the records that are there "
-        "and those wanted, its state, and the error of one that failed. `killed` says running, but its process is "
+        description="The progress of runs: a row for every shard of every run folder, with the records done and "
+        "requested, its state, and the error if it failed. `killed`: its manifest says running, but its process is "
         f"gone. A job that ended before its run had a folder is a file in {STARTING}/; repeat or delete it.",
         epilog="Exit code 0: all finished; 3: some still running; 1: some failed, were stopped or killed, or have "
         "not begun; 2: a mistake in the command.",
     )
-    parser.add_argument("folders", metavar="FOLDER", nargs="*", default=["runs"], help="of runs, or of one (runs)")
+    parser.add_argument(
+        "folders", metavar="FOLDER", nargs="*", default=["runs"], help="of several runs or of one; default: runs"
+    )
     options = parser.parse_args(arguments)
     found = [row for folder in options.folders for row in rows(Path(folder))]
     for line in lines(found):

@@ -55,7 +55,7 @@ def checked_rows(
         if unique is not None and row[unique] is not None:
             first = seen.setdefault(str(row[unique]), number)
             if first != number:
-                raise UserError(f"{path}, row {number}: {unique} {_short(row[unique])} is that of row {first} too")
+                raise UserError(f"{path}, row {number}: {unique} {_short(row[unique])} is also that of row {first}")
         rows.append(row)
     if not rows:
         raise UserError(f"{path} holds no rows")
@@ -101,7 +101,7 @@ def _parse(line: bytes) -> dict:
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise ValueError("broken JSON: half of a surrogate pair (\\ud800 to \\udfff) stands alone") from None
+            raise ValueError("broken JSON: half of a surrogate pair (\\ud800 to \\udfff) is alone") from None
     return row
 
 
@@ -143,7 +143,7 @@ def _kind(value: object) -> str:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"broken JSON: {name} is no number in JSON")
+    raise ValueError(f"broken JSON: {name} is not a number in JSON")
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict:

@@ -21,7 +21,7 @@ def model_name(path: str | None, hub_id: str | None) -> str | None:
 def check_named(model: Mapping) -> None:
     """Raise UserError for model=hf without a hub id or a folder."""
     if not model.get("name"):
-        raise UserError("model=hf needs a model: model=org/name of the hub, or model=/folder")
+        raise UserError("model=hf needs a model: model=org/name on the hub, or model=/folder")
 
 
 OmegaConf.register_new_resolver("model_name", model_name, replace=True)
@@ -42,5 +42,5 @@ def _expanded(override: str) -> list[str]:
         return ["model=hf", f"model.path='{quoted}'"]
     ids = [_HUB_ID.fullmatch(part.strip()) for part in value.split(",")]
     if any(ids) and not all(ids):
-        raise UserError(f"{override}: a sweep is over presets or over org/name, not both")
+        raise UserError(f"{override}: a sweep takes either presets or org/name, not both")
     return ["model=hf", f"model.hub_id={value}"] if any(ids) else [override]

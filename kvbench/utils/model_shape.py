@@ -43,9 +43,9 @@ def check_shape(name: str, shape: Mapping, config: Mapping, source: str) -> None
     if other:
         local = Path(source).is_dir()
         raise UserError(
-            f"model={name}: {source} is another network ({'; '.join(other)}); "
+            f"model={name}: {source} is a different network ({'; '.join(other)}); "
             f"model={Path(source).absolute() if local else source} runs it under its own name, and model.shape=null "
-            "compares nothing"
+            "skips the comparison"
         )
 
 

@@ -40,7 +40,7 @@ def _array(path: Path) -> list[dict]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
-        raise UserError(f"{path} is no JSON array in UTF-8: {error}") from error
+        raise UserError(f"{path} is not a JSON array in UTF-8: {error}") from error
     if not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{path} is a JSON array of something other than objects")
     return rows

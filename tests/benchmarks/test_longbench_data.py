@@ -243,7 +243,7 @@ def test_an_archive_that_is_not_the_official_one_is_refused(archive, cache, monk
     with pytest.raises(UserError, match=f"SHA-256 {actual}, not {sha256}"):
         data.from_hub("zai-org/LongBench", revision)
     archive.write_bytes(archive.read_bytes()[:-40])
-    with pytest.raises(UserError, match="is no whole zip file"):
+    with pytest.raises(UserError, match="is not a complete zip file"):
         data.from_hub("zai-org/LongBench", "main")
     assert not list((cache / "longbench").iterdir())
 

@@ -92,8 +92,8 @@ def test_only_rows_of_the_chosen_lengths_are_read(made, embedded):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"answer": "E"}, "row 1: answer 'E' is none of A, B, C, D"),
-        ({"difficulty": "mid"}, "row 1: difficulty 'mid' is none of easy, hard"),
+        ({"answer": "E"}, "row 1: answer 'E' is not one of A, B, C, D"),
+        ({"difficulty": "mid"}, "row 1: difficulty 'mid' is not one of easy, hard"),
         ({"choice_C": None}, "row 1: field 'choice_C' is null"),
         ({"context": " "}, "row 1: field 'context' is empty"),
     ],

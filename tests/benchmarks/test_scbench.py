@@ -210,7 +210,7 @@ def test_no_room_for_a_context_is_one_line(bench):
         ("kv", {"multi_turns": [{"input": 3, "answer": "y"}]}, "input must be a text"),
         ("choice_eng", {"multi_turns": [{"input": "x", "answer": "a", "options": ["a", "b"]}]}, "four texts"),
         ("mf", {"multi_turns": [{"input": "Largest?", "answer": 3}]}, "'The … is'"),
-        ("summary_with_needles", {"multi_turns": [{"input": "x", "answer": "y", "task": "scbench_kv"}]}, "none of"),
+        ("summary_with_needles", {"multi_turns": [{"input": "x", "answer": "y", "task": "scbench_kv"}]}, "not one of"),
     ],
 )
 def test_a_wrong_row_is_one_line(bench, task, change, message):
@@ -224,7 +224,7 @@ def test_a_wrong_row_is_one_line(bench, task, change, message):
 def test_functions_of_other_languages_are_refused(bench, monkeypatch):
     monkeypatch.setattr(repoqa, "find_spec", lambda name: True)
     rows = [{**row, "lang": "cobol"} for row in made.rows()["repoqa"]]
-    with pytest.raises(UserError, match="lang 'cobol' is none of python"):
+    with pytest.raises(UserError, match="lang 'cobol' is not one of python"):
         bench(mode="shared", tasks=["repoqa"], rows={"repoqa": rows})
 
 

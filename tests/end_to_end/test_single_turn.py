@@ -65,7 +65,7 @@ def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path):
     rows = ["passkey", "kv_retrieval", "code_run", "retrieval (2 of 3)", "average of 3 tasks"]
     assert first_cells(folder / "tasks.md") == rows
     with pytest.raises(
-        UserError, match=r"'code_run-1' does not tell its question from its context: use question=visible"
+        UserError, match=r"'code_run-1' does not separate its question from its context: use question=visible"
     ):
         run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks, "question=hidden"))
 

@@ -190,7 +190,7 @@ def test_a_mistake_is_told_before_a_model_is_loaded(more, message):
 
 def test_a_layer_that_the_model_does_not_have_is_told(tiny_folder, tmp_path):
     chosen = arguments(tiny_folder, tmp_path, "probe=attention_map", "probe.attention_map.layers=[0,3]")
-    with pytest.raises(UserError, match=r"layer 3 is none of the model's 3 layers.*takes 0 to 2"):
+    with pytest.raises(UserError, match=r"layer 3 is not one of the model's 3 layers.*takes 0 to 2"):
         run(*chosen)
 
 

@@ -94,7 +94,7 @@ def test_other_seeds_draw_other_tokens():
 
 
 def test_sequences_with_other_temperatures_are_not_drawn_together():
-    with pytest.raises(ValueError, match="seeds alone"):
+    with pytest.raises(ValueError, match="only in their seeds"):
         Sampler([HOT, replace(HOT, temperature=0.5)])
 
 
@@ -187,9 +187,9 @@ def test_questions_that_differ_are_not_read_together(tmp_path, tiny):
 
 
 def test_what_is_not_defined_for_drawn_answers_is_refused():
-    with pytest.raises(UserError, match="answers to these samples are drawn"):
+    with pytest.raises(UserError, match="answers to these samples are sampled"):
         check_turns(repeats(), SETTINGS, True)
-    with pytest.raises(ValueError, match="cannot be drawn"):
+    with pytest.raises(ValueError, match="cannot be sampled"):
         repeats(own_answers=True)
 
 

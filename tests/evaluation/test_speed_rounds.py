@@ -185,13 +185,13 @@ def test_a_setting_added_later_is_measured_by_itself_and_says_so(tmp_path, faked
         ("benchmark.memory_gib=-2", "benchmark.memory_gib=-2 must be a number above 0 or null"),
         ("benchmark.largest=yes please", "benchmark.largest='yes please' must be true or false"),
         ("benchmark.haystack_dir=/nowhere", "'/nowhere' is not a folder with .txt files"),
-        ("question=hidden", "question=hidden: benchmark=speed reads a text that asks nothing"),
+        ("question=hidden", "question=hidden: benchmark=speed reads a text without a question"),
         ("memory=stream", "memory=stream: benchmark=speed streams every method"),
-        ("model.random.model_type=llamma", "model.random.model_type='llamma' is nothing that transformers knows"),
+        ("model.random.model_type=llamma", "model.random.model_type='llamma' is unknown to transformers"),
         ("model.random.hidden_size=33", "is not a multiple of the number of attention heads"),
         ("model.random.vocab_size=1000", "model.random.vocab_size=1000 is less than the 49152 tokens of"),
         ("model.random.intermediate_size=100000000000", "do not fit into the .* GiB that are free"),
-        ("model.device_map=auto", "model.device_map=auto: random weights lie on one device"),
+        ("model.device_map=auto", "model.device_map=auto: random weights are on one device"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(change, told, tmp_path):

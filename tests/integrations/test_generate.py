@@ -148,7 +148,7 @@ def test_what_such_a_cache_cannot_do_is_one_line(model, ours):
         model.generate(two, attention_mask=torch.ones_like(two), **LONG)
     cache = CompressedCache(ours, "full")
     new_tokens(ours, prompt(20), past_key_values=cache)
-    with pytest.raises(UserError, match="cannot give tokens back"):
+    with pytest.raises(UserError, match="cannot remove tokens"):
         cache.crop(10)
     with pytest.raises(UserError, match="a new one"):
         cache.reset()

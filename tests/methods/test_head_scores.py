@@ -45,7 +45,7 @@ def test_a_file_of_another_model_is_refused(tmp_path):
     ):
         file.of_heads(4, layer(layers=3))
     gates = read_head_scores(written(tmp_path, over="kv_heads", scores=[[1, 0], [0, 1]]))
-    with pytest.raises(UserError, match="has numbers of KV heads: granularity=query_head needs those of query heads"):
+    with pytest.raises(UserError, match="has scores of KV heads: granularity=query_head needs scores of query heads"):
         gates.of_heads(4, layer())
     name = model_spec({"name": "other", "hub_id": "a/b", "max_length": 10})
     settings = build_settings({"mine": settings_of(written(tmp_path))}, 0.5, None)
@@ -76,10 +76,10 @@ def test_what_a_file_says_is_in_the_records_key_and_not_where_it_lies(tmp_path):
        for over, rows in (("heads", [[1]]), ("kv_heads", []), ("kv_heads", [[1], [1, 2]]), ("kv_heads", [["1"]]))],
 )  # fmt: skip
 def test_a_damaged_file_is_one_line(tmp_path, text):
-    with pytest.raises(UserError, match="no calibration file that can be read") as error:
+    with pytest.raises(UserError, match="not a readable calibration file") as error:
         read_head_scores(written(tmp_path, text=text))
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="no calibration file"):
+    with pytest.raises(UserError, match="not a readable calibration file"):
         read_head_scores(str(tmp_path / "none.json"))
 
 

@@ -137,7 +137,9 @@ def test_positions_of_a_mask_are_those_of_its_indices():
 
 
 def test_a_storage_of_equally_many_tokens_per_head_is_refused():
-    with pytest.raises(UserError, match="MiniCache holds equally many tokens in every head of a layer: AdaKV keeps"):
+    with pytest.raises(
+        UserError, match="MiniCache holds the same number of tokens in every head of a layer: AdaKV keeps"
+    ):
         require_ragged(MiniCache(), "AdaKV")
     for storage in STORAGES.values():
         require_ragged(storage, "AdaKV")

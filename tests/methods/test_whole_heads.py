@@ -110,7 +110,7 @@ def test_released_tensors_and_scores_of_query_heads_are_read(scores_file, tmp_pa
     assert whole(by_heads(scores_file(groups, "query.json", "query_heads")), 44) == [(0, 0), (1, 1)]
     (tmp_path / "broken.pt").write_bytes(b"no tensor")
     for damaged in ("broken.pt", "none.pt"):
-        with pytest.raises(UserError, match="no calibration file that can be read") as error:
+        with pytest.raises(UserError, match="not a readable calibration file") as error:
             WholeHeads(str(tmp_path / damaged))
         assert "\n" not in str(error.value)
 

@@ -65,10 +65,10 @@ def test_a_folder_runs_and_its_context_limit_is_checked(folder, capsys, tmp_path
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("model=hf", "model=hf needs a model: model=org/name of the hub, or model=/folder"),
+        ("model=hf", "model=hf needs a model: model=org/name on the hub, or model=/folder"),
         ("model=/nowhere/at/all", "model.path='/nowhere/at/all' must be a folder with a config.json"),
         ("model=kvbench/no-such-model", "model 'kvbench/no-such-model' could not be loaded from kvbench/no-such-model"),
-        ("model=llama3-8b,org/name", "a sweep is over presets or over org/name, not both"),
+        ("model=llama3-8b,org/name", "a sweep takes either presets or org/name, not both"),
     ],
 )
 def test_a_model_that_is_not_there_is_one_line(model, message, capsys, tmp_path):

@@ -39,7 +39,7 @@ def test_a_folder_that_is_not_there_or_holds_nothing_is_named(tmp_path):
         load(tmp_path / "a", tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"empty holds no records\.jsonl"):
         load(tmp_path / "a", tmp_path / "empty")
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="name a folder of records"):
         load()
     with pytest.raises(UserError, match="empty holds no manifests"):
         manifests(tmp_path / "empty")

@@ -50,7 +50,7 @@ def test_a_record_is_built_in_the_order_of_its_fields_with_its_kind_after_the_ke
 def test_a_value_that_the_schema_does_not_allow_makes_no_record(changes, message):
     with pytest.raises(UserError) as error:
         build("method", made_up.record() | changes)
-    assert str(error.value) == f"sample 's0' under 'snapkv 0.2' makes no record: {message}"
+    assert str(error.value) == f"sample 's0' under 'snapkv 0.2' cannot become a record: {message}"
 
 
 SHAPES = {

@@ -71,7 +71,7 @@ def test_a_damaged_line_in_the_middle_is_set_aside_and_the_rest_kept(tmp_path, d
 
 def test_the_same_record_is_not_written_twice(tmp_path):
     write(tmp_path, 1)
-    with Store(tmp_path) as store, pytest.raises(ValueError, match="there already"):
+    with Store(tmp_path) as store, pytest.raises(ValueError, match="already exists"):
         store.append(record(0))
 
 

@@ -193,8 +193,8 @@ def test_runs_without_outputs_or_records_are_reported_and_left_out(tmp_path, cap
     [
         ([], "the following arguments are required: RUN"),
         (["nowhere"], "there is no folder 'nowhere'"),
-        (["file"], "file is no folder"),
-        (["empty"], "empty holds no records.jsonl, and no folder in it does"),
+        (["file"], "file is not a folder"),
+        (["empty"], "empty holds no records.jsonl, nor does any folder in it"),
         (["begun"], "begun holds no record yet"),
         (["run", "--out", "no/where.html"], "--out no/where.html: there is no folder 'no'"),
         (["run", "--out", "empty"], "--out empty is a folder: name a file, for example empty/report.html"),

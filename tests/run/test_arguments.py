@@ -59,8 +59,8 @@ def test_options_come_first_with_their_values():
     "arguments, line",
     [
         (["--verbose"], "unknown option '--verbose'. Did you mean '--version'? Allowed: --cfg,"),
-        (["method=full", "report"], "'report' is not KEY=VALUE, and a command stands first: kvbench COMMAND"),
-        (["method=full", "--config-dir"], "--config-dir names no folder: --config-dir FOLDER, with method/NAME.yaml"),
+        (["method=full", "report"], "'report' is not KEY=VALUE, and a command must come first: kvbench COMMAND"),
+        (["method=full", "--config-dir"], "--config-dir needs a folder: --config-dir FOLDER, with method/NAME.yaml"),
         (["--config-dir", "/nowhere"], "--config-dir /nowhere does not exist: it takes a folder with method/NAME.yaml"),
         (["report", "x", "-cd=/a", "-cd=/b"], "-cd /b: there is /a already, and one folder"),
         (["ruler", "out", "benchmark.lengths=[1024"], "no viable alternative at input '[1024'"),
@@ -121,9 +121,9 @@ EARLY = {
     "prefill.chunk=0": "prefill.chunk=0 must be an integer of at least 1",
     "decode.batch=0": "decode.batch=0 must be auto or an integer of at least 1",
     "decode.batch=all": "decode.batch='all' must be auto or an integer of at least 1",
-    "shard=3": "shard=3 is none of the 1",
+    "shard=3": "shard=3 is not one of the 1",
     "model.path=/nope": "model.path='/nope' must be a folder with a config.json",
-    "model=hf": "model=hf needs a model: model=org/name of the hub, or model=/folder",
+    "model=hf": "model=hf needs a model: model=org/name on the hub, or model=/folder",
     "model.dtype=float8": "unknown model.dtype 'float8'. Did you mean 'float32'?",
     "model.chat_template=no": "unknown model.chat_template 'no'. Did you mean 'none'?",
 }

@@ -165,7 +165,7 @@ def test_a_broken_rule_is_exit_code_1_and_an_error_names_its_line(monkeypatch, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no METHOD to check is named (kvbench check --help)"),
+        ([], "name a METHOD to check (kvbench check --help)"),
         (["snapkw"], "unknown method 'snapkw'. Did you mean 'snapkv'?"),
         (["nowhere.Method"], "Error loading 'nowhere.Method'"),
         (["snapkv", "method.snapkv.scoring.windw=4"], "unknown key 'windw'. Did you mean 'window'?"),

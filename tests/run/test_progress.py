@@ -166,7 +166,7 @@ def test_a_long_run_is_estimated_before_it_starts(tiny_folder, tmp_path, monkeyp
     run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.5", "limit=2"))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "to make from" in line]
     assert line.startswith("4 records to make from 2 prompts of about ")
-    assert line.endswith(" s, without what methods take to compress; corrected as samples finish")
+    assert line.endswith(" s, without the time that methods take to compress; updated as samples finish")
 
 
 @pytest.mark.parametrize(

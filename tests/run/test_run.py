@@ -48,7 +48,7 @@ def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tin
     assert run(*arguments(tiny_folder, undisturbed.parent)) == undisturbed
     assert (undisturbed / "records.jsonl").read_bytes() == before
     assert (undisturbed / "table.md").exists()
-    assert "27 of 27 records are there already" in capsys.readouterr().err
+    assert "27 of 27 records already exist" in capsys.readouterr().err
 
 
 @pytest.mark.heavy

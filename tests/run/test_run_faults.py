@@ -180,7 +180,7 @@ def test_a_damaged_or_missing_manifest_stops_no_run_and_is_told(damage, command,
     else:
         path.write_bytes(path.read_bytes()[: size // 2] + b"\0" * (size - size // 2))
     code, told = command(tmp_path)
-    assert code == 0 and "6 of 6 records are there already" in told and "Traceback" not in told
+    assert code == 0 and "6 of 6 records already exist" in told and "Traceback" not in told
     (unknown,) = [line for line in told.splitlines() if line.startswith("no manifest of run")]
     assert f"6 records in {folder}" in unknown
     assert (f"{path} is damaged" in told) == (damage != "missing")

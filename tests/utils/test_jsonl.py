@@ -90,7 +90,7 @@ FAULTS = {
     "not JSON": ("context: Some text.\n", "broken JSON: Expecting value at character 1"),
     "a list": ('["Some text."]\n', "not a JSON object but a list with a text"),
     "a number": ("3\n", "not a JSON object but a whole number"),
-    "NaN": (line().replace("2", "NaN"), "NaN is no number in JSON"),
+    "NaN": (line().replace("2", "NaN"), "NaN is not a number in JSON"),
     "a field twice": (line().replace('"length"', '"context"'), "field 'context' occurs twice"),
     "half a character": (line(extra="?").replace("?", "\\ud83d"), "half of a surrogate pair"),
     "a number without end": (line().replace("2", "2" * 5000), "4300 digits"),
@@ -116,7 +116,7 @@ def test_a_fault_is_one_line_with_file_and_row(file, fault, before):
 
 
 def test_an_id_that_repeats_is_told_with_both_rows(file):
-    with pytest.raises(UserError, match=r"qasper.jsonl, row 3: _id 'b' is that of row 2 too"):
+    with pytest.raises(UserError, match=r"qasper.jsonl, row 3: _id 'b' is also that of row 2"):
         read(file, line() + line(_id="b") + line(_id="b", context="Other."))
 
 

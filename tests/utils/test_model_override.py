@@ -28,7 +28,7 @@ def test_a_hub_id_or_a_folder_is_short_for_the_keys_of_model_hf(given, becomes):
 
 
 def test_a_sweep_does_not_mix_presets_and_hub_ids():
-    with pytest.raises(UserError, match="a sweep is over presets or over org/name, not both"):
+    with pytest.raises(UserError, match="a sweep takes either presets or org/name, not both"):
         expanded(["model=llama3-8b,org/name"])
 
 

@@ -32,9 +32,10 @@ def test_another_network_under_a_presets_name_is_one_line_before_anything_is_loa
     with pytest.raises(UserError) as caught:
         check_values(composed(["model=llama3-8b", f"model.path={narrow}"]))
     assert str(caught.value) == (
-        f"model=llama3-8b: {narrow} is another network (num_hidden_layers 2, not 32; num_attention_heads 4, not 32; "
-        f"num_key_value_heads 2, not 8; head_dim 16, not 128); model={narrow} runs it under its own name, and "
-        "model.shape=null compares nothing"
+        f"model=llama3-8b: {narrow} is a different network (num_hidden_layers 2, not 32; "
+        f"num_attention_heads 4, not 32; num_key_value_heads 2, not 8; head_dim 16, not 128); "
+        f"model={narrow} runs it under its own name, and "
+        "model.shape=null skips the comparison"
     )
 
 
@@ -72,5 +73,5 @@ def test_a_wrong_shape_is_one_line(shape, message):
 
 
 def test_loading_compares_too_before_it_reads_weights(tiny_folder):
-    with pytest.raises(UserError, match=r"^model=m: .* is another network \(num_hidden_layers \d+, not 99\)"):
+    with pytest.raises(UserError, match=r"^model=m: .* is a different network \(num_hidden_layers \d+, not 99\)"):
         load(ModelSpec(name="m", path=str(tiny_folder), shape={"num_hidden_layers": 99}))

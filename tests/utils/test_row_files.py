@@ -33,7 +33,7 @@ def written(tmp_path):
 @pytest.mark.parametrize("ending", [".json", ".jsonl", ".parquet", ".arrow"])
 def test_every_form_gives_the_same_rows_under_the_same_checks(written, ending):
     assert read_file(written(ending, ROWS), FIELDS, filled=("text",), unique="id") == ROWS
-    with pytest.raises(UserError, match="row 3: id 'a' is that of row 1 too"):
+    with pytest.raises(UserError, match="row 3: id 'a' is also that of row 1"):
         read_file(written(ending, [*ROWS, ROWS[0]]), FIELDS, unique="id")
     with pytest.raises(UserError, match="row 2: field 'text' is empty"):
         read_file(written(ending, [ROWS[0], {"id": "b", "text": " "}]), FIELDS, filled=("text",))
@@ -51,7 +51,7 @@ def test_a_json_file_may_have_a_row_a_line(tmp_path):
     "name, content, message",
     [
         ("a.json", b"[1, 2]", "a JSON array of something other than objects"),
-        ("a.json", b"[{]", "no JSON array in UTF-8"),
+        ("a.json", b"[{]", "not a JSON array in UTF-8"),
         ("a.json", b"[]", "holds no rows"),
         ("a.json", None, "cannot be read"),
         ("a.parquet", b"no table", "is no Parquet file"),

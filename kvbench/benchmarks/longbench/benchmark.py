@@ -43,9 +43,7 @@ class LongBench(Benchmark):
     """
 
     tasks: Names
-    max_length: (
-        Annotated[int, Field(ge=2)] | None
-    )  # tokens before the chat template; longer prompts are cut in the middle
+    max_length: Annotated[int, Field(ge=2)] | None  # tokens before the chat template; longer prompts are cut
     prompt_protocol: Literal["longbench_chat", "legacy_pyramidkv"] = "longbench_chat"
     data_dir: str | None = None
     repository: str = "zai-org/LongBench"

@@ -102,4 +102,6 @@ def _unzip(archive: Path, folder: Path) -> None:
                     with file.open(member) as source, (folder / path.name).open("wb") as copy:
                         shutil.copyfileobj(source, copy)
     except zipfile.BadZipFile as error:
-        raise UserError(f"{archive} is no whole zip file ({error}): remove it, and it is fetched again") from error
+        raise UserError(
+            f"{archive} is not a complete zip file ({error}): remove it, and it will be fetched again"
+        ) from error

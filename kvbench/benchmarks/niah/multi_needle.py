@@ -25,9 +25,7 @@ class MultiNeedle(NeedleGrid):
     def __post_init__(self):
         super().__post_init__()
         if not 2 <= len(self.depths) <= MOST_NEEDLES:
-            raise UserError(
-                f"benchmark.depths has {len(self.depths)} places for needles: 2 to {MOST_NEEDLES} are wanted"
-            )
+            raise UserError(f"benchmark.depths has {len(self.depths)} depths: 2 to {MOST_NEEDLES} are required")
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
         """All samples, those over one context in a row."""

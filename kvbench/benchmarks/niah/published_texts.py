@@ -65,7 +65,7 @@ def installed(package: str, version: str, option: str) -> Path:
 def _from_json(text: str) -> dict[str, str]:
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError(f"an object of texts is wanted, with keys of {', '.join(KEYS)}")
+        raise ValueError(f"it must be an object of texts, with keys of {', '.join(KEYS)}")
     for key in found:
         if key not in KEYS:
             raise unknown("key of the needle file", key, KEYS)

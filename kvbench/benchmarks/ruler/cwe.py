@@ -41,7 +41,7 @@ class CommonWordsMaker(Maker):
         # RULER's longer list is used only where wonderwords' is too short
         words = self.words if size <= len(self.words) else self.more_words()
         if size > len(words):
-            raise UserError(f"cwe at this length draws from {size} words, more than the {len(words)} there are")
+            raise UserError(f"cwe at this length draws from {size} words, but there are only {len(words)}")
         drawn = self.random.sample(words, size)
         common, others = drawn[:_COMMON], drawn[_COMMON:]
         items = common * common_repeats + others * other_repeats

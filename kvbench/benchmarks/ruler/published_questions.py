@@ -29,7 +29,7 @@ class Source:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(f"{path} is not in the form of {self.file} ({reason})") from error
         if not questions.questions:
-            raise UserError(f"{path} holds no question with an answer")
+            raise UserError(f"{path} has no question with an answer")
         return questions
 
 

@@ -64,7 +64,7 @@ def _row(row: dict, task: Task) -> Row:
     if "repoqa" in task.limits:
         code = {key: _text(row, key) for key in ("lang", "repo")}
         if code["lang"] not in FUNCTIONS:
-            raise ValueError(f"lang {code['lang']!r} is none of {', '.join(FUNCTIONS)}")
+            raise ValueError(f"lang {code['lang']!r} is not one of {', '.join(FUNCTIONS)}")
     questions = []
     for place, turn in enumerate(row["multi_turns"], 1):
         try:
@@ -79,7 +79,7 @@ def _row(row: dict, task: Task) -> Row:
 def _question(turn: dict, task: Task) -> Question:
     kind = _text(turn, "task").removeprefix("scbench_") if task.mixed else task.name
     if kind not in task.limits:
-        raise ValueError(f"task {kind!r} is none of {', '.join(task.limits)}")
+        raise ValueError(f"task {kind!r} is not one of {', '.join(task.limits)}")
     text, answer = _text(turn, "input"), turn["answer"]
     if answer is None or answer in ("", []):
         raise ValueError("answer is empty")

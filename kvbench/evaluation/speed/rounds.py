@@ -45,7 +45,7 @@ class Series:
 def check(question: str, memory: str) -> None:
     """Raise UserError for settings that benchmark=speed ignores."""
     if question != "visible":
-        raise UserError(f"question={question}: benchmark=speed reads a text that asks nothing, leave it at visible")
+        raise UserError(f"question={question}: benchmark=speed reads a text without a question: leave it at visible")
     if memory != "shared":
         raise UserError(
             f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "

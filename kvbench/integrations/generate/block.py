@@ -57,7 +57,9 @@ def compress(
         if isinstance(given, CompressedCache) or kwargs.get("use_cache") is False:
             return None
         if isinstance(given, Cache) and given.get_seq_length() > 0:
-            raise UserError("a cache from outside the block has tokens already: give generate the whole prompt instead")
+            raise UserError(
+                "a cache from outside the block has tokens already: pass the whole prompt to generate instead"
+            )
         compression.caches.append(CompressedCache(model, setting))
         return args, kwargs | {"past_key_values": compression.cache}
 

@@ -54,10 +54,10 @@ class CompressingLayer(AttendingLayer):
         return out
 
     def crop(self, max_length: int) -> None:
-        raise UserError("a CompressedCache cannot give tokens back, as assisted decoding asks: decode without it")
+        raise UserError("a CompressedCache cannot remove tokens, which assisted decoding needs: decode without it")
 
     def reset(self) -> None:
-        raise UserError("a CompressedCache is of one prompt: make a new one")
+        raise UserError("a CompressedCache holds one prompt: make a new one")
 
 
 class CompressedCache(Cache):

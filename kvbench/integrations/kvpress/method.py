@@ -41,7 +41,7 @@ class KVPress(Method):
 
     def __post_init__(self):
         if self.press is None:
-            raise UserError("press=NAME says which of kvpress's it is, for example press=ExpectedAttentionPress")
+            raise UserError("press=NAME chooses one of kvpress's presses, for example press=ExpectedAttentionPress")
         self.press_args = self.press_args or {}
         press = build_press(self.press, self.press_args)
         refuse_decoding(press)

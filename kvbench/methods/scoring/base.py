@@ -75,6 +75,6 @@ class Scoring(ABC):
         budget = 1 + self.sinks
         while (protected := self.protected(budget) + self.sinks) >= budget:
             if protected > MOST_PROTECTED:
-                raise UserError(f"{type(self).__name__} protects every token of any budget: none is left to choose")
+                raise UserError(f"{type(self).__name__} protects every token of any budget, so none is left to choose")
             budget = protected + 1
         return budget

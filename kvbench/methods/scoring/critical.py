@@ -35,10 +35,10 @@ class CriticalKV(Scoring):
         if self.base.signed:
             raise UserError(
                 f"{type(self.base).__name__} has negative scores: CriticalKV multiplies scores by norms, which would "
-                "turn their order round"
+                "reverse their order"
             )
         if isinstance(self.base, CriticalKV):
-            raise UserError("CriticalKV has its two stages once: base must be another scoring")
+            raise UserError("CriticalKV cannot be its own base: base must be another scoring")
         self.needs = self.base.needs | Needs(value_output_norm=True)
         self.per_query_head, self.sinks = self.base.per_query_head, self.base.sinks
 

@@ -58,7 +58,7 @@ def read_requests(path: str) -> tuple[str, str]:
         texts = json.loads(Path(path).read_text(encoding="utf-8"))
         requests = texts["first"], texts["others"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"requests_file={path} has no requests that can be read: {in_one_line(error)}") from None
+        raise UserError(f"requests_file={path} has no readable requests: {in_one_line(error)}") from None
     if not all(isinstance(text, str) for text in requests):
         raise UserError(f"requests_file={path}: both requests must be texts")
     return requests

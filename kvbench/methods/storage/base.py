@@ -42,7 +42,7 @@ def refuse_union(storage: Storage, method: str) -> None:
     """Refuse layout=union for a method whose query heads keep the same tokens: it would store what unfolded does."""
     if getattr(storage, "layout", None) == "union":
         raise UserError(
-            f"layout=union stores once what query heads kept each for itself: it has no meaning with {method}"
+            f"layout=union stores once the tokens that query heads selected separately: it does not apply to {method}"
         )
 
 
@@ -50,8 +50,8 @@ def require_ragged(storage: Storage, method: str) -> None:
     """Refuse a storage of equally many tokens per head for a method whose heads keep different numbers."""
     if not storage.takes_ragged:
         raise UserError(
-            f"{type(storage).__name__} holds equally many tokens in every head of a layer: {method} keeps different "
-            "numbers"
+            f"{type(storage).__name__} holds the same number of tokens in every head of a layer: {method} keeps "
+            "different numbers"
         )
 
 

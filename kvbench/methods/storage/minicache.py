@@ -118,7 +118,7 @@ class MiniCache(Storage):
             raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
         refuse_union(self.storage, "MiniCache")
         if getattr(self.storage, "layers_file", None) is not None:
-            raise UserError("layers_file gives each layer bits of its own, but MiniCache stores two layers as one")
+            raise UserError("layers_file gives each layer its own bits, but MiniCache stores two layers as one")
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")

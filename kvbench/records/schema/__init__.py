@@ -52,11 +52,13 @@ def build(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return check_record({"key": fields["key"], "kind": kind, **fields})
     except ValueError as error:
-        raise UserError(f"sample {fields['sample']!r} under {fields['setting']!r} makes no record: {error}") from None
+        raise UserError(
+            f"sample {fields['sample']!r} under {fields['setting']!r} cannot become a record: {error}"
+        ) from None
 
 
 def check_record(record: object) -> dict[str, Any]:
-    """The record as it is. Raises ValueError with one line if it is none of a known kind."""
+    """The record as it is. Raises ValueError with one line if it is not one of a known kind."""
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     kind = kind_of(record)

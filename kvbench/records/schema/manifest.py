@@ -24,7 +24,7 @@ class ModelNode(Strict):
 
 
 class Config(Strict):
-    """The resolved configuration of a run, as far as readers use it."""
+    """The parts of a run's resolved configuration that readers use."""
 
     model: ModelNode = field("the model")
     benchmark: dict[str, Any] = field("the benchmark")
@@ -46,7 +46,7 @@ class JobNote(Strict):
     """What a manifest says of its process; the whole note of a job that ended before its run had a folder."""
 
     started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True)
-    ended: Text = field("when the run ended; missing while it runs and where it was killed", "UTC", optional=True)
+    ended: Text = field("when the run ended; missing while it runs and if it was killed", "UTC", optional=True)
     status: Text = field("running, finished, or what stopped it", optional=True)
     error: Text = field("the error that ended the run, in one line", optional=True)
     config: Config = field("the resolved configuration", optional=True)
@@ -72,14 +72,14 @@ class Manifest(JobNote):
     memory: Text = field("stream; missing for shared", optional=True)
     settings: list[Text] = field("labels of the requested settings or probes", optional=True)
     requested: list[Text] = field("hashes of the requested settings (`asked` in 0.1)", since="0.2")
-    wanted: Count = field("records that the run's samples and settings make", "records", optional=True)
-    there: Count = field("of these, records that existed when the run started", "records", optional=True)
+    wanted: Count = field("number of records for the run's samples and settings", "records", optional=True)
+    there: Count = field("how many of these existed when the run started", "records", optional=True)
     records: Count | Text = field("records that the run made", "records", optional=True)
     wall_seconds: Number = field("duration of the run", "s", optional=True)
     kvbench: Text = field("version of kvbench", optional=True)
     git: Text | None = field("commit, with -dirty for uncommitted changes; null without a checkout", optional=True)
     python: Text = field("version of Python", optional=True)
-    kernels: Text = field("what computed operators: torch, or triton and its version", since="0.2")
+    kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     hardware: dict[str, Any] = field("CPU, cores, threads, memory, GPUs, CUDA, system", optional=True)

@@ -9,7 +9,7 @@ from kvbench.records.schema.record import OfSetting
 class MethodRecord(OfSetting):
     """One sample under one setting: prediction, scores, reserve ratio, bytes and times."""
 
-    floored: bool = field("the method cannot go as low as requested: it kept its minimum")
+    floored: bool = field("the requested budget was below the method's minimum, which it kept")
     full_cache_tokens: Count = field("generated tokens that were chosen with the uncompressed cache", "tokens")
     context_id: Text = field("samples with the same value are about one context", optional=True)
     question_tokens: Count = field(
@@ -18,7 +18,7 @@ class MethodRecord(OfSetting):
     answers: list[Text] = field("the expected answers")
     prediction: Text = field("the generated text")
     distance: dict[Text, Number] | None = field(
-        "from FullKV along FullKV's own greedy answer: `kl` and `answer_loglik` (of the first expected answer, "
+        "distance from FullKV along FullKV's own greedy answer: `kl` and `answer_loglik` (first expected answer, "
         "minus FullKV's) in nats, `top1` and `agreed` as shares; null where it was not measured",
         "see there",
         since="0.2",
@@ -51,26 +51,29 @@ class MethodRecord(OfSetting):
         optional=True,
     )
     window_bytes: Count = field(
-        "what layers with a sliding window hold of the prompt, part of stored_bytes and full_bytes; missing where no "
+        "bytes of the prompt in layers with a sliding window, part of stored_bytes and full_bytes; missing where no "
         "layer has one",
         "bytes",
         optional=True,
     )
     full_layers: list[Count] = field(
-        "numbers of the layers with full attention, which the lists by layer are of; missing where all are",
+        "numbers of the layers with full attention, which the lists by layer refer to; missing where all have it",
         optional=True,
     )
-    stored_bytes: Count = field("what the compressed cache holds of the prompt", "bytes")
+    stored_bytes: Count = field("bytes of the prompt's compressed cache", "bytes")
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes")
-    nominal_per_layer: list[Number] = field("tokens per head that each layer's allocation asks for", "tokens")
+    nominal_per_layer: list[Number] = field("tokens per head that the allocation gives to each layer", "tokens")
     kept_per_layer: list[Number] = field(
         "tokens per head of `ratio_over` that each layer kept, mean over heads", "tokens"
     )
     kept_per_head: list[list[Count] | None] | None = field(
-        "tokens of each head of `ratio_over`, by layer; null where heads keep equally many", "tokens", optional=True
+        "tokens of each head of `ratio_over`, by layer; null where all heads keep the same number",
+        "tokens",
+        optional=True,
     )
     kept_positions: list[Text | None] | None = field(
-        "where the kept tokens of each layer lie, encoded; null where no entry is one token's", optional=True
+        "positions of the kept tokens of each layer, encoded; null where entries are pooled from several tokens",
+        optional=True,
     )
     memory: Literal["shared", "stream"] = field("shared: one prefill for all settings; stream: layer by layer")
     peak_cache_bytes: Count = field("keys and values at the largest moment, counted", "bytes")
@@ -81,7 +84,7 @@ class MethodRecord(OfSetting):
         "first generated token whose choice rounding could change; null if none", "token index", optional=True
     )
     sampling: dict[Text, Plain] | None = field(
-        "seed, temperature, top_p and top_k of a drawn answer; missing where the likeliest token was taken",
+        "seed, temperature, top_p and top_k of a sampled answer; missing if decoding was greedy",
         optional=True,
     )
     decode_tokens: Count = field(
@@ -89,7 +92,7 @@ class MethodRecord(OfSetting):
     )
     decode_byte_steps: Count = field("sum over the passes after prefill of the bytes held", "bytes", since="0.2")
     decode_bytes_mean: Number = field(
-        "mean over these passes; without any, what the prompt's cache holds", "bytes", since="0.2"
+        "mean over these passes; without any pass, the bytes of the prompt's cache", "bytes", since="0.2"
     )
     decode_bytes_peak: Count = field("most bytes held, from the end of prefill on", "bytes", since="0.2")
     decode_bytes_end: Count = field("bytes held after the last pass", "bytes", since="0.2")
@@ -100,7 +103,7 @@ class MethodRecord(OfSetting):
     r_end: Number = field("decode_bytes_end / FullKV's at the end", "1", since="0.2")
     r_read: Number = field("bytes read / FullKV's, both summed over the passes after prefill", "1", since="0.2")
     triggers: Count = field(
-        "passes after which the cache was reduced, in the layer with the most; missing where no layer is at intervals",
+        "passes after which the cache was reduced, in the layer with the most; missing if none is cut at intervals",
         "passes",
         optional=True,
     )

@@ -11,7 +11,7 @@ class ProbeRecord(Record):
 
     probe: Text = field("name of the probe")
     quantity: Text = field("what the values are, with their unit")
-    axes: Text = field("what a layer's values run over: heads, tokens or map (tokens × tokens)")
+    axes: Text = field("the axes of a layer's values: heads, tokens or map (tokens × tokens)")
     answer_tokens: Count = field("greedy answer that the probe saw after the prompt; 0 if it saw none", "tokens")
     layers: list[Count] = field("indices of the layers observed")
     values: list[list[Any]] = field("the values, one nested list per layer", "see `quantity`")

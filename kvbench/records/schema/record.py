@@ -18,12 +18,12 @@ class Record(Strict):
     run: Text = field("the run that made the record; `manifests/` has its manifest")
     benchmark: Text = field("name of the benchmark")
     model: Text = field("name of the model")
-    sample: Text = field("id of the sample; `samples.jsonl` says what it asks")
+    sample: Text = field("id of the sample; `samples.jsonl` has its question")
     setting: Text = field("label of the setting (method with ratio or budget) or probe, unique in a run")
     parameters: Text = field("the method's or probe's configuration as canonical JSON")
     question: Literal["visible", "hidden"] = field("whether the question was compressed with the context")
-    prompt_tokens: Count = field("length of the compressed prompt; of a hidden question its context", "tokens")
-    checksum: Text = field("of the rest of the line, as it was written; readers check and drop it", since="0.2")
+    prompt_tokens: Count = field("length of the compressed prompt; with a hidden question, of its context", "tokens")
+    checksum: Text = field("checksum of the rest of the line, as written; readers verify and drop it", since="0.2")
 
 
 class OfSetting(Record):

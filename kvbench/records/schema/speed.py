@@ -9,12 +9,12 @@ from kvbench.records.schema.record import OfSetting
 class SpeedRecord(OfSetting):
     """Time and memory of one setting at one length and batch: medians of repeats, and counted bytes.
 
-    Without a single sequence that fits, the fields from `floored` to `memory` are missing.
+    If not even a single sequence fits, the fields from `floored` to `memory` are missing.
     """
 
     fits: bool = field("whether the batch fits into memory; if not, its times and bytes are null")
     sequences: Count | None = field("sequences in the batch", "sequences")
-    floored: bool = field("the method cannot go as low as requested: it kept its minimum", optional=True)
+    floored: bool = field("the requested budget was below the method's minimum, which it kept", optional=True)
     target_missed: bool = field("see kind `method`", since="0.2")
     r1: Number = field("see kind `method`", "1", optional=True)
     r2: Number = field("see kind `method`", "1", optional=True)
@@ -27,7 +27,7 @@ class SpeedRecord(OfSetting):
     r_bytes_full: Number = field("see kind `method`", "1", optional=True)
     r_bytes_floor: Number = field("see kind `method`", "1", optional=True)
     window_bytes: Count = field("see kind `method`", "bytes", optional=True)
-    stored_bytes: Count = field("what one sequence's compressed cache holds of the prompt", "bytes", optional=True)
+    stored_bytes: Count = field("bytes of one sequence's compressed cache of the prompt", "bytes", optional=True)
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes", optional=True)
     memory: Literal["shared", "stream"] = field("stream: layers were compressed during prefill", optional=True)
     prefilled_bytes: Count | None = field("the batch's caches once its prompts are compressed", "bytes")
