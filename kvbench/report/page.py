@@ -11,17 +11,19 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from kvbench.report.run_data import read_run
+from kvbench.report.run_data import kind_of, read_run
+from kvbench.report.speed_data import read_speed
 
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
-SCRIPTS = ("dom", "table", "scores", "plot", "frontier", "heatmap", "layers", "sample", "sample_list", "page")
+SCRIPTS = ("dom", "table", "scores", "plot", "frontier", "speed", "heatmap", "layers", "sample", "sample_list", "page")
 
 
 def page(folders: Sequence[Path]) -> str:
-    """The page of one or several runs."""
-    data, names = [], []
-    for index, folder in enumerate(folders):
+    """The page of one or several runs, those of speed among them."""
+    speeds = [read_speed(folder) for folder in folders if kind_of(folder) == "speed"]
+    data, names = [_block("speeds", speeds)], []
+    for index, folder in enumerate(folder for folder in folders if kind_of(folder) != "speed"):
         run, chunks = read_run(folder)
         names.append(run["name"])
         data.append(_block(f"run-{index}", run))
@@ -29,7 +31,7 @@ def page(folders: Sequence[Path]) -> str:
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(", ".join(names)),
+        title=escape(", ".join([*names, *(speed["name"] for speed in speeds)])),
         script=script,
         style=style,
         policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:",

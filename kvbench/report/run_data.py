@@ -38,6 +38,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     labels = list(frame["label"].unique())
     return {
         "name": folder.resolve().name,
+        "model": frame["model"].iloc[0],
         "caption": _caption(frame, manifests, len(samples), len(labels)),
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
@@ -139,11 +140,16 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def without_outputs(folder: Path) -> str:
-    """Why the page cannot show a run: it has no record yet, or records without answers; empty where it can."""
+def kind_of(folder: Path) -> str | None:
+    """What the records of a run are: method, probe or speed; None where there is none yet."""
     records = (record for path in record_files(folder) for _, record in read_lines(path) if record)
     first = next(records, None)
-    if first is None:
+    return None if first is None else first["kind"]
+
+
+def without_outputs(folder: Path) -> str:
+    """Why the page cannot show a run: it has no record yet, or is one of probes; empty where it can."""
+    kind = kind_of(folder)
+    if kind is None:
         return "holds no record yet: the same command again makes them"
-    what = {"probe": "probes", "speed": "speed"}.get(first["kind"])
-    return f"is a run of {what}: no outputs to show, see its figures" if what else ""
+    return "is a run of probes: no outputs to show, see its figures" if kind == "probe" else ""

@@ -15,15 +15,10 @@ from kvbench.report.run_data import find_runs, read_run
 from kvbench.tables.run_table import summarise
 from tests.support import records
 from tests.support.command import kvbench
+from tests.support.page import blocks
 from tests.support.paths import ROOT
 from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.runs import arguments, run
-
-BLOCK = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>', re.S)
-
-
-def blocks(html: str) -> dict[str, object]:
-    return {name: json.loads(text) for name, text in BLOCK.findall(html)}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +67,7 @@ def test_a_page_is_one_text_with_nothing_to_load(real):
     html = page([real])
     assert not re.search(r'\b(?:src|href)="', html) and "@import" not in html and "url(" not in html
     assert "default-src 'none'" in html
-    assert set(blocks(html)) == {"runs", "run-0", "layers-0-0"}
+    assert set(blocks(html)) == {"runs", "speeds", "run-0", "layers-0-0"}
     assert page([real]) == html
 
 
@@ -177,12 +172,11 @@ def test_runs_without_outputs_or_records_are_reported_and_left_out(tmp_path, cap
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], [sample_row("s")])
     write_run(tmp_path / "runs" / "b", [records.record("probe", sample="s")])
-    write_run(tmp_path / "runs" / "c", [records.record("speed", sample="s")])
     write_run(tmp_path / "runs" / "d", [])
     assert kvbench("report", "runs") == 0
     err = capsys.readouterr().err
     assert "runs/d holds no record yet: the same command again makes them" in err
-    assert "runs/b is a run of probes: no outputs to show" in err and "runs/c is a run of speed" in err
+    assert "runs/b is a run of probes: no outputs to show" in err
     assert blocks((tmp_path / "runs" / "a" / "report.html").read_text())["runs"] == ["a"]
     assert kvbench("report", "runs/b") == 2
     assert capsys.readouterr().err.startswith("kvbench: runs/b is a run of probes")

@@ -1,6 +1,8 @@
 """Pages of made-up runs, and what a reader of one sees and does."""
 
+import json
 import math
+import re
 
 from kvbench.metrics.frontier import Point, frontier
 from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
@@ -59,6 +61,14 @@ def hostile_run(folder):
     more = {"prefix": HOSTILE, "answers": [f"{HOSTILE} answer"], "meta": {"task": ""}}
     samples = [sample_row(name, f"{end}{HOSTILE}", question=HOSTILE, **more)]
     return write_run(folder / "hostile", rows, samples, [manifest(run=HOSTILE, status=HOSTILE)])
+
+
+BLOCK = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>', re.S)
+
+
+def blocks(html: str) -> dict[str, object]:
+    """The data of a page by the name of its element."""
+    return {name: json.loads(text) for name, text in BLOCK.findall(html)}
 
 
 class Page:

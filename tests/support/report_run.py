@@ -66,3 +66,30 @@ def sample_row(sample: str, end: str = "some text. What?", question: str = "What
 
 def manifest(**more) -> dict:
     return records.manifest(**{"run": "run-1"} | more)
+
+
+def speed_record(setting: str, tokens_per_s: float, **more) -> dict:
+    """A record of speed of one sequence with a prompt of 640 tokens, which decodes 11 more in one repeat."""
+    seconds = 10 / tokens_per_s
+    measured = {
+        "fits": True,
+        "sequences": 1,
+        "length": 640,
+        "new_tokens": 11,
+        "batch": 1,
+        "decode_steps": 10,
+        "prefill_seconds": 2.0,
+        "decode_seconds": seconds,
+        "decode_tokens_per_s": tokens_per_s,
+        "prefilled_bytes": 2**20,
+        "largest_batch": 7,
+        "spread_seconds": {"decode": {"min": seconds, "max": seconds}},
+        "repeats_seconds": {"decode": [seconds]},
+        "conditions": {"before": {"load": 0.5}, "after": {"load": 1.0}},
+        "machine": "AMD EPYC",
+        "threads": 2,
+        "torch": "2.13.0",
+    }
+    made = record(f"speed-{more.get('threads', 2)}", setting, 0.0)
+    same = {name: made[name] for name in ("key", "run", "sample", "setting", "method", "ratio")}
+    return records.record("speed", **same | {"benchmark": "speed"} | measured | more)

@@ -2,8 +2,12 @@
 
 const view = { run: 0, metric: null, hidden: new Set(), filters: NO_FILTERS };
 
+/** What a page of speed runs alone has in place of a run. */
+const NO_RUN = { caption: "speed and memory", metrics: [], settings: [], manifests: [] };
+
 /** A run's data, with the number of a sample's record under a setting (-1 for none). */
 function loaded(index) {
+  if (!data("runs").length) return NO_RUN;
   const run = data(`run-${index}`);
   if (!run.recordOf) {
     run.index = index;
@@ -29,7 +33,8 @@ function controls(run) {
   const names = data("runs").map((name, index) => [String(index), name]);
   const metrics = run.metrics.map((name) => [name, name]);
   const themes = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
-  const methods = new Map(run.settings.map(({ method, title }) => [method, title]));
+  const measured = data("speeds").flatMap(({ tables }) => tables.flatMap(({ rows }) => rows));
+  const methods = new Map([...run.settings, ...measured].map(({ method, title }) => [method, title]));
   const boxes = [...methods].map(([name, title]) => {
     const toggle = (event) => {
       view.hidden[event.target.checked ? "delete" : "add"](name);
@@ -62,23 +67,25 @@ function theme(name) {
 function sections() {
   const run = loaded(view.run);
   const settings = run.settings.filter((setting) => !view.hidden.has(setting.method));
-  const browser = browserSection(run, settings, view);
+  const speeds = speedRuns(run.model);
+  const browser = run === NO_RUN ? null : browserSection(run, settings, view);
   const made = [
-    settingsTable(run, settings),
-    plotSection(run, settings, view.metric),
+    browser ? settingsTable(run, settings) : null,
+    browser ? plotSection(run, settings, view.metric) : null,
     run.frontier ? frontierSection(run, settings) : null,
+    speeds.length ? speedSection(speeds, view.hidden) : null,
     run.heatmap ? heatmapSection(run, settings, view.metric, browser.showCell) : null,
-    run.tasks.length ? tasksTable(run, settings) : null,
-    browser.node,
-    provenance(run),
+    run.tasks?.length ? tasksTable(run, settings) : null,
+    browser?.node,
+    provenance([run, ...speeds].flatMap(({ manifests }) => manifests)),
   ].filter(Boolean);
   document.getElementById("main").replaceChildren(...made);
   const links = made.map((one) => h("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
   document.getElementById("contents").replaceChildren(...links);
 }
 
-/** The runs of the command that made the records, with versions and machine; the whole manifests fold out. */
-function provenance(run) {
+/** The runs of the commands that made the records, with versions and machine; the whole manifests fold out. */
+function provenance(runs) {
   const machine = ({ hardware }) => (hardware?.gpus?.length ? hardware.gpus.join(", ") : hardware?.cpu);
   const code = ({ kvbench, git }) => [kvbench, git?.slice(0, 10)].filter(Boolean).join(" ");
   const columns = [
@@ -91,10 +98,10 @@ function provenance(run) {
     { title: "transformers", value: (manifest) => manifest.packages?.transformers },
     { title: "machine", value: machine },
   ];
-  const manifests = run.manifests.length
-    ? table(columns, run.manifests, { label: "manifests" }).node
+  const manifests = runs.length
+    ? table(columns, runs, { label: "manifests" }).node
     : note("This folder holds no manifest: what made its records is unknown.");
-  const whole = run.manifests.map((manifest) => {
+  const whole = runs.map((manifest) => {
     const json = h("pre", {}, JSON.stringify(manifest, null, 2));
     return h("details", {}, h("summary", {}, `manifest of ${manifest.run}`), json);
   });

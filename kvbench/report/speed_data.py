@@ -1,0 +1,45 @@
+"""The page's data of a run of benchmark=speed."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.papers.captions import caption
+from kvbench.records import load
+from kvbench.records.manifest import read_manifests
+from kvbench.report.labels import with_labels
+from kvbench.tables.speed_table import notes, speed_table, speeds
+
+# Times of different machines, threads or versions of torch stand in tables of their own.
+MEASURED_ON = ["machine", "threads", "torch"]
+
+
+def read_speed(folder: Path) -> dict:
+    """Name, manifests and tables of a speed run; each row of a table is that of the run's own table."""
+    manifests = list(read_manifests(folder)[0].values())
+    records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
+    records = records.assign(setting=records["label"])
+    groups = records.groupby(MEASURED_ON, sort=False, dropna=False)
+    return {
+        "name": folder.resolve().name,
+        "model": records["model"].iloc[0],
+        "tables": [_table(group.reset_index(drop=True)) for _, group in groups],
+        "manifests": manifests,
+    }
+
+
+def _table(records: pd.DataFrame) -> dict:
+    first, frame = records.iloc[0], speeds(records)
+    dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
+    on = f"{first['machine']}, {first['threads']} threads"
+    table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
+    return {
+        "caption": table.title,
+        "header": list(table.header),
+        "rows": [
+            {"method": method, "title": titled(method), "cells": cells}
+            for method, cells in zip(frame["method"], table.rows, strict=True)
+        ],
+        "notes": list(table.notes),
+    }

@@ -1,0 +1,51 @@
+"""Runs of speed on the page in a real browser."""
+
+import pytest
+
+from kvbench.report.command import main
+from tests.support.page import Page, grid_run
+from tests.support.report_run import manifest, speed_record, write_run
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speed")
+    timed = {"full": 10.0, "snapkv 0.2": 9.5, "knorm 0.2": 25.0}
+    rows = [speed_record(setting, rate, run="timed") for setting, rate in timed.items()]
+    speed = write_run(folder / "speed", rows, manifests=[manifest(run="timed")])
+    return grid_run(folder), speed
+
+
+def opened(driver, folders):
+    path = folders[-1] / "page.html"
+    main([*map(str, folders), "--out", str(path)])
+    driver.get(path.as_uri())
+    page = Page(driver)
+    page.until(lambda: page.all("#speed table"))
+    return page
+
+
+def no_complaint(page):
+    return not [entry["message"] for entry in page.driver.get_log("browser")]
+
+
+def test_speed_stands_beside_the_scores_and_hides_with_the_methods(driver, folders):
+    page = opened(driver, folders)
+    assert page.texts("h2")[2:5] == ["Bytes at equal quality", "Speed and memory", "Needle heatmaps"]
+    assert page.texts("#speed .note")[0] == "speed · tiny (float32) · AMD EPYC, 2 threads"
+    assert page.texts("#provenance tbody tr > :first-child") == ["run-1", "timed"]
+    place = page.texts("#speed th button").index("tokens/s") + 1
+    page.click(f"#speed th:nth-child({place}) button")
+    assert page.column("speed", place) == ["25.0", "10.0", "9.5"]
+    assert page.texts(".methods label")[-1] == " KNorm"
+    page.click(".methods label:nth-of-type(2) input")
+    assert page.column("speed", 1) == ["FullKV", "KNorm 0.2"]
+    assert no_complaint(page)
+
+
+def test_a_page_of_speed_runs_alone_has_their_tables_and_provenance(driver, folders):
+    page = opened(driver, folders[1:])
+    assert page.texts("h2") == ["Speed and memory", "Provenance"]
+    assert page.column("speed", 1) == ["FullKV", "SnapKV 0.2", "KNorm 0.2"]
+    assert page.texts("#controls legend") == ["methods"]
+    assert no_complaint(page)
