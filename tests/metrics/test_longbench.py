@@ -168,7 +168,7 @@ def test_retrieval_is_the_share_of_the_right_number():
 
 def test_a_retrieval_answer_without_its_paragraph_is_refused():
     for task, answer in {"passage_retrieval_en": "paragraph 3", "passage_retrieval_zh": "Paragraph 3"}.items():
-        with pytest.raises(UserError, match=f"answer '{answer}' of a retrieval task names no"):
+        with pytest.raises(UserError, match=f"answer '{answer}' of a retrieval task has no"):
             score(task, "3", [answer], None)
 
 

@@ -65,8 +65,8 @@ def test_kvzips_scores_are_of_kv_heads_and_a_method_reads_them(tmp_path, capsys)
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ([], "no FILE to write"),
-        (["a=b"], "no FILE to write"),
+        ([], "name a FILE to write"),
+        (["a=b"], "name a FILE to write"),
         (["file.json", "scores=duo"], "scores=duo: there are retrieval and kvzip"),
     ],
 )
