@@ -209,7 +209,7 @@ def test_any_pass_gives_nested_sets_of_the_stated_lengths_and_bytes(n, layout, r
 def test_the_configuration_builds_it_with_every_option_named(name):
     config = composed.method_configs(name)[name]
     (setting,) = build_settings({name: config}, ratio=0.5, budget=None)
-    assert set(config) - {"about", "_target_"} == {field.name for field in fields(PyramidInfer)}
+    assert set(config) - {"about", "title", "_target_"} == {field.name for field in fields(PyramidInfer)}
     assert setting.label == ("pyramidinfer 0.5" if name == "pyramidinfer" else name)
 
 
