@@ -13,6 +13,7 @@ from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
 from kvbench.report import run_tables
+from kvbench.report.command_lines import command_lines
 from kvbench.report.frontier_data import read_frontier
 from kvbench.report.labels import with_labels
 from kvbench.tables.run_table import REMARKS
@@ -57,6 +58,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         },
         "chunk": CHUNK,
         "manifests": manifests,
+        "commands": command_lines(manifests),
     }, _layers(frame)
 
 

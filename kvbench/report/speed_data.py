@@ -8,8 +8,10 @@ from kvbench.config import titled
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
+from kvbench.report.command_lines import command_lines
 from kvbench.report.labels import with_labels
 from kvbench.tables.speed_table import notes, speed_table, speeds
+from kvbench.utils.text import count
 
 # Times of different machines, threads or versions of torch stand in tables of their own.
 MEASURED_ON = ["machine", "threads", "torch"]
@@ -26,13 +28,14 @@ def read_speed(folder: Path) -> dict:
         "model": records["model"].iloc[0],
         "tables": [_table(group.reset_index(drop=True)) for _, group in groups],
         "manifests": manifests,
+        "commands": command_lines(manifests),
     }
 
 
 def _table(records: pd.DataFrame) -> dict:
     first, frame = records.iloc[0], speeds(records)
     dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
-    on = f"{first['machine']}, {first['threads']} threads"
+    on = f"{first['machine']}, {count(first['threads'], 'thread')}"
     table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
     return {
         "caption": table.title,

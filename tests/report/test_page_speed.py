@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvbench.config import composed
 from kvbench.report.command import main
 from tests.support.page import Page, grid_run
 from tests.support.report_run import manifest, speed_record, write_run
@@ -12,7 +13,9 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("speed")
     timed = {"full": 10.0, "snapkv 0.2": 9.5, "knorm 0.2": 25.0}
     rows = [speed_record(setting, rate, run="timed") for setting, rate in timed.items()]
-    speed = write_run(folder / "speed", rows, manifests=[manifest(run="timed")])
+    speed = write_run(
+        folder / "speed", rows, manifests=[manifest(run="timed", config=composed(["benchmark=speed", "ratio=0.2"]))]
+    )
     return grid_run(folder), speed
 
 
@@ -47,5 +50,7 @@ def test_a_page_of_speed_runs_alone_has_their_tables_and_provenance(driver, fold
     page = opened(driver, folders[1:])
     assert page.texts("h2") == ["Speed and memory", "Provenance"]
     assert page.column("speed", 1) == ["FullKV", "SnapKV 0.2", "KNorm 0.2"]
+    assert page.texts("#provenance .command") == ["kvbench benchmark=speed ratio=0.2"]
+    assert page.texts("#provenance .note") == ["Command of timed."]
     assert page.texts("#controls legend") == ["methods"]
     assert no_complaint(page)

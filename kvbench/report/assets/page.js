@@ -3,7 +3,7 @@
 const view = { run: 0, metric: null, hidden: new Set(), filters: NO_FILTERS };
 
 /** What a page of speed runs alone has in place of a run. */
-const NO_RUN = { caption: "speed and memory", metrics: [], settings: [], manifests: [] };
+const NO_RUN = { caption: "speed and memory", metrics: [], settings: [], manifests: [], commands: [] };
 
 /** A run's data, with the number of a sample's record under a setting (-1 for none). */
 function loaded(index) {
@@ -77,15 +77,16 @@ function sections() {
     run.heatmap ? heatmapSection(run, settings, view.metric, browser.showCell) : null,
     run.tasks?.length ? tasksTable(run, settings) : null,
     browser?.node,
-    provenance([run, ...speeds].flatMap(({ manifests }) => manifests)),
+    provenance([run, ...speeds]),
   ].filter(Boolean);
   document.getElementById("main").replaceChildren(...made);
   const links = made.map((one) => h("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
   document.getElementById("contents").replaceChildren(...links);
 }
 
-/** The runs of the commands that made the records, with versions and machine; the whole manifests fold out. */
-function provenance(runs) {
+/** The commands that made the records, with versions and machine; the whole manifests fold out. */
+function provenance(folders) {
+  const runs = folders.flatMap(({ manifests }) => manifests);
   const machine = ({ hardware }) => (hardware?.gpus?.length ? hardware.gpus.join(", ") : hardware?.cpu);
   const code = ({ kvbench, git }) => [kvbench, git?.slice(0, 10)].filter(Boolean).join(" ");
   const columns = [
@@ -105,7 +106,14 @@ function provenance(runs) {
     const json = h("pre", {}, JSON.stringify(manifest, null, 2));
     return h("details", {}, h("summary", {}, `manifest of ${manifest.run}`), json);
   });
-  return section("provenance", "Provenance", manifests, whole);
+  const commands = folders.flatMap((folder) => folder.commands).map(commandLine);
+  return section("provenance", "Provenance", manifests, commands, whole);
+}
+
+/** A command that stands for a configuration, and the runs that had it. */
+function commandLine({ command, exact, runs }) {
+  const unlike = exact ? "" : " The configuration in the manifest differs from this command's in this version of kvbench.";
+  return [note(`Command of ${runs.join(", ")}.${unlike}`), h("pre", { class: "command" }, command)];
 }
 
 show();

@@ -1,0 +1,78 @@
+"""The command line that stands for a resolved configuration, from a run's manifest."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from kvbench.config import choices, composed, options
+from kvbench.errors import UserError
+
+# Keys whose value is the name of a file, besides the experiment's.
+GROUPS = ("model", "benchmark")
+_BARE = re.compile(r"[A-Za-z_./][\w./-]*")  # a text that Hydra reads as such without quotes
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"}
+
+
+def command_of(config: Mapping, compose: Callable[[tuple[str, ...]], dict] = composed) -> tuple[str, bool]:
+    """The shortest command found whose configuration is `config`, and whether this version composes exactly that.
+
+    It names the files of conf/ that the configuration comes from, and every key that differs from theirs. `compose` is
+    `composed`, or a function that remembers what it composed for many configurations.
+    """
+    overrides = _files(config, compose)
+    try:
+        overrides += _differences(config, compose(tuple(overrides)))
+        exact = compose(tuple(overrides)) == config
+    except (UserError, HydraException, OmegaConfBaseException):  # keys that this version has not, or of odd letters
+        exact = False
+    return shlex.join(["kvbench", *overrides]), exact
+
+
+def _files(config: Mapping, compose: Callable[[tuple[str, ...]], dict]) -> list[str]:
+    """The choices of an experiment, a model, a benchmark, methods and probes."""
+    experiment = (config.get("experiment") or {}).get("name")
+    found = [f"+experiment={experiment}"] if experiment in choices("experiment") else []
+    base = compose(tuple(found))
+    for group in GROUPS:
+        about = (config.get(group) or {}).get("about")
+        named = [name for name, text in options(group).items() if about and text == about]
+        if named and base[group].get("about") != about:
+            found.append(f"{group}={named[0]}")
+    for group in ("method", "probe"):
+        ours, theirs = (_built(one.get(group) or {}, group) for one in (config, base))
+        if ours and ours != theirs:
+            found.append(f"{group}={ours[0]}" if len(ours) == 1 else f"{group}=[{','.join(ours)}]")
+    return found
+
+
+def _differences(ours: Mapping, theirs: Mapping, path: str = "") -> Iterator[str]:
+    """An override for each key that differs."""
+    for key, value in ours.items():
+        if key not in theirs:
+            yield f"+{path}{key}={_text(value)}"
+        elif isinstance(value, Mapping) and isinstance(theirs[key], Mapping):
+            yield from _differences(value, theirs[key], f"{path}{key}.")
+        elif value != theirs[key]:
+            yield f"{path}{key}={_text(value)}"
+
+
+def _built(nodes: Mapping, group: str) -> list[str]:
+    """The nodes with a class of which there is a file; `+experiment=… method=…` leaves parameters of others behind."""
+    known = choices(group)
+    return [name for name, node in nodes.items() if name in known and isinstance(node, Mapping) and "_target_" in node]
+
+
+def _text(value: object) -> str:
+    """A value in Hydra's grammar of overrides."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if not isinstance(value, str) or (_BARE.fullmatch(value) and value.lower() not in _WORDS):
+        return str(value)
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"

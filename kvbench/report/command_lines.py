@@ -1,0 +1,21 @@
+"""The commands that made the runs of a folder, for the page."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+
+from kvbench.config import composed
+from kvbench.papers.command_of import command_of
+
+
+def command_lines(manifests: Sequence[dict]) -> list[dict]:
+    """Each distinct command (see `command_of`) with its runs; manifests without a configuration have none."""
+    runs: dict[str, list[str]] = {}
+    for manifest in manifests:
+        if "config" in manifest:
+            runs.setdefault(json.dumps(manifest["config"]), []).append(manifest["run"])
+    made, compose = [], cache(composed)
+    for config, names in runs.items():
+        command, exact = command_of(json.loads(config), compose)
+        made.append({"command": command, "exact": exact, "runs": names})
+    return made
