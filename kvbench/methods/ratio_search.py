@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 # Gives up here: a ratio that moves in steps may have no value within the tolerance.
 MOST_TRIES = 24
-# Tries after which every other one halves the interval, because power laws converge slowly.
+# Tries after which every other one halves the interval, because power laws converge slowly, and after which tries that
+# are all on one side of the target are followed by the end of the interval on the other.
 PATIENCE = 6
 # The ratio grows about as budget^EXPONENT; the estimate after one try.
 EXPONENT = 0.65
@@ -36,6 +37,8 @@ def _next(tries: dict[float, float], target: float) -> float:
         if len(tries) >= PATIENCE and len(tries) % 2:
             return (below[-1] + above[0]) / 2
         return _power_law(tries, below[-1], above[0], target)
+    if len(tries) >= PATIENCE:
+        return 0.0 if above else math.inf  # the end, within which the caller keeps it
     nearest = below[::-1] or above  # the nearest one first
     if len(nearest) == 1:
         return nearest[0] * (target / tries[nearest[0]]) ** (1 / EXPONENT)
