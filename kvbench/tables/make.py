@@ -8,6 +8,7 @@ import pandas as pd
 from kvbench.errors import UserError, on_disk
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
+from kvbench.papers.cost import cost
 from kvbench.papers.deviations import as_published
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import COLUMNS, published
@@ -40,7 +41,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     cfgs = configurations(overrides)
     experiment = Experiment.of(cfgs[0])
     if alone:
-        return show_published(alone[-1], experiment, [cfg["model"]["name"] for cfg in cfgs], overrides)
+        return show_published(alone[-1], experiment, cfgs, overrides)
     if cfgs[0]["probe"] or not experiment.columns:
         raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
     folders = searched_folders(runs, cfgs[0])
@@ -66,16 +67,22 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     return paths
 
 
-def show_published(value: str, experiment: Experiment, models: Sequence[str], overrides: Sequence[str]) -> list[Path]:
-    """Print what the paper prints, without any record; no file is written."""
+def show_published(value: str, experiment: Experiment, cfgs: Sequence[dict], overrides: Sequence[str]) -> list[Path]:
+    """Print what the paper prints, without any record, and the cost of records of one's own; no file is written."""
     if value != "published=true":
         raise UserError(f"{value}: published=true prints the published values alone, without records")
+    sentence = cost(cfgs)
+    if experiment.published is None:
+        said = f"{experiment.name}: {experiment.paper} prints no numbers in {experiment.item}"
+        raise UserError(f"{said}. {sentence}" if sentence else said)
     chosen = any(override.startswith("model=") for override in overrides)
-    for table in published_tables(experiment, models if chosen else ()):
+    for table in published_tables(experiment, [cfg["model"]["name"] for cfg in cfgs] if chosen else ()):
         for part in table.parts(lead=1):
             out.print(TextTable(part.header, part.rows, table.title).rich(), "")
         for note in table.notes:
             print_line(note)
+    if sentence:
+        print_line(sentence)
     return []
 
 

@@ -29,6 +29,7 @@ def test_the_command_prints_them_and_writes_nothing(capsys, tmp_path, monkeypatc
     assert make(["+experiment=pyramidkv_table1", "model=llama3-8b", "published=true"]) == []
     printed = capsys.readouterr().out
     assert "as published · llama3-8b" in printed and "29.75" in printed and SOURCE in printed
+    assert "Cost: 33,750 records (9 settings × 3,750 samples)" in printed
     assert not list(tmp_path.iterdir())
 
 
@@ -37,3 +38,5 @@ def test_what_is_not_published_is_one_line():
         make(["+experiment=pyramidkv_table1", "published=yes"])
     with pytest.raises(UserError, match="PyramidKV Table 1 has no model smollm2-135m: llama3-8b"):
         make(["+experiment=pyramidkv_table1", "model=smollm2-135m", "published=true"])
+    with pytest.raises(UserError, match=r"prints no numbers in Figure 2\. Cost: 1 record \(1 setting × 1 sample\)"):
+        make(["+experiment=pyramidkv_fig2", "published=true"])
