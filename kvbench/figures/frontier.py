@@ -56,7 +56,7 @@ def frontier_figure(
     bars.set_xscale("log", base=2)
     bars.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"1/{1 / x:.3g}" if x < 1 else f"{x:g}"))
     bars.set_xlabel("r_bytes: share of FullKV's bytes", fontsize=8)
-    bars.set_yticks(range(len(frontiers)), list(frontiers), fontsize=7)
+    bars.set_yticks(range(len(frontiers)), [titled(name) for name in frontiers], fontsize=7)
     bars.set_title("fewest bytes: from possible to held (the mark)", fontsize=8)
     bars.set_ylim(len(frontiers) - 0.5, -0.5)
     for each in (axis, bars):

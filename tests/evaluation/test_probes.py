@@ -197,7 +197,7 @@ def test_a_layer_that_the_model_does_not_have_is_told(tiny_folder, tmp_path):
 def test_a_prompt_within_the_window_is_told():
     with pytest.raises(UserError, match="a prompt of 8 tokens has none before the window of 8"):
         probes.AttentionSparsity(window=8).observe(random_layer(n=8), 8)
-    with pytest.raises(UserError, match="two tokens or more"):
+    with pytest.raises(UserError, match="at least two tokens"):
         probes.SimilarPairs().observe(random_layer(n=1, window=1), 1)
     with pytest.raises(UserError, match="rotary"):
         probes.SimilarPairs().observe(random_layer(), 40)

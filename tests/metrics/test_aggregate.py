@@ -121,7 +121,7 @@ def test_the_terminal_table_has_every_row():
     console.print(rich_task_table(breakdown(records({"full": FULL, "h2o": FULL}), GROUPS, AVERAGES)))
     lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
     assert " ".join(lines[0]) == TITLE
-    assert lines[1] == ["task", "samples", "full", "h2o"]
+    assert lines[1] == ["task", "samples", "FullKV", "H2O"]
     assert ["a", "2", "50.00", "50.00"] in lines
     assert ["average", "3", "6", "38.89", "38.89"] in lines
 
