@@ -51,10 +51,15 @@ def _every() -> dict[str, dict]:
 def _composed(names: tuple[str, ...], overrides: tuple[str, ...] = ()) -> dict[str, dict]:
     """As `method_configs`; a file's node does not depend on which others are chosen.
 
-    Of the configuration only `method`: the rest, which takes as long again, reaches into no method's node.
+    Of the configuration only `method`: the rest, which takes as long again, reaches into the nodes of guests alone.
     """
+    chosen = f"method=[{','.join(names)}]"
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(overrides=[f"+method=[{','.join(names)}]", *overrides])
+        config = (
+            compose("config", [chosen, *overrides])
+            if GUESTS & {*names}
+            else compose(overrides=[f"+{chosen}", *overrides])
+        )
     return OmegaConf.to_container(config, resolve=True)["method"]
 
 
