@@ -77,7 +77,7 @@ def run(parts: list[str], contexts: int, runs: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=["run", "report"])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[*PARTS], help="default: all")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="of run; default: all")
     parser.add_argument("--contexts", type=int, default=CONTEXTS, help="of needles; default: all 40")
     parser.add_argument("--runs", default="runs/leaderboard")
     options = parser.parse_args()

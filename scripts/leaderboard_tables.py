@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.errors import UserError
 from kvbench.figures.style import SCALE, new_figure, save, scale
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records import load, manifests
@@ -102,6 +103,8 @@ def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption:
 def report(runs: Path, target: Path, targets: Sequence[float]) -> None:
     """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
     there = [part for part in MEASURES if list((runs / part).glob("*/records*.jsonl"))]
+    if not there:
+        raise UserError(f"{runs} has no records of {', '.join(MEASURES)}: scripts/leaderboard.py run makes them")
     parts = {part: settings_of(load(runs / part), MEASURES[part]) for part in there}
     counts = ", ".join(f"{part.replace('_', ' ')} {int(settings['samples'].max())}" for part, settings in parts.items())
     caption = f"smollm2-135m, bfloat16; samples: {counts}; each method's setting with the most bytes within the target"

@@ -38,7 +38,7 @@ def on_page_markdown(markdown, page, config, files):
             target = "docs/index.md"
         place = target.removeprefix("docs/") if target.startswith("docs/") else f"{PLACE}/{target}"
         if files.get_file_from_path(place) is None:
-            return match[0] if not inside else f"]({match[2]})" if target.startswith("docs/") else match[0]
+            return match[0]
         return match[1] + os.path.relpath(place, here.parent) + match[3]
 
     return LINK.sub(moved, markdown)

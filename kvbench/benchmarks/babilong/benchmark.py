@@ -42,7 +42,7 @@ class BABILong(Benchmark):
     prompts_file: str | None = None
     name: str = "babilong"
     chosen: list[str] = field(init=False)
-    rows: dict[tuple[str, str], list[dict]] = field(init=False, repr=False)
+    rows: dict[str, list[dict]] = field(init=False, repr=False)
 
     metrics = ("score",)
     longest = None  # lengths are GPT-2's

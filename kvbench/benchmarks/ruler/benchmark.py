@@ -16,7 +16,6 @@ from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.ruler import string_match_all, string_match_part
 from kvbench.utils.checked import Names, NonNegative, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
@@ -72,8 +71,7 @@ class Ruler(Benchmark):
         ]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
-        match = string_match_all if TASKS[sample.meta["task"]].match == "all" else string_match_part
-        return {"score": match(prediction, sample.answers)}
+        return {"score": TASKS[sample.meta["task"]].score(prediction, sample.answers)}
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         """One row per task; with several lengths, one per task and length, and a mean per length."""

@@ -1,6 +1,7 @@
 """kvpress's RULER: one set of samples for every model, as its leaderboard evaluates it."""
 
 from dataclasses import field
+from itertools import count
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -10,7 +11,6 @@ from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.ruler import string_match_all, string_match_part
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.row_files import read_file
 
@@ -57,16 +57,11 @@ class KVPressRuler(Benchmark):
         self.rows = [row for row in rows if row["task"] in chosen]
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
-        numbers = dict.fromkeys(TASKS, 0)
-        found = []
-        for row in self.rows:
-            found.append(self._sample(row, numbers[row["task"]]))
-            numbers[row["task"]] += 1
-        return found
+        numbers = {task: count() for task in TASKS}
+        return [self._sample(row, next(numbers[row["task"]])) for row in self.rows]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
-        match = string_match_all if TASKS[sample.meta["task"]].match == "all" else string_match_part
-        return {"score": match(prediction, sample.answers)}
+        return {"score": TASKS[sample.meta["task"]].score(prediction, sample.answers)}
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         return breakdown(records, GROUPS, {"average": tuple(TASKS)})

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvbench.benchmarks.published_data import select as selected
+from kvbench.metrics.ruler import string_match_all, string_match_part
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Task:
     num_keys: int = 1
     num_values: int = 1
     num_queries: int = 1
+
+    def score(self, prediction: str, answers: Sequence[str]) -> float:
+        """The official metric of one sample."""
+        return (string_match_all if self.match == "all" else string_match_part)(prediction, answers)
 
 
 def _niah(source: str, **needles) -> Task:
