@@ -43,8 +43,8 @@ def records_of_pass(
 ) -> Iterator[dict | Failure]:
     """Prefill once; compress once per setting; answer each question from a copy of the setting's caches.
 
-    Settings decode as one batch, except those whose caches a rounding error in decoding could change. These come
-    afterwards, since FullKV, from which distances are measured, is in the batch.
+    Settings decode as one batch. Those whose caches a rounding error in decoding could change decode alone, unless
+    decode.batch=all; they come afterwards, since FullKV, from which distances are measured, is in the batch.
     """
     batch: list[Compression] = []
     alone: list[Compression] = []
@@ -54,14 +54,15 @@ def records_of_pass(
     prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame)
     for task in tasks:
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
-        compression = Compression(task, prefilled.compress(task.method, task.budget), run.distance)
+        compressed = prefilled.compress(task.method, task.budget)
+        compression = Compression(task, compressed, run.distance, always_batches=run.batch == "all")
         if run.sequences != 1 and compression.batches:
             batch.append(compression)
         elif run.sequences != 1 and distances:
             alone.append(compression)
         else:
             yield from answers(run, [compression], distances)
-        del compression  # its caches, before the next setting's are made
+        del compression, compressed  # its caches, before the next setting's are made
     yield from answers(run, batch, distances)
     while alone:
         yield from answers(run, [alone.pop(0)], distances)

@@ -38,15 +38,15 @@ class Run:
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
     distance: bool = False  # measure each setting's distance from FullKV, see kvbench.evaluation.distance
-    # settings decode as one batch where that cannot change their caches; 1: one by one; a number: so many sequences,
-    # answers with several seeds included
+    # settings decode as one batch where that cannot change their caches; all: every setting; 1: one by one; a number:
+    # so many sequences, answers with several seeds included
     batch: str = "auto"
     stage: Stage = field(default_factory=Stage, compare=False)
 
     @property
     def sequences(self) -> int | None:
         """The most sequences that decode together; None: one for each setting."""
-        return None if self.batch == "auto" else int(self.batch)
+        return None if self.batch in ("auto", "all") else int(self.batch)
 
     def key(self, sample: Sample, setting: Setting) -> str:
         return digest(self.identity, sample.id, setting.key)

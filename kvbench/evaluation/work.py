@@ -41,8 +41,10 @@ class Task:
 class Compression:
     """A setting's compressed context, from which each of the task's questions is answered."""
 
-    def __init__(self, task: Task, compressed: Compressed, distance: bool = False):
+    def __init__(self, task: Task, compressed: Compressed, distance: bool = False, always_batches: bool = False):
+        """distance: FullKV's distance will be measured; always_batches: also caches that rounding could change."""
         self.task = task
+        self.always_batches = always_batches
         self.compressed = compressed
         self.conversations = conversations(task.prompts)
         # to decode, and to read FullKV's answer and the expected one
@@ -57,7 +59,9 @@ class Compression:
     @property
     def batches(self) -> bool:
         """Whether its sequence may decode beside those of other settings: not where it goes on from its own answers."""
-        return not self.conversations and all(cache.batches for cache in self.compressed.caches)
+        if self.conversations:
+            return False
+        return self.always_batches or all(cache.batches for cache in self.compressed.caches)
 
 
 def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:

@@ -59,8 +59,8 @@ def _at(cfg: Mapping, key: str) -> object:
 
 def check_batch(value: object) -> None:
     number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if value != "auto" and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-        raise UserError(f"decode.batch={value!r} must be auto or an integer of at least 1")
+    if value not in ("auto", "all") and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+        raise UserError(f"decode.batch={value!r} must be auto, all or an integer of at least 1")
 
 
 def check_shard(shard: object, shards: object) -> None:

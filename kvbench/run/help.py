@@ -128,7 +128,7 @@ def settings() -> list[tuple[str, str]]:
         *commented,
         ("prefill.chunk=null", "tokens of a prompt to prefill at a time, so that activations fit"),
         ("decode.compress={every:128,budget:2048}", "methods that score tokens also drop some while decoding"),
-        ("decode.batch=auto", "the settings of a sample decode together; 1: one by one; N: at most N sequences"),
+        ("decode.batch=auto", "the settings of a sample decode together; all: every one; 1: one by one; N: at most N"),
         ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases, which can never stop it"),
         ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
         ("model.path=FOLDER", "a local copy of the model"),

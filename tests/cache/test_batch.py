@@ -88,6 +88,18 @@ def test_a_run_in_batches_has_the_records_of_one_by_one(undisturbed, tiny_folder
     assert [set(load(folder)["decode_batch"]) for folder in (single, undisturbed)] == [{1}, {9}]
 
 
+def test_with_batch_all_every_setting_decodes_in_the_batch(tiny_folder, tmp_path):
+    methods = "method=[full,fp8_token,minicache,spindle]"
+    frames = {}
+    for batch in ("all", "auto"):
+        folder = run(*arguments(tiny_folder, tmp_path / batch, methods, "limit=1", f"decode.batch={batch}"))
+        frames[batch] = load(folder).sort_values("key")
+    sizes = {batch: dict(zip(frame["setting"], frame["decode_batch"], strict=True)) for batch, frame in frames.items()}
+    assert set(sizes["all"].values()) == {len(sizes["all"])} and sizes["auto"]["fp8_token"] == 1
+    for one, other in zip(*(frame.itertuples() for frame in frames.values()), strict=True):
+        assert (one.key, one.kept_per_layer, one.stored_bytes) == (other.key, other.kept_per_layer, other.stored_bytes)
+
+
 @pytest.mark.heavy
 def test_the_real_model_reads_the_same_in_a_batch(embedded):
     ids = embedded.encode("Tell me how bread is baked, step by step. " * 15, chat=True)
