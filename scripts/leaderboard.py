@@ -38,7 +38,7 @@ OTHER = {
 FIXED = "full kivi kivi_k4v2 kivi_longbench_2bit fp8_token turboquant_2 turboquant_3 turboquant_4 minicache".split()
 SCORES = "results/leaderboard/retrieval_scores.json"
 OVERRIDES = [
-    # a 16-bit cache; all settings of a sample in one batch: half the time
+    # a 16-bit cache; all settings of a sample in one batch
     *("model.dtype=bfloat16", "decode.batch=all"),
     # SpindleKV: a selection per KV head, and the search on bytes; SimLayerKV: windows that bind at these lengths
     *("method.spindle.repeat=false", "method.spindle.control_on=r_bytes"),
