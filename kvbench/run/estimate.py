@@ -58,26 +58,30 @@ def prompt_tokens(run: Run, samples: Sequence[Sample]) -> dict[str, int]:
     return {sample.id: round(len(sample.prompt) * rate) for sample in samples}
 
 
-def forward_flops(model: PreTrainedModel, n: int) -> float:
-    """Floating-point operations of a prompt of n tokens: two for each weight and token, and causal attention."""
+def forward_flops(model: PreTrainedModel) -> Callable[[int], float]:
+    """A function of n: floating-point operations of a prompt of n tokens, two for each weight and token, and those of
+    causal attention."""
     config = model.config.get_text_config()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    keys = sum(
-        n if window is None else min(n, 2 * window) for window in windows_of(model.config)
-    )  # causal: half of them
-    return 2 * model.num_parameters() * n + 2 * keys * config.num_attention_heads * size * n
+    weights, width, windows = model.num_parameters(), config.num_attention_heads * size, windows_of(model.config)
+
+    def flops(n: int) -> float:
+        keys = sum(n if window is None else min(n, 2 * window) for window in windows)  # causal: half of them
+        return 2 * weights * n + 2 * keys * width * n
+
+    return flops
 
 
 def costs(
     run: Run, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
 ) -> dict[str, Cost]:
     """The cost of each sample that lacks records; a context that several questions share is prefilled for the first."""
-    model, found = run.loaded.model, {}
+    flops, found = forward_flops(run.loaded.model), {}
     for group in together(samples, run.question):
         group = [sample for sample in group if missing.get(sample.id)]
         for place, sample in enumerate(group):
             records = missing[sample.id]
-            prefill = pace.prefill * forward_flops(model, tokens[sample.id]) / forward_flops(model, PROBE)
+            prefill = pace.prefill * flops(tokens[sample.id]) / flops(PROBE)
             if isinstance(run.benchmark, Speed):  # every setting by itself, again and again
                 rounds, batch = run.benchmark.warmup + run.benchmark.repeats, sample.meta["batch"]
                 decode = pace.step * sample.max_new_tokens * _together(batch if isinstance(batch, int) else 1)
@@ -102,8 +106,9 @@ def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str], part:
     missing = Counter(s.id for s in samples for setting in run.settings if run.key(s, setting) not in done)
     samples = [sample for sample in samples if missing[sample.id]]
     tokens = prompt_tokens(run, samples)
-    flops = sum(forward_flops(run.loaded.model, tokens[s.id] + s.max_new_tokens * missing[s.id]) for s in samples)
-    pace = Pace.of(run.loaded.model) if flops >= WORTH else None
+    flops = forward_flops(run.loaded.model)
+    work = sum(flops(tokens[sample.id] + sample.max_new_tokens * missing[sample.id]) for sample in samples)
+    pace = Pace.of(run.loaded.model) if work >= WORTH else None
     return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None, part=part)
 
 
