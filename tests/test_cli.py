@@ -4,12 +4,16 @@ import os
 import subprocess
 import sys
 import zipfile
+from functools import partial
+from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from kvbench import __version__
-from kvbench.config import options
+from kvbench.config import CONF, options
 from kvbench.integrations.lm_eval.command import HELP
+from kvbench.papers.published import PUBLISHED
 from kvbench.run.help import COMMANDS, GROUPS, SECTIONS, help_text
 from tests.support.command import command_line
 from tests.support.paths import ROOT
@@ -172,23 +176,38 @@ def test_hydras_completion_reaches_the_command(kvbench):
     assert code == 0 and "hydra_bash_completion" in out
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The installable wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    return Path(next(WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])))
+
+
 @pytest.mark.heavy
-def test_a_wheel_carries_the_configuration(tmp_path):
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    command += ["--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    for file in (ROOT / "conf").rglob("*.yaml"):
-        assert f"kvbench/conf/{file.relative_to(ROOT / 'conf')}" in names
-    assert "kvbench/cli.py" in names
+def test_a_wheel_has_every_file_that_is_read_beside_the_code(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    there = [path for path in (ROOT / "kvbench").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {str(path.relative_to(ROOT)) for path in there} <= names
+    assert {path.suffix for path in there} > {".py", ".html", ".csv"}
+    assert {f"kvbench/conf/{path.relative_to(CONF)}" for path in CONF.rglob("*.yaml")} <= names
+    assert {f"kvbench/published/{path.name}" for path in PUBLISHED.glob("*.csv")} <= names
+
+
+@pytest.mark.heavy
+def test_a_wheel_works_outside_of_the_checkout(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    help_text = subprocess.run(
-        [sys.executable, "-m", "kvbench", "--help"],
-        cwd=tmp_path / "installed",
+    (tmp_path / "my_method.py").write_text((ROOT / "tests" / "support" / "my_method.py").read_text())
+    kvbench = partial(
+        subprocess.run,
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        | {"PYTHONPATH": str(tmp_path / "installed")},
         capture_output=True,
         text=True,
         check=True,
-    ).stdout
-    assert "pyramidkv" in help_text
+    )
+    help_text = kvbench([sys.executable, "-m", "kvbench", "--help", "experiment"]).stdout
+    assert "101,250 records" in help_text
+    checked = kvbench([sys.executable, "-m", "kvbench", "check", "my_method.MyMethod"]).stdout
+    assert "every rule holds" in checked

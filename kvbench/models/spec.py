@@ -68,6 +68,7 @@ class ModelSpec:
     revision: str = "main"
     path: ModelFolder | None = None  # a local folder in the hub's layout; wins over hub_id
     shape: Shape | None = None  # layers, heads and vocabulary that the loaded network must have
+    parameters: Positive | None = None  # of the network; estimates of an experiment's cost read it
     embedded: str | None = None  # a Python package that ships the model as GGUF
     random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
     chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text

@@ -1,72 +1,101 @@
-"""What an experiment costs: records and prompt tokens, from its configurations alone, before any data are read."""
+"""What an experiment costs, from its configurations alone, before any data are read and any model is loaded."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from kvbench.benchmarks.longbench import tasks as longbench
-from kvbench.benchmarks.niah.ranges import numbers
-from kvbench.benchmarks.ruler import tasks as ruler
-from kvbench.evaluation.settings import build_settings
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.papers.costs import gib_text, hours_text
 from kvbench.papers.experiment import chosen_methods
-from kvbench.probes import build_probes
+from kvbench.papers.gpu import H100
+from kvbench.papers.gpu_estimate import Shape, estimate
+from kvbench.papers.prompts import PromptSize, prompt_sizes
+from kvbench.probes import Probe, build_probes
 from kvbench.utils.text import count
 
-# Samples of LongBench v1's tasks (Bai et al. 2024, Table 1): 4,750 in all
-LONGBENCH = dict.fromkeys(longbench.TASKS, 200) | {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}
-KVPRESS_RULER = 500  # samples of each task of the data set simonjegou/ruler
+
+@dataclass(frozen=True)
+class Cost:
+    """The size of an experiment's runs, one for each model.
+
+    runs       the settings (or probes) and samples of each.
+    tokens     the most that all prompts can have, before the chat template; None where it is not known.
+    gpu_hours  estimated, see `kvbench.papers.gpu_estimate`; None where a model or a prompt has no known size.
+    gib        estimated memory of the largest run in GiB; None as for gpu_hours.
+    """
+
+    runs: list[tuple[int, int]]
+    tokens: int | None
+    gpu_hours: float | None
+    gib: float | None
+
+    @property
+    def records(self) -> int:
+        return sum(settings * samples for settings, samples in self.runs)
 
 
-def cost(cfgs: Sequence[Mapping]) -> str:
-    """One sentence about the configurations of an experiment, one for each model; empty where it is not known."""
-    found = [(_settings(cfg), _prompts(cfg)) for cfg in cfgs]
-    if any(prompts is None for _, prompts in found):
-        return ""
-    records = sum(settings * len(prompts) for settings, prompts in found)
-    text = f"Cost: {count(records, 'record')}"
-    if len({(settings, len(prompts)) for settings, prompts in found}) == 1:
-        (settings, prompts), *_ = found
-        models = f" × {count(len(found), 'model')}" if len(found) > 1 else ""
-        text += f" ({count(settings, 'setting')} × {count(len(prompts), 'sample')}{models})"
-    lengths = [length for _, prompts in found for length in prompts]
-    if None in lengths:
-        return f"{text}."
-    tokens = count(sum(lengths), "token")
-    return f"{text}; prompts of up to {tokens} before the chat template, read once by settings that share a prefill."
-
-
-def _settings(cfg: Mapping) -> int:
-    if cfg["probe"]:
-        return len(build_probes(cfg["probe"]))
-    return len(build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"], cfg["decode"]["compress"]))
-
-
-def _prompts(cfg: Mapping) -> list[int | None] | None:
-    """The most tokens of each prompt (None: not known), the longest first where limit= takes some of them."""
-    groups = _groups(cfg["benchmark"])
-    if groups is None or cfg["limit"] is None:
-        return groups and [length for lengths in groups.values() for length in lengths]
-    in_order = (sorted(lengths, key=lambda length: -(length or 0)) for lengths in groups.values())
-    return [length for lengths in in_order for length in lengths[: cfg["limit"]]]
-
-
-def _groups(benchmark: Mapping) -> dict[str, list[int | None]] | None:
-    """The prompts' lengths by task, of benchmarks that experiments have; None for others and for data of one's own."""
-    kind = benchmark["_target_"].rpartition(".")[2]
-    names = benchmark.get("tasks")
-    names = [names] if isinstance(names, str) else names
-    if benchmark.get("data_dir"):
+def cost(cfgs: Sequence[Mapping]) -> Cost | None:
+    """The cost of an experiment's configurations, one for each model; None where the samples are not known."""
+    samples = [prompt_sizes(cfg) for cfg in cfgs]
+    if None in samples:
         return None
-    if kind == "LongBench":
-        return {task.name: [benchmark["max_length"]] * LONGBENCH[task.name] for task in longbench.select(names)}
-    if kind == "Ruler":
-        each = [length for length in numbers(benchmark["lengths"]) for _ in range(benchmark["num_samples"])]
-        return dict.fromkeys(ruler.select(names), each)
-    if kind == "KVPressRuler":
-        return dict.fromkeys(ruler.select(names), [None] * KVPRESS_RULER)
-    if kind == "PyramidKVNeedle":
-        depths = numbers(benchmark["depths"])
-        return {"": [length for length in numbers(benchmark["lengths"]) for _ in depths]}
-    if kind == "Speed":
-        batches = benchmark["batches"] if isinstance(benchmark["batches"], list) else [benchmark["batches"]]
-        cells = len(numbers(benchmark["lengths"])) * len(numbers(benchmark["new_tokens"])) * len(batches)
-        return {"": [None] * cells}
-    return None
+    compared = [build_probes(cfg["probe"]) if cfg["probe"] else _settings(cfg) for cfg in cfgs]
+    sizes = [size for sizes in samples for size in sizes]
+    known = all(size.bounded and size.tokens is not None for size in sizes)
+    estimates = [_estimate(*run) for run in zip(cfgs, compared, samples, strict=True)]
+    hours = gib = None
+    if None not in estimates:
+        hours = sum(seconds for seconds, _ in estimates) / 3600
+        gib = max(held for _, held in estimates) / 2**30
+    runs = [(len(one), len(sizes)) for one, sizes in zip(compared, samples, strict=True)]
+    return Cost(runs, sum(size.tokens for size in sizes) if known else None, hours, gib)
+
+
+def cost_text(cfgs: Sequence[Mapping]) -> str:
+    """The cost in sentences; empty where it is not known."""
+    found = cost(cfgs)
+    if found is None:
+        return ""
+    text = f"Cost: {count(found.records, 'record')}"
+    if len({*found.runs}) == 1:
+        (settings, samples), *_ = found.runs
+        models = f" × {count(len(found.runs), 'model')}" if len(found.runs) > 1 else ""
+        text += f" ({count(settings, 'setting')} × {count(samples, 'sample')}{models})"
+    if found.tokens is not None:
+        tokens = count(found.tokens, "token")
+        text += f"; prompts of up to {tokens} before the chat template, read once by settings that share a prefill"
+    return f"{text}. {estimate_text(found)}".rstrip()
+
+
+def estimate_text(found: Cost) -> str:
+    """One sentence with the estimated GPU hours and memory, and what they assume; empty without an estimate."""
+    if found.gpu_hours is None:
+        return ""
+    return (
+        f"Estimated: {hours_text(found.gpu_hours)} {H100.assumptions}; {gib_text(found.gib)} in bfloat16 for weights, "
+        "the longest prompt's full cache and the caches that decode together."
+    )
+
+
+def row_of(name: str, found: Cost) -> dict[str, str]:
+    """An experiment's row of costs.csv."""
+    hours, gib = ("" if number is None else f"{number:.3g}" for number in (found.gpu_hours, found.gib))
+    return {"experiment": name, "records": str(found.records), "gpu_hours": hours, "gib": gib}
+
+
+def _settings(cfg: Mapping) -> list[Setting]:
+    return build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
+
+
+def _estimate(
+    cfg: Mapping, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize]
+) -> tuple[float, float] | None:
+    """GPU seconds and bytes of one run; probes read the prompt and decode nothing."""
+    shape = Shape.of(cfg["model"])
+    if shape is None or any(size.tokens is None for size in sizes):
+        return None
+    if not cfg["probe"]:
+        return estimate(shape, compared, sizes, str(cfg["decode"]["batch"]))
+    flops = sum(samples * shape.flops(size.tokens) for size, samples in Counter(sizes).items())
+    longest = max(size.tokens for size in sizes)
+    return H100.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes

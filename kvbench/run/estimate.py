@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +15,7 @@ from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
+from kvbench.models.flops import forward_flops
 from kvbench.models.layer_windows import windows_of
 
 PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
@@ -58,25 +60,18 @@ def prompt_tokens(run: Run, samples: Sequence[Sample]) -> dict[str, int]:
     return {sample.id: round(len(sample.prompt) * rate) for sample in samples}
 
 
-def forward_flops(model: PreTrainedModel) -> Callable[[int], float]:
-    """A function of n: floating-point operations of a prompt of n tokens, two for each weight and token, and those of
-    causal attention."""
+def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
+    """`forward_flops` of a loaded model as a function of the prompt's tokens; its weights are counted once."""
     config = model.config.get_text_config()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    weights, width, windows = model.num_parameters(), config.num_attention_heads * size, windows_of(model.config)
-
-    def flops(n: int) -> float:
-        keys = sum(n if window is None else min(n, 2 * window) for window in windows)  # causal: half of them
-        return 2 * weights * n + 2 * keys * width * n
-
-    return flops
+    return partial(forward_flops, model.num_parameters(), windows_of(model.config), config.num_attention_heads, size)
 
 
 def costs(
     run: Run, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
 ) -> dict[str, Cost]:
     """The cost of each sample that lacks records; a context that several questions share is prefilled for the first."""
-    flops, found = forward_flops(run.loaded.model), {}
+    flops, found = prompt_flops(run.loaded.model), {}
     for group in together(samples, run.question):
         group = [sample for sample in group if missing.get(sample.id)]
         for place, sample in enumerate(group):
@@ -106,7 +101,7 @@ def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str], part:
     missing = Counter(s.id for s in samples for setting in run.settings if run.key(s, setting) not in done)
     samples = [sample for sample in samples if missing[sample.id]]
     tokens = prompt_tokens(run, samples)
-    flops = forward_flops(run.loaded.model)
+    flops = prompt_flops(run.loaded.model)
     work = sum(flops(tokens[sample.id] + sample.max_new_tokens * missing[sample.id]) for sample in samples)
     pace = Pace.of(run.loaded.model) if work >= WORTH else None
     return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None, part=part)

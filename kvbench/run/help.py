@@ -7,6 +7,8 @@ from rich.markup import escape
 
 from kvbench.config import CONF, choices, options
 from kvbench.errors import unknown
+from kvbench.papers.costs import short_cost
+from kvbench.papers.gpu import H100
 
 # groups of choices: what to type, and a remark
 GROUPS = {
@@ -53,6 +55,7 @@ def help_text(section: str | None = None) -> str:
         raise unknown("section of --help", section, SECTIONS)
     parts = {
         **{group: _group(group) for group in GROUPS},
+        "experiment": _experiments(),
         "settings": _settings(),
         "commands": _commands(),
     }
@@ -92,6 +95,21 @@ def _group(group: str) -> list[str]:
     return [
         f"[bold]{key}[/]  {remark}".rstrip(),
         *(f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()),
+    ]
+
+
+def _experiments() -> list[str]:
+    """The group with what each experiment costs, and what the estimates assume."""
+    head, *lines = _group("experiment")
+    found = (short_cost(name) for name in choices("experiment"))
+    return [
+        head,
+        *(f"{line} [dim]({cost})[/]" if cost else line for line, cost in zip(lines, found, strict=True)),
+        "",
+        f"GPU hours and memory are estimated from the models' shapes, in bfloat16 {H100.assumptions};",
+        "compression, scoring and the launches of kernels come on top. To see the published values, and the cost of a",
+        "smaller run:",
+        r"  kvbench table +experiment=NAME published=true \[model=NAME] \[limit=N]",
     ]
 
 

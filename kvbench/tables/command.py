@@ -11,7 +11,7 @@ kvbench table: the table of an experiment from the records of its runs, beside t
 
   OVERRIDES    those of the runs: model=smollm2-135m benchmark.tasks=[qasper] ...
   runs=FOLDER  where to look for records: folders of runs or of one run; output_dir when not given
-  published=true  the published values alone, without records, and how many records and prompt tokens runs would cost
+  published=true  the published values alone, without records, and what the runs would cost
   out=FOLDER   where to write NAME.md, NAME.tex and NAME.csv; tables in output_dir when not given
   --config-dir FOLDER  more configuration, as for kvbench itself
 

@@ -8,7 +8,7 @@ import pandas as pd
 from kvbench.errors import UserError, on_disk
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
-from kvbench.papers.cost import cost
+from kvbench.papers.cost import cost_text
 from kvbench.papers.deviations import as_published
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import COLUMNS, published
@@ -71,7 +71,7 @@ def show_published(value: str, experiment: Experiment, cfgs: Sequence[dict], ove
     """Print what the paper prints, without any record, and the cost of records of one's own; no file is written."""
     if value != "published=true":
         raise UserError(f"{value}: published=true prints the published values alone, without records")
-    sentence = cost(cfgs)
+    sentence = cost_text(cfgs)
     if experiment.published is None:
         said = f"{experiment.name}: {experiment.paper} prints no numbers in {experiment.item}"
         raise UserError(f"{said}. {sentence}" if sentence else said)

@@ -2,8 +2,18 @@
 
 import pytest
 
+from kvbench.config import composed
+from kvbench.evaluation.settings import build_settings
+from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.command_line import configurations
-from kvbench.papers.cost import LONGBENCH, cost
+from kvbench.papers.cost import Cost, cost, cost_text, estimate_text, row_of
+from kvbench.papers.costs import costs, gib_text, hours_text, short_cost
+from kvbench.papers.experiment import Experiment
+from kvbench.papers.gpu import GPU, H100
+from kvbench.papers.gpu_estimate import Shape, estimate
+from kvbench.papers.prompts import LONGBENCH, PromptSize
+from kvbench.run.help import help_text
+from tests.support.experiments import NAMES, config
 
 PREFILL = "before the chat template, read once by settings that share a prefill."
 
@@ -37,12 +47,130 @@ PREFILL = "before the chat template, read once by settings that share a prefill.
 )
 def test_records_and_prompt_tokens_follow_from_the_configuration(overrides, said):
     name, *more = overrides
-    assert cost(configurations([f"+experiment={name}", *more])) == f"Cost: {said}"
+    text = cost_text(configurations([f"+experiment={name}", *more]))
+    assert text.partition(" Estimated: ")[0] == f"Cost: {said}"
 
 
 def test_the_cost_of_data_of_ones_own_is_not_known():
-    assert cost(configurations(["+experiment=pyramidkv_table2", "benchmark.data_dir=/data"])) == ""
+    assert cost(configurations(["+experiment=pyramidkv_table2", "benchmark.data_dir=/data"])) is None
 
 
 def test_longbench_has_4750_samples():
     assert sum(LONGBENCH.values()) == 4750
+
+
+# --- GPU hours and memory, by hand
+
+# 1,000 parameters; 2 layers; 4 query heads of 8 numbers over 1 KV head: 2 · 2 · 8 · 2 = 64 bytes for each token
+SHAPE = Shape(1000, 2, 4, 1, 8)
+# exact rates: 1,000 operations and 1,000 bytes per second
+SLOW = GPU("abacus", 2000, 0.5, 4000, 0.25)
+FLOPS = 2 * 1000 * 100 + 2 * (2 * 100) * 4 * 8 * 100  # of a prompt of 100 tokens: weights and causal attention
+
+
+def settings(*names, **sizes):
+    methods = composed([f"method=[{','.join(names)}]"])["method"]
+    return build_settings({name: methods[name] for name in names}, sizes.get("ratio"), sizes.get("budget"))
+
+
+def test_flops_and_bytes_follow_from_the_shape():
+    assert SHAPE.flops(100) == FLOPS == forward_flops(1000, [None, None], 4, 8, 100)
+    # a window of 10: at most 10 keys for each query
+    assert forward_flops(1000, [10, None], 4, 8, 100) == 2 * 1000 * 100 + 2 * (20 + 100) * 4 * 8 * 100
+    assert SHAPE.token_bytes == token_bytes(2, 1, 8, 2) == 64 and SHAPE.weight_bytes == 2000
+
+
+def test_one_setting_reads_the_weights_and_its_cache_for_every_token():
+    found = estimate(SHAPE, settings("full"), [PromptSize(100, 10)] * 3, "auto", SLOW)
+    read = 10 * (2000 + 100 * 64 + 10 * 64 / 2)  # of ten tokens, half of which are there on average
+    assert found == (pytest.approx(3 * (FLOPS + read) / 1000), 2000 + 2 * 100 * 64 + 10 * 64)
+
+
+@pytest.mark.parametrize(("batch", "passes", "at_once"), [("auto", 1, 2), ("all", 1, 2), ("2", 1, 2), ("1", 2, 1)])
+def test_settings_share_a_prefill_and_the_weights_of_a_batch(batch, passes, at_once):
+    found = estimate(SHAPE, settings("full", "snapkv", budget=50), [PromptSize(100, 10)], batch, SLOW)
+    read = 10 * (passes * 2000 + (100 + 50) * 64 + 2 * 10 * 64 / 2)
+    held = (100 if at_once == 1 else 100 + 50) * 64 + at_once * 10 * 64
+    assert found == (pytest.approx((FLOPS + read) / 1000), 2000 + 100 * 64 + held)
+
+
+def test_a_speed_run_repeats_each_setting_alone_for_every_sequence():
+    found = estimate(SHAPE, settings("full", "snapkv", ratio=0.5), [PromptSize(100, 10, False, 3, 4)], "auto", SLOW)
+    read = 10 * (2 * 2000 + 3 * (100 + 50) * 64 + 2 * 3 * 10 * 64 / 2)
+    assert found == (pytest.approx(4 * (2 * FLOPS + read) / 1000), 2000 + 100 * 64 + 3 * 100 * 64 + 3 * 10 * 64)
+
+
+@pytest.mark.parametrize("size", [PromptSize(None, 10), PromptSize(100, 10, batch=None)])
+def test_without_a_length_or_with_the_largest_batch_there_is_no_estimate(size):
+    assert estimate(SHAPE, settings("full"), [size], "auto", SLOW) is None
+    assert Shape.of({"shape": None, "parameters": 5}) is None
+    assert Shape.of({"shape": {"head_dim": 8}, "parameters": 5}) is None
+
+
+def test_a_prompt_of_8k_tokens_on_llama_3_8b_takes_what_its_numbers_say():
+    shape = Shape.of(composed(["model=llama3-8b"])["model"])
+    flops = 2 * 8_030_261_248 * 8192 + 2 * 32 * 32 * 128 * 8192**2
+    assert shape.flops(8192) == flops
+    assert H100.seconds(flops, 0) == pytest.approx(0.3771, rel=1e-3)
+    assert shape.token_bytes * 8192 == 2**30  # 1 GiB
+
+
+# Width, inner width and whether the embedding is tied, as the models' config.json have them.
+WIDTHS = {
+    "llama2-7b-chat": (4096, 11008, False),
+    "llama3-8b": (4096, 14336, False),
+    "llama3-70b": (8192, 28672, False),
+    "llama3.2-1b": (2048, 8192, True),
+    "mistral-7b-v0.2": (4096, 14336, False),
+    "mistral-7b-v0.3": (4096, 14336, False),
+    "mistral-nemo": (5120, 14336, False),
+    "smollm2-135m": (576, 1536, True),
+    "yi-1.5-9b": (4096, 11008, False),
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_a_presets_parameters_follow_from_its_widths(name):
+    model = composed([f"model={name}"])["model"]
+    layers, heads, kv_heads, size, vocabulary = model["shape"].values()
+    width, inner, tied = WIDTHS[name]
+    layer = 2 * width * (heads + kv_heads) * size + 3 * width * inner + 2 * width
+    assert model["parameters"] == (1 if tied else 2) * vocabulary * width + layers * layer + width
+
+
+# --- what is printed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_of_costs_is_what_the_configurations_give(name):
+    models = Experiment.of(config(name)).models
+    assert costs()[name] == row_of(name, cost([config(name, model) for model in models])), (
+        "run python scripts/make_costs.py"
+    )
+
+
+def test_the_file_has_no_other_experiment():
+    assert sorted(costs()) == sorted(NAMES)
+
+
+def test_help_has_the_cost_of_each_experiment_and_the_assumptions():
+    said = help_text("experiment")
+    assert all(short_cost(name) in said for name in NAMES)
+    assert "on an H100, with prefill at 40 % of 989 TFLOP/s and decoding at 60 % of 3.35 TB/s" in said
+    assert short_cost("mine") == ""
+
+
+def test_an_estimate_names_what_it_assumes_and_what_it_counts():
+    assert estimate_text(Cost([(1, 1)], None, 2.345, 19.31)) == (
+        "Estimated: 2.3 GPU hours on an H100, with prefill at 40 % of 989 TFLOP/s and decoding at 60 % of 3.35 TB/s; "
+        "19 GiB in bfloat16 for weights, the longest prompt's full cache and the caches that decode together."
+    )
+    assert estimate_text(Cost([(1, 1)], None, None, None)) == ""
+
+
+def test_hours_and_memory_have_as_many_digits_as_they_deserve():
+    assert [hours_text(x) for x in (0.002, 0.0543, 0.54, 5.43, 54.3, 5432)] == [
+        *("under 0.01 GPU hours", "0.05 GPU hours", "0.5 GPU hours", "5.4 GPU hours", "54 GPU hours"),
+        "5,400 GPU hours",
+    ]
+    assert [gib_text(x) for x in (0.31, 9.94, 17.2)] == ["0.3 GiB", "9.9 GiB", "17 GiB"]

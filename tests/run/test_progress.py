@@ -10,7 +10,7 @@ from kvbench.benchmarks import Sample, Speed
 from kvbench.run import estimate as module
 from kvbench.run import progress
 from kvbench.run.dominant import dominant
-from kvbench.run.estimate import Cost, Estimate, Pace, costs, forward_flops
+from kvbench.run.estimate import Cost, Estimate, Pace, costs, prompt_flops
 from kvbench.utils.console import SafeConsole
 from kvbench.utils.text import duration
 from tests.support.runs import arguments, run
@@ -108,7 +108,7 @@ def test_a_speed_run_measures_each_setting_by_itself_and_again():
 
 def test_attention_makes_long_prompts_cost_more_than_their_length():
     model = tiny_model()
-    assert forward_flops(model)(20_000) > 20 * forward_flops(model)(1_000)
+    assert prompt_flops(model)(20_000) > 20 * prompt_flops(model)(1_000)
 
 
 def of(setting, compress, decode=1.0, batch=1, prefill=1.0):

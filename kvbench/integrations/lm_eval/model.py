@@ -206,6 +206,7 @@ def elsewhere(source: str) -> dict:
         "hub_id": None if here else source,
         "embedded": None,
         "shape": None,
+        "parameters": None,
         "revision": "main",
         "max_length": config.max_position_embeddings,
         "chat_template": "auto",

@@ -1,0 +1,30 @@
+"""The GPU that estimates of time are for, and what they assume of it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A GPU's peak rates (its data sheet) and the share of each that a run is assumed to reach.
+
+    flops in dense bfloat16 operations per second, bandwidth in bytes per second.
+    """
+
+    name: str
+    flops: float
+    flops_share: float
+    bandwidth: float
+    bandwidth_share: float
+
+    def seconds(self, flops: float, read_bytes: float) -> float:
+        """The time of prefills of `flops` operations, and of decoding that reads `read_bytes`."""
+        return flops / (self.flops * self.flops_share) + read_bytes / (self.bandwidth * self.bandwidth_share)
+
+    @property
+    def assumptions(self) -> str:
+        reached = f"{self.flops_share:.0%} of {self.flops / 1e12:.0f} TFLOP/s"
+        read = f"{self.bandwidth_share:.0%} of {self.bandwidth / 1e12:.2f} TB/s"
+        return f"on an {self.name}, with prefill at {reached} and decoding at {read}".replace("%", " %")
+
+
+H100 = GPU("H100", 989e12, 0.4, 3.35e12, 0.6)

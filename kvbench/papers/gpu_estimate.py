@@ -1,0 +1,94 @@
+"""GPU hours and memory of an experiment, estimated from the shapes of its models; nothing here is measured."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from kvbench.evaluation.settings import Setting
+from kvbench.methods.base import Method
+from kvbench.models.flops import forward_flops, token_bytes
+from kvbench.papers.gpu import GPU, H100
+from kvbench.papers.prompts import PromptSize
+from kvbench.prefill import PrefillPlan
+
+ITEMSIZE = 2  # bytes of a number in bfloat16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers of a network, as conf/model has them: `model.shape` and `model.parameters`."""
+
+    parameters: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+
+    @classmethod
+    def of(cls, model: Mapping) -> "Shape | None":
+        """The shape of a configuration's model node; None where the node does not have all of it."""
+        shape = model.get("shape")
+        if not shape or not model.get("parameters"):
+            return None
+        names = [name for name in cls.__dataclass_fields__ if name != "parameters"]
+        return cls(model["parameters"], *(shape[name] for name in names)) if {*names} <= {*shape} else None
+
+    @property
+    def weight_bytes(self) -> int:
+        return ITEMSIZE * self.parameters
+
+    @property
+    def token_bytes(self) -> int:
+        return token_bytes(self.num_hidden_layers, self.num_key_value_heads, self.head_dim, ITEMSIZE)
+
+    def flops(self, n: int) -> float:
+        """Of a prompt of n tokens. Layers with a sliding window count as layers that attend to all tokens."""
+        windows = (None,) * self.num_hidden_layers
+        return forward_flops(self.parameters, windows, self.num_attention_heads, self.head_dim, n)
+
+
+def estimate(
+    shape: Shape, settings: Sequence[Setting], sizes: Iterable[PromptSize], batch: str, gpu: GPU = H100
+) -> tuple[float, float] | None:
+    """GPU seconds, and the bytes of the largest sample; None where a prompt or a batch has no known size.
+
+    `batch` is decode.batch: 1, a number of settings, or auto and all, which both count as all settings that share a
+    prefill. Answers are as long as the benchmark allows. Time is one prefill for each group of settings that share it,
+    and for each decoded token the weights once per batch and every sequence's cache. Bytes are the weights, the full
+    cache of the prompt, and the caches of the sequences that decode together. Compression, observations, activations
+    and the launches of kernels are left out, so that a run takes longer and holds more.
+    """
+    seconds = most = 0.0
+    for size, samples in Counter(sizes).items():
+        if size.tokens is None or size.batch is None:
+            return None  # no known length, or as large a batch as fits
+        alone = size.batch > 1 or size.repeats > 1 or batch == "1"
+        for group in _sharing(settings, size.tokens, shape).values():
+            at_once = 1 if alone else len(group) if batch in ("auto", "all") else min(int(batch), len(group))
+            caches = [_kept(one, size, shape) * shape.token_bytes * size.batch for one in group]
+            answers = size.new_tokens * shape.token_bytes * size.batch
+            read = ceil(len(group) / at_once) * shape.weight_bytes + sum(caches) + len(group) * answers / 2
+            prefills = len(group) if size.repeats > 1 else 1
+            flops = prefills * shape.flops(size.tokens)
+            seconds += samples * size.repeats * gpu.seconds(flops, size.new_tokens * read)
+            held = sum(sorted(caches)[-at_once:]) + at_once * answers
+            most = max(most, shape.weight_bytes + size.tokens * shape.token_bytes + held)
+    return seconds, most
+
+
+def _sharing(settings: Sequence[Setting], n: int, shape: Shape) -> dict[PrefillPlan, list[Setting]]:
+    """The settings by the prefill pass that they can share."""
+    groups: dict[PrefillPlan, list[Setting]] = {}
+    for one in settings:
+        method: Method = one.method
+        budget = one.budget_at(n, shape.num_hidden_layers)
+        groups.setdefault(method.plan(n, shape.num_hidden_layers, budget), []).append(one)
+    return groups
+
+
+def _kept(setting: Setting, size: PromptSize, shape: Shape) -> float:
+    """The most tokens of the prompt that a setting's cache has per layer and head: all without a ratio or budget."""
+    if not setting.method.takes_budget:
+        return size.tokens
+    return min(size.tokens, setting.budget_at(size.tokens, shape.num_hidden_layers, size.new_tokens))
