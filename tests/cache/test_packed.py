@@ -137,6 +137,7 @@ class Ragged(FullKV):
         return [RaggedLayer(x.keys, x.values, places < ends[:, None], x.seen, KEPT) for x in state.layers]
 
 
+@pytest.mark.heavy
 def test_packed_caches_decode_with_as_few_kernels_as_a_full_one_and_without_a_wait():
     full, ragged = (FullKV(), 160), (Ragged(), 160)
     snapkv, union = (

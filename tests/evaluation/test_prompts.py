@@ -87,6 +87,7 @@ def comparable(record: dict) -> dict:
     return {k: v for k, v in record.items() if not k.endswith("seconds") and k != "peak_cache_bytes"}
 
 
+@pytest.mark.heavy
 def test_questions_of_one_context_share_its_prefill_and_its_compression(tiny, tmp_path, monkeypatch):
     passed, compressed = [], []
 

@@ -60,6 +60,7 @@ def test_heads_of_equal_numbers_attend_as_an_equal_selection(name, heads):
     assert_close(*outputs)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", STORAGES)
 def test_compression_waits_once_and_decoding_never(name):
     class Ragged(type(setting("full").method)):

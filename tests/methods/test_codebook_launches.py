@@ -16,6 +16,7 @@ def token_counts(scope):
     return decoding_per_layer(100, lambda layers: [(SpindleKV(window=8, control=None, scope=scope), 50)])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
 def test_a_decoded_token_launches_few_kernels_and_waits_for_none(scope):
     for counts in token_counts(scope):  # of the median token, and the mean of all

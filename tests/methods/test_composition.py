@@ -88,6 +88,7 @@ def test_the_command_line_builds_what_it_says(arguments):
     assert method(name, *(override.format(name) for override in overrides)) == BUILT[arguments]
 
 
+@pytest.mark.heavy
 def test_all_methods_can_be_chosen_in_one_run_and_changed_apart():
     configs = method_configs(*NAMES, overrides=("storage@method.snapkv.storage=kivi", "method.snapkv.storage.bits=2"))
     settings = build_settings(configs, 0.5, None)

@@ -48,7 +48,7 @@ def test_a_budget_takes_as_few_streaming_heads_as_it_needs(gates):
 
 def test_the_ratio_by_hand():
     """Half of the heads stream 320 of 8,192 tokens: (8192 + 320) / 2 / 8192."""
-    layers = random_state(1, heads=2, kv_heads=2, n=8192, head_dim=8, window=1).layers
+    layers = random_state(1, heads=2, kv_heads=2, n=8192, head_dim=8, window=1, observed=False).layers
     method = DuoAttention(SCORES, 0.5)
     method._gates = type(method._gates)("", "kv_heads", ((0.0, 1.0),))
     cache = method.compress_layer(layers[0], 0, 1, 8192)

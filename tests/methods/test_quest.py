@@ -128,7 +128,7 @@ def test_the_first_layers_read_everything_and_the_others_the_budget():
 def test_bytes_read_of_8192_tokens_lie_between_those_of_equal_and_of_disjoint_pages(alike, share):
     """A budget of 1024 in pages of 16 with 4 query heads a KV head: 1/16 for the bounds, 1/8 or 4/8 for pages."""
     n, pages = 8192, 64
-    layer = random_layer(4, 1, n, D)
+    layer = random_layer(4, 1, n, D, observed=False)
     cache = paged(layer, page=16, pages=pages, last_always=False)
     assert cache.filled_bytes - cache.shared.nbytes == layer.nbytes * 1.0625
     layer.keys.zero_()

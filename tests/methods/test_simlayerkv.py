@@ -146,7 +146,7 @@ def test_bytes_are_the_analytic_ones_and_the_state_is_left_alone(n, layout, dtyp
 
 def test_half_of_the_layers_lazy_at_8192_tokens_reserve_5627():
     """Section 7.2 of the reference: .5 + .5 * 1028 / 8192."""
-    state = PrefillState([random_layer(1, 1, 8192, 2, seed=i) for i in range(4)], torch.zeros(97))
+    state = PrefillState([random_layer(1, 1, 8192, 2, seed=i, observed=False) for i in range(4)], torch.zeros(97))
     scores = sorted(SimLayerKV().score(layer).item() for layer in state.layers)
     method = SimLayerKV(delta=(scores[1] + scores[2]) / 2)
     caches = method.compress(state, 0)

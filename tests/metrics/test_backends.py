@@ -80,6 +80,7 @@ def deep(calls: int, function):
     return function() if calls == 0 else deep(calls - 1, function)
 
 
+@pytest.mark.heavy
 def test_rouge_past_pythons_recursion_limit_is_0_from_the_same_word_on_as_in_the_official_call():
     official = subprocess.run([sys.executable, "-c", OFFICIAL_CALLS], capture_output=True, text=True, check=True)
     last, last_zh = map(int, official.stdout.split())
@@ -108,6 +109,7 @@ def levenshtein(tmp_path):
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("call", ["check_backend()", "score('lcc', 'x = 1', ['y = 1'], None)"])
 def test_no_score_is_made_with_python_levenshtein(levenshtein, call):
     code = f"""
@@ -126,6 +128,7 @@ def test_no_score_is_made_with_python_levenshtein(levenshtein, call):
     assert done.stdout.strip().endswith("pip uninstall Levenshtein")
 
 
+@pytest.mark.heavy
 def test_the_packages_behind_the_metrics_say_nothing(tmp_path):
     code = "from kvbench.metrics.longbench import *; score('vcsum', '好', ['好'], None); score('lcc', 'a', ['b'], None)"
     env = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}  # jieba's cached dictionary is there

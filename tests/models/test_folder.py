@@ -7,28 +7,16 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
 from kvbench.models.embedded import _forget_offline
 from kvbench.models.folder import model_identity, weight_files
-from tests.support.tiny import tiny_config
-
-
-@pytest.fixture(scope="module")
-def whole(embedded, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
-    config = tiny_config()
-    config.vocab_size = 49152
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    embedded.tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
-def folder(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "model")
+def folder(tiny_folder, tmp_path):
+    return shutil.copytree(tiny_folder, tmp_path / "model")
 
 
 def spec(folder) -> ModelSpec:

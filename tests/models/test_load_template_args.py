@@ -9,6 +9,7 @@ from kvbench.config import CONF
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, model_spec
 from kvbench.run.manifest import folder_identity
+from tests.support.config import model_config
 from tests.support.runs import compose
 
 # What the templates of Qwen3 and Llama-3.2 do with their variables.
@@ -23,7 +24,7 @@ DATED = (
 
 
 def with_template(embedded, template: str, **template_args) -> LoadedModel:
-    tokenizer = copy.deepcopy(embedded.tokenizer)
+    tokenizer = copy.copy(embedded.tokenizer)
     tokenizer.chat_template = template
     spec = replace(embedded.spec, template_args=template_args or None)
     return LoadedModel(spec, embedded.model, tokenizer, embedded.source)
@@ -71,5 +72,5 @@ def test_template_arguments_are_part_of_a_runs_identity_where_there_are_any(embe
 
 @pytest.mark.parametrize("preset", sorted(file.stem for file in (CONF / "model").glob("*.yaml") if file.stem != "hf"))
 def test_every_preset_is_a_model_that_can_be_checked_without_loading_it(preset):
-    spec = model_spec(compose(f"model={preset}")["model"])
+    spec = model_spec(model_config(preset))
     assert spec.name == preset

@@ -1,12 +1,20 @@
 """The command that stands for a configuration."""
 
+import copy
 import shlex
+from functools import cache
 
 import pytest
 
 from kvbench.config import composed
 from kvbench.papers.command_of import command_of
 from kvbench.report.command_lines import command_lines
+
+
+@cache
+def remembered(overrides: tuple[str, ...]) -> dict:
+    """`composed` once for all tests, to be read only."""
+    return composed(overrides)
 
 
 @pytest.mark.parametrize(
@@ -22,34 +30,34 @@ from kvbench.report.command_lines import command_lines
     ],
 )
 def test_a_command_names_the_files_and_what_differs_from_them(overrides):
-    command, exact = command_of(composed(overrides))
+    command, exact = command_of(remembered(tuple(overrides)), remembered)
     assert exact and sorted(shlex.split(command)) == sorted(["kvbench", *overrides])
 
 
 @pytest.mark.parametrize("text", ["it's {x}: [a], b=c", "ends in \\", "\\'", "null", "1e5", "", " a ", "a#b", "é"])
 def test_any_text_is_quoted_so_that_the_command_composes_it(text):
-    config = composed(["wandb.project=other"])
+    config = copy.deepcopy(remembered(("wandb.project=other",)))
     config["wandb"]["project"] = text
-    command, exact = command_of(config)
-    assert exact and composed(shlex.split(command)[1:])["wandb"]["project"] == text
+    command, exact = command_of(config, remembered)
+    assert exact and remembered(tuple(shlex.split(command)[1:]))["wandb"]["project"] == text
 
 
 def test_nodes_without_a_file_are_written_out():
-    config = composed(["method=full", "+method.mine._target_=my.Method", "+method.mine.window=3"])
-    command, exact = command_of(config)
+    config = remembered(("method=full", "+method.mine._target_=my.Method", "+method.mine.window=3"))
+    command, exact = command_of(config, remembered)
     assert exact and "'+method.mine={_target_:my.Method,window:3}'" in command
 
 
 def test_a_configuration_that_this_version_cannot_compose_is_not_exact():
-    config = composed(["limit=2"])
-    del config["kernels"]
-    assert command_of(config) == ("kvbench limit=2", False)
-    assert command_of(composed(["limit=2"]) | {"an odd key": 1})[1] is False
+    config = remembered(("limit=2",))
+    older = {key: value for key, value in config.items() if key != "kernels"}
+    assert command_of(older, remembered) == ("kvbench limit=2", False)
+    assert command_of(config | {"an odd key": 1}, remembered)[1] is False
     assert command_of({"limit": 2})[1] is False
 
 
 def test_runs_of_one_configuration_share_a_command():
-    configs = [composed(["limit=2"]), composed(["limit=3"]), composed(["limit=2"])]
+    configs = [remembered((override,)) for override in ("limit=2", "limit=3", "limit=2")]
     manifests = [{"run": run, "config": config} for run, config in zip("abc", configs, strict=True)]
     assert command_lines([*manifests, {"run": "older"}]) == [
         {"command": "kvbench limit=2", "exact": True, "runs": ["a", "c"]},

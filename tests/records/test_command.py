@@ -102,6 +102,7 @@ def test_the_command_without_records_says_so(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "kvbench: runs is not a folder\n"
 
 
+@pytest.mark.heavy
 def test_the_command_starts_without_torch_and_has_help():
     code = "import sys; from kvbench.records.command import main; assert 'torch' not in sys.modules; main(['--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

@@ -76,6 +76,7 @@ def _shard(folder, shard):
         write_samples(folder, [sample(f"{shard}-{number}"), sample("shared")])
 
 
+@pytest.mark.heavy
 def test_shards_that_write_at_once_lose_nothing(tmp_path):
     processes = [get_context("fork").Process(target=_shard, args=(tmp_path, shard)) for shard in range(4)]
     for process in processes:

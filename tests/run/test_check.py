@@ -122,6 +122,7 @@ def test_a_rule_names_what_a_method_does_that_breaks_it(words, model):
         RULES[words](trial(method, model))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("method", [Recent(), MyMethod(), MyMethod(granularity="kv_head")], ids=repr)
 def test_plain_methods_break_none(method, model):
     for rule in rules_of(trial(method, model)).values():

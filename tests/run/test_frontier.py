@@ -50,6 +50,7 @@ def test_each_method_is_tried_at_ratios_of_its_own(found):
     assert len(load(folder)) == 6 * (1 + sum(map(len, tried.values())))
 
 
+@pytest.mark.heavy
 def test_the_settings_of_a_method_bracket_what_is_held(found):
     folder, _ = found
     for _, rows in pd.read_csv(folder / "frontier.csv").groupby("method"):
@@ -61,6 +62,7 @@ def test_the_settings_of_a_method_bracket_what_is_held(found):
     assert (pd.read_csv(folder / "frontier.csv")["margin"].round(6) == 0.1).all()  # FullKV agrees with itself
 
 
+@pytest.mark.heavy
 def test_table_sentence_and_figure_are_printed_and_kept(found):
     folder, printed = found
     assert "top1, at least 90 % of FullKV's 100.0" in " ".join(printed.split())
@@ -85,6 +87,7 @@ def test_bounds_draw_the_samples_of_a_context_together(context_id):
     assert math.isnan(found.low) == bool(context_id)  # one context tells nothing
 
 
+@pytest.mark.heavy
 def test_the_same_command_makes_no_record_again(found, command):
     folder, printed = found
     before = (folder / "records.jsonl").read_bytes()

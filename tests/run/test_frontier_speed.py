@@ -80,6 +80,7 @@ def command(tiny_folder, tmp_path) -> list[str]:
     return [*model, "benchmark=jsonl", f"benchmark.path={path}", "benchmark.max_new_tokens=4", "method=knorm"]
 
 
+@pytest.mark.heavy
 def test_a_run_of_speed_gives_the_figure_its_second_panel(command, tmp_path, monkeypatch):
     speed = [*command[:4], "benchmark=speed", "benchmark.lengths=[64]", "benchmark.batches=[1]", "benchmark.repeats=1"]
     speed += ["benchmark.new_tokens=4", "benchmark.largest=false", "method=[full,knorm]", "ratio=[0.5,0.25]"]

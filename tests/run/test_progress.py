@@ -161,6 +161,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch):
         pass
 
 
+@pytest.mark.heavy
 def test_a_long_run_is_estimated_before_it_starts(tiny_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "WORTH", 0)
     run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.5", "limit=2"))

@@ -63,6 +63,13 @@ def _composed(names: tuple[str, ...], overrides: tuple[str, ...] = ()) -> dict[s
     return OmegaConf.to_container(config, resolve=True)["method"]
 
 
+@cache
+def model_config(name: str) -> dict:
+    """The node of one file of conf/model, which takes nothing from the rest of the configuration; to be read only."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose(overrides=[f"+model={name}"]), resolve=True)["model"]
+
+
 def method(name: str, *overrides: str) -> Method:
     """The method of one file; its UserError where it refuses what the overrides ask for."""
     (setting,) = build_settings(method_configs(name, overrides=overrides), 0.5, None)

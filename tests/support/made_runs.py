@@ -32,6 +32,7 @@ def records_of(
     `skip` leaves some out, `fields` are set on all.
     """
     benchmark = cfg["benchmark"]["_target_"].rpartition(".")[2].lower().removeprefix("pyramidkv")
+    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
     return [
         records.record(
             **{
@@ -60,7 +61,7 @@ def records_of(
         for length in lengths
         for task in (requested_tasks(cfg["benchmark"]) or ["needle"])
         for i in range(samples)
-        for setting in build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+        for setting in settings
         if not skip(setting, task, i)
     ]
 

@@ -9,6 +9,7 @@ from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
 from kvbench.run.early import check_values
 from kvbench.utils.model_shape import NUMBERS, check_shape, shape_of
+from tests.support.config import model_config
 
 LLAMA2 = {"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096, "vocab_size": 32000}
 
@@ -23,7 +24,7 @@ def narrow(tmp_path):
 
 @pytest.mark.parametrize("name", sorted({*choices("model")} - {"hf", "llama3-8b-random"}))
 def test_every_preset_has_a_shape_whose_heads_divide(name):
-    shape = composed([f"model={name}"])["model"]["shape"]
+    shape = model_config(name)["shape"]
     assert {*shape} == {*NUMBERS}
     assert shape["num_attention_heads"] % shape["num_key_value_heads"] == 0
 
