@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench.benchmarks import Sample
+from kvbench.records.evidence import passages
 from kvbench.records.schema import SampleRow, check
 from kvbench.utils.files import replacing
 
@@ -27,7 +28,8 @@ def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
 
 
 def row_of(sample: Sample) -> dict:
-    """The row of a sample: the end of its prompt, question, expected answers and properties."""
+    """The row of a sample: the end of its prompt, question, expected answers and where these stand, and properties."""
+    context = sample.prompt.removesuffix(sample.question)
     return {
         "sample": sample.id,
         "prompt_end": sample.prompt[-END:],
@@ -35,6 +37,7 @@ def row_of(sample: Sample) -> dict:
         "question": (sample.turns[-1].question if sample.turns else sample.question)[-END:],
         "prefix": sample.prefix,
         "answers": list(sample.answers),
+        "evidence": passages(context, sample.answers),
         "meta": sample.meta,
     }
 

@@ -29,6 +29,7 @@ def test_a_sample_is_told_with_the_end_of_its_prompt(tmp_path):
         "question": "question",
         "prefix": "The answer is",
         "answers": ["answer"],
+        "evidence": [],
         "meta": {"task": "t"},
     }
     assert told["short"]["prompt_end"] == "context question"

@@ -14,6 +14,11 @@ class SampleRow(Strict):
     question: Text = field("the last 1,000 characters of the question", optional=True)
     prefix: Text = field("text that the answer begins with", optional=True)
     answers: list[Text] = field("the expected answers", optional=True)
+    evidence: list[dict[Text, Plain]] = field(
+        "passages of the prompt before its question in which an expected answer stands: `text`, and the number of "
+        "characters before it (`at`)",
+        since="0.2",
+    )
     meta: dict[Text, Plain] = field("the columns that the sample adds to its records", optional=True)
 
 
