@@ -13,29 +13,48 @@ from string import Template
 
 from kvbench.report.run_data import kind_of, read_run
 from kvbench.report.speed_data import read_speed
+from kvbench.report.titles import titles
 
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
-SCRIPTS = ("dom", "table", "scores", "plot", "frontier", "speed", "heatmap", "layers", "sample", "sample_list", "page")
+SCRIPTS = (
+    *(
+        "dom",
+        "address",
+        "table",
+        "picture",
+        "scores",
+        "drawing",
+        "plot",
+        "frontier",
+        "speed",
+        "heatmap",
+        "beside",
+        "layers",
+    ),
+    *("sample", "sample_list", "provenance", "page"),
+)
 
 
 def page(folders: Sequence[Path]) -> str:
     """The page of one or several runs, those of speed among them."""
     speeds = [read_speed(folder) for folder in folders if kind_of(folder) == "speed"]
-    data, names = [_block("speeds", speeds)], []
+    data, runs = [_block("speeds", speeds)], []
     for index, folder in enumerate(folder for folder in folders if kind_of(folder) != "speed"):
         run, chunks = read_run(folder)
-        names.append(run["name"])
+        runs.append({name: run[name] for name in ("name", "facts")})
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
+    names = [run["name"] for run in runs]
+    data = [_block("runs", names), _block("titles", titles(runs)), *data]
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(", ".join([*names, *(speed["name"] for speed in speeds)])),
         script=script,
         style=style,
-        policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:",
-        data="\n".join([_block("runs", names), *data]),
+        policy=f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:",
+        data="\n".join(data),
     )
 
 
@@ -50,6 +69,6 @@ def _block(name: str, value: object) -> str:
     return f'<script type="application/json" id="{name}">{embedded(value)}</script>'
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
     """The source expression of a content security policy that allows this inline text alone."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

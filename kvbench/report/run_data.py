@@ -40,6 +40,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     return {
         "name": folder.resolve().name,
         "model": frame["model"].iloc[0],
+        "facts": _facts(frame, manifests),
         "caption": _caption(frame, manifests, len(samples), len(labels)),
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
@@ -62,14 +63,21 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     }, _layers(frame)
 
 
+def _facts(frame: pd.DataFrame, manifests: Sequence[dict]) -> dict[str, str]:
+    """What distinguishes one run from another: benchmark, model, dtype, question and memory."""
+    dtypes = sorted({str(manifest["dtype"]) for manifest in manifests if "dtype" in manifest})
+    facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question", "memory")}
+    return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}
+
+
 def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int) -> str:
     first = frame.iloc[0]
-    dtypes = sorted({str(manifest["dtype"]) for manifest in manifests if "dtype" in manifest})
+    facts = _facts(frame, manifests)
     return caption(
         "",
         first["benchmark"],
         first["model"],
-        ", ".join(dtypes),
+        facts["dtype"],
         f"question {first['question']} when compressing",
         "" if (frame["memory"] == "shared").all() else f"memory {first['memory']}",
         count(samples, "sample"),
@@ -95,12 +103,19 @@ def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dic
     return {
         "id": samples["sample"].tolist(),
         "answers": samples["answers"].tolist(),
+        "evidence": [row.get("evidence") or [] for row in known],
         "end": [row.get("prompt_end", "") for row in known],
         "characters": [row.get("prompt_characters", 0) for row in known],
         "question": [row.get("question", "") for row in known],
         "prefix": [row.get("prefix", "") for row in known],
         **{f"property {name}": values for name, values in of_sample.items()},
+        **({"context": _contexts(samples)} if "context_id" in samples else {}),
     }
+
+
+def _contexts(samples: pd.DataFrame) -> list[str]:
+    """What the samples that are drawn together for an interval share: the context, else the sample alone."""
+    return samples["context_id"].fillna(samples["sample"]).tolist()
 
 
 def _layers(frame: pd.DataFrame) -> list[list]:

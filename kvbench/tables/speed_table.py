@@ -12,6 +12,7 @@ from kvbench.papers.published import errata, footnotes
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
+from kvbench.utils.text import count
 
 BASELINE = "full"
 
@@ -100,8 +101,9 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     repeats = max((len(each.get("decode", [])) for each in records["repeats_seconds"]), default=0)
     loads = [moment["load"] for each in records["conditions"] for moment in (each["before"], each["after"])]
     found = [
-        f"Medians of {repeats} repeats on {first['machine']}, {first['threads']} threads, torch {first['torch']}; "
-        f"load average {min(loads):.1f} to {max(loads):.1f}. Settings took turns, each with nothing of another alive.",
+        f"Medians of {count(repeats, 'repeat')} on {first['machine']}, {count(first['threads'], 'thread')}, "
+        f"torch {first['torch']}; load average {min(loads):.1f} to {max(loads):.1f}. "
+        "Settings took turns, each with nothing of another alive.",
         "Prefill, with what the method observes in it, and compression are of one sequence; tokens/s and bytes of the "
         "whole batch, which is copies of that sequence. Latency adds one prefill and compression for each sequence.",
         "Cache: keys and values as stored after prefill. Peak: counted at the largest moment, prompts prefilled one "

@@ -19,7 +19,13 @@ def test_a_passage_has_the_answer_whole_words_around_it_and_its_place():
 
 @pytest.mark.parametrize(
     ("text", "answers"),
-    [("number 18056020 and 80560201", ["8056020"]), ("A or B", ["B"]), ("nothing", ["8056020"]), ("", ["word"]), ("a", [])],
+    [
+        ("number 18056020 and 80560201", ["8056020"]),
+        ("A or B", ["B"]),
+        ("nothing", ["8056020"]),
+        ("", ["word"]),
+        ("a", []),
+    ],
 )
 def test_parts_of_words_single_letters_and_what_is_not_there_are_no_evidence(text, answers):
     assert passages(text, answers) == []
@@ -32,7 +38,9 @@ def test_case_does_not_matter_and_places_that_overlap_are_one_passage():
 def test_many_places_of_one_answer_leave_room_for_the_others():
     text = f"Oslo {FILL}" * 9 + f"Riga {FILL}"
     found = passages(text, ["Oslo", "Riga"])
-    assert [("Oslo" in one["text"], "Riga" in one["text"]) for one in found] == [(True, False)] * OF_ANSWER + [(False, True)]
+    assert [("Oslo" in one["text"], "Riga" in one["text"]) for one in found] == [(True, False)] * OF_ANSWER + [
+        (False, True)
+    ]
     assert len(passages(text, [f"city{i}" for i in range(20)])) == 0
     many = "".join(f"city{i} {FILL}" for i in range(20))
     assert len(passages(many, [f"city{i}" for i in range(20)])) == IN_ALL

@@ -127,7 +127,7 @@ def test_text_of_models_data_and_users_stays_text(page):
     page.until(lambda: page.texts("#samples .count") == ["2 rows"])
     page.choose("#samples .row label:nth-of-type(2) select", f"{HOSTILE}0")
     assert page.column("samples", 1) == [f"{HOSTILE} id"]
-    page.click("#samples button.open")
+    page.click("#samples a.open")
     assert page.one("#sample-title").get_property("textContent") == f"{HOSTILE} id"
     assert page.texts(".answers pre") == [f"{HOSTILE} answer"]
     assert page.texts("dialog q") == [HOSTILE]
@@ -147,7 +147,7 @@ def test_dark_and_light_follow_the_system_or_the_choice(page):
     def strip():
         return page.js("getComputedStyle(document.querySelector('canvas')).filter")
 
-    page.click("#samples button.open")
+    page.click("#samples a.open")
     system = {}
     for scheme in ("dark", "light"):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -172,6 +172,6 @@ def test_nothing_sticks_out_at_any_width(page, width):
         page.choose("#controls label:nth-of-type(1) select", run)
         page.until(lambda: page.js("document.querySelector('.plot svg')?.clientWidth <= innerWidth"))
         assert page.js("document.documentElement.scrollWidth <= innerWidth")
-    page.click("#samples button.open")
+    page.click("#samples a.open")
     assert page.js("document.querySelector('dialog').scrollWidth <= document.querySelector('dialog').clientWidth")
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -34,7 +34,7 @@ def test_only_wrong_samples_of_one_setting(page):
 
 
 def test_a_sample_opens_with_everything_side_by_side(page):
-    page.click("#samples tbody tr:nth-child(3) button.open")
+    page.click("#samples tbody tr:nth-child(3) a.open")
     assert page.one("#sample-title").text == "needle-1000-0-2"
     assert page.one(".prompt").text == "… a tale of needle-1000-0-2. What?"
     assert page.one(".prompt mark").text == "What?"
@@ -46,7 +46,7 @@ def test_a_sample_opens_with_everything_side_by_side(page):
 
 
 def test_a_strip_shows_exactly_the_positions_of_the_record(page):
-    page.click("#samples button.open")
+    page.click("#samples a.open")
     strips = page.js(
         "[...document.querySelectorAll('.strip canvas')].map((c) => [c.width, c.height,"
         " [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].filter((_, i) => i % 4 === 3)])"
@@ -66,7 +66,7 @@ def test_the_keyboard_is_enough(page):
     assert page.one("#settings th:nth-child(5)").get_attribute("aria-sort") == "descending"
     page.key(k.TAB, k.SPACE)
     assert page.one("#settings th:nth-child(6)").get_attribute("aria-sort") == "descending"
-    page.js("document.querySelector('#samples tbody tr:nth-child(2) button').focus()")
+    page.js("document.querySelector('#samples tbody tr:nth-child(2) a.open').focus()")
     page.key(k.ENTER)
     assert page.one("#sample-title").text == "needle-1000-0-1"
     page.key(k.ARROW_RIGHT)

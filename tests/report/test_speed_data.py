@@ -19,7 +19,7 @@ def test_a_speed_run_on_the_page_is_its_own_table(tmp_path):
     cells = dict(zip(table["header"], table["rows"][1]["cells"], strict=True))
     assert (cells["prefill s"], cells["tokens/s"], cells["× full"]) == ("2.000", "25.0", "2.50")
     assert (cells["cache MiB"], cells["largest"]) == ("1.0", "7")
-    assert table["notes"][0].startswith("Medians of 1 repeats on AMD EPYC, 2 threads, torch 2.13.0")
+    assert table["notes"][0].startswith("Medians of 1 repeat on AMD EPYC, 2 threads, torch 2.13.0")
 
 
 def test_times_of_different_machines_stand_in_tables_of_their_own(tmp_path):

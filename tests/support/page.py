@@ -38,6 +38,30 @@ def grid_run(folder):
     return made
 
 
+def hidden_run(folder):
+    """The first samples of `grid_run` with a hidden question: snapkv finds less, by 0.5 in every other sample."""
+    rows = []
+    for i in range(20):
+        name = f"needle-1000-100-{i}"
+        for setting, found in {"full": 1.0, "snapkv 0.2": 1.0 - 0.5 * (i % 2), "knorm 0.2": 0.0}.items():
+            where = {
+                "length": 1000,
+                "depth": 100,
+                "benchmark": "grid",
+                "question": "hidden",
+                "answers": [f"{HOSTILE}4711"],
+            }
+            rows.append(record(name, setting, found, f"{setting} hides {i}", **where))
+    needle = f"The number is {HOSTILE}4711."
+    samples = [
+        sample_row(
+            row["sample"], f"{needle} What?", answers=[f"{HOSTILE}4711"], evidence=[{"at": 2500, "text": needle}]
+        )
+        for row in rows[::3]
+    ]
+    return write_run(folder / "hidden", rows, samples, [manifest(settings=["full", "snapkv 0.2", "knorm 0.2"])])
+
+
 def frontier_files(folder):
     """What `kvbench frontier` would have left: snapkv holds at 0.4, h2o nowhere."""
     scores = {"snapkv": {0.4: (-0.01, -0.02, 0.0), 0.2: (-0.5, -0.6, -0.4)}, "h2o": {0.2: (-0.3, math.nan, math.nan)}}

@@ -21,10 +21,6 @@ function filled(node, attributes, children) {
   return node;
 }
 
-function section(id, title, ...children) {
-  return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), children);
-}
-
 function note(...text) {
   return h("p", { class: "note" }, text);
 }

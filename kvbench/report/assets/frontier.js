@@ -28,7 +28,7 @@ function frontierSection(run, settings) {
     h("p", {}, frontier.sentence),
     table(columns, rows, { label: "frontier" }).node,
     frontier.notes.map((text) => note(text)),
-    chart(points, () => "r_bytes", "score", methodStyles(run), frontier.least).nodes,
+    chart(points, () => "r_bytes", "score", methodStyles([...run.settings, ...frontier.points]), { name: "bytes-at-equal-quality", run, dotted: frontier.least }).nodes,
     note("Dashed: FullKV's score. Dotted: the least score that keeps the share of it."),
   );
 }

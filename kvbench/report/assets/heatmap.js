@@ -3,23 +3,33 @@
 // The share above which a cell's text is in the other ink; both have a contrast of at least 4.2 : 1, in both themes.
 const TURN = 0.57;
 
-function heatmapSection(run, settings, metric, openCell) {
-  const grid = (setting) => run.heatmap.grids[metric][run.settings.indexOf(setting)];
-  const panels = settings.map((setting) => heatmap(run.heatmap, grid(setting), setting, metric, openCell));
+function heatmapSection(run, settings, other, metric, openCell) {
+  const panel = (one, setting, open, of = "") => {
+    const grid = one?.heatmap?.grids[metric]?.[one.settings.indexOf(setting)];
+    return grid ? heatmap(one.heatmap, grid, setting, metric, open, of) : null;
+  };
+  const panels = settings.flatMap((setting) => {
+    const beside = other?.settings.find(({ label }) => label === setting.label);
+    const pair = [panel(run, setting, openCell, other ? run.title : ""), beside ? panel(other, beside, null, other.title) : null];
+    return other ? h("div", { class: "pair" }, pair) : pair;
+  });
   const caption = note(
     `Mean ${metric} × 100 by context length in tokens (across) and needle depth in per cent (down). `,
     "Click a cell to list its samples below.",
   );
-  return section("heatmaps", "Needle heatmaps", caption, h("div", { class: "panels" }, panels));
+  const whole = h("div", { class: "panels" }, panels);
+  return section("heatmaps", "Needle heatmaps", h("div", { class: "under" }, pictureButton(whole, "heatmaps"), caption), whole);
 }
 
-function heatmap({ depths, lengths }, grid, setting, metric, openCell) {
+/** A panel; without `openCell` its cells list nothing. `of`: the run's title where there are two. */
+function heatmap({ depths, lengths }, grid, setting, metric, openCell, of) {
   function cell(value, depth, length) {
     if (value == null) return h("td", { class: "none" }, "–");
     const share = Math.max(0, Math.min(1, value));
-    const open = () => openCell(setting, { length, depth });
-    const colour = { class: share > TURN ? "heat high" : "heat", style: { "--share": percentage(share) } };
-    return h("td", { ...colour, onclick: open }, String(Math.round(value * 100)));
+    const open = openCell && (() => openCell(setting, { length, depth }));
+    const kind = `heat${share > TURN ? " high" : ""}${open ? "" : " still"}`;
+    const colour = { class: kind, style: { "--share": percentage(share) } };
+    return h("td", open ? { ...colour, onclick: open } : colour, String(Math.round(value * 100)));
   }
   const head = h("tr", {}, h("td"), lengths.map((length) => h("th", { scope: "col" }, short(length))));
   const body = depths.map((depth, d) => {
@@ -27,7 +37,8 @@ function heatmap({ depths, lengths }, grid, setting, metric, openCell) {
     return h("tr", {}, h("th", { scope: "row" }, short(depth)), cells);
   });
   const sizes = `mean ${fixed(setting.scores[metric][0], 2)} · r_bytes ${fixed(setting.r_bytes, 2)}`;
-  const caption = h("caption", {}, h("strong", {}, setting.label), h("br"), sizes);
+  const name = [h("strong", {}, setting.label), of ? ` · ${of}` : null];
+  const caption = h("caption", {}, name, h("br"), sizes);
   const whole = h("table", { class: "heatmap" }, caption, h("thead", {}, head), h("tbody", {}, body));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `heatmap of ${setting.label}` }, whole);
 }

@@ -1,30 +1,36 @@
 // One sample opened: its prompt, the expected answers, and the output of every setting side by side.
 
 const LEGEND =
-  "Bars: the share of the prompt's tokens that each layer kept, layer 0 on the left. Strips: where in the prompt " +
-  "they are, a row per layer, layer 0 on top; filled where all heads kept all tokens of a segment, blank where none did; " +
-  "where heads keep different numbers of tokens, a second strip has a column per head, filled where it kept all. " +
-  "▼ the needle's approximate place. Where the question is hidden, the prompt is the context alone.";
+  "Bars: the share of the prompt's tokens that each layer kept, layer 0 on the left. Strip: where in the prompt these " +
+  "tokens are, a row per layer with layer 0 on top, filled where all heads kept all tokens of a segment and blank where " +
+  "none did. Where heads keep different numbers of tokens, a second strip has a column per head, filled where it kept " +
+  "all. ▼ marks the needle's approximate place. With a hidden question, the prompt is the context alone.";
 
-/** Opens sample `number`; `order` is the list it was opened from, which previous and next go through. */
-function openSample(run, settings, metric, number, order) {
+/**
+ * Opens sample `number` of shown.run; `order` is the list it was opened from, which previous and next go through with
+ * `open(number, card, instead)`. Outputs of shown.other, a run beside, stand below those of the same setting.
+ */
+function openSample(shown, number, order, open) {
+  const { run, settings, metric } = shown;
   const dialog = document.getElementById("sample");
   const place = order.indexOf(number);
   const other = (by) => order[place + by];
-  const go = (by) => other(by) !== undefined && openSample(run, settings, metric, other(by), order);
+  const turn = (by) => other(by) !== undefined && open(other(by), null, true);
   dialog.onkeydown = (event) => {
-    if (event.key === "ArrowLeft") go(-1);
-    if (event.key === "ArrowRight") go(1);
+    if (event.key === "ArrowLeft") turn(-1);
+    if (event.key === "ArrowRight") turn(1);
   };
   const { samples } = run;
-  const title = h("h2", { id: "sample-title", tabindex: -1 }, samples.id[number]);
+  const id = samples.id[number];
+  const title = h("h2", { id: "sample-title", tabindex: -1 }, id);
   const bar = h(
     "div",
     { class: "bar-top" },
     title,
     h("span", { class: "count" }, `${place + 1} of ${order.length}`),
-    button("‹ previous", () => go(-1), { disabled: other(-1) === undefined }),
-    button("next ›", () => go(1), { disabled: other(1) === undefined }),
+    viewLink("link", { sample: id, card: null }, () => open(number), { title: "the address of this sample" }),
+    button("‹ previous", () => turn(-1), { disabled: other(-1) === undefined }),
+    button("next ›", () => turn(1), { disabled: other(1) === undefined }),
     button("close", () => dialog.close()),
   );
   const facts = run.properties.map((name) =>
@@ -37,13 +43,15 @@ function openSample(run, settings, metric, number, order) {
     ...prompt(samples, number),
     h("h3", {}, "Expected"),
     h("ul", { class: "answers" }, samples.answers[number].map((answer) => h("li", {}, h("pre", {}, answer)))),
+    ...evidence(samples, number),
     h("h3", {}, "Output of each setting"),
     note(LEGEND),
-    h("div", { class: "cards" }, settings.map((setting) => card(run, setting, metric, number))),
+    h("div", { class: "cards" }, settings.map((setting) => card(shown, setting, number, open))),
   );
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   title.focus();
+  dialog.querySelector(".card.chosen")?.scrollIntoView({ block: "center" });
 }
 
 /** The prompt's end with its question marked, and the beginning of the answer where the prompt gives one. */
@@ -63,17 +71,53 @@ function prompt(samples, number) {
   ];
 }
 
-/** One setting's output for a sample; null where there is no record. */
-function card(run, setting, metric, number) {
-  const record = run.recordOf(number, run.settings.indexOf(setting));
+/** The passages of the prompt that have an expected answer, with the answer marked. */
+function evidence(samples, number) {
+  const found = samples.evidence[number];
+  if (!found.length) return [];
+  const passages = found.map(({ at, text }) => {
+    const place = percent(at / samples.characters[number]);
+    const ends = [at > 0 ? "… " : null, at + text.length < samples.characters[number] ? " …" : null];
+    return [note(`${place} into the prompt`), h("pre", { class: "evidence" }, ends[0], marked(text, samples.answers[number]), ends[1])];
+  });
+  return [h("h3", {}, "Where the prompt has it"), ...passages.flat()];
+}
+
+/** A text with every answer in it marked, in upper or lower case. */
+function marked(text, answers) {
+  const sought = answers.map((answer) => answer.trim()).filter((answer) => answer.length > 2);
+  const escaped = sought.map((answer) => answer.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  if (!escaped.length) return [text];
+  // split at a group: every second part is an answer
+  return text.split(new RegExp(`(${escaped.join("|")})`, "i")).map((part, i) => (i % 2 ? h("mark", {}, part) : part));
+}
+
+/** One setting's output for a sample, and that of the run beside; null where neither has a record. */
+function card({ run, other, others, metric }, setting, number, open) {
+  const beside = others.find(({ label }) => label === setting.label);
+  const there = beside && other.numberOf.get(run.samples.id[number]);
+  const parts = [
+    outcome(run, run.recordOf(number, run.settings.indexOf(setting)), metric, number, other && run.title),
+    there === undefined ? null : outcome(other, other.recordOf(there, other.settings.indexOf(beside)), metric, there, other.title),
+  ].filter(Boolean);
+  if (!parts.length) return null;
+  const chosen = view.card === setting.label;
+  const name = viewLink(setting.label, { card: setting.label }, () => open(number, setting.label));
+  const whole = h("div", {}, parts);
+  const picture = pictureButton(whole, `${run.samples.id[number]}-${setting.label}`);
+  return h("article", { class: chosen ? "card chosen" : "card" }, h("h4", {}, name, " ", picture), whole);
+}
+
+/** The output of a record with its scores and what its layers kept; null for record -1. `of`: the run's title. */
+function outcome(run, record, metric, number, of) {
   if (record < 0) return null;
   const { records } = run;
   const [shares, positions, heads] = layersOf(run, record);
   const others = run.metrics.filter((name) => name !== metric && records.scores[name][record] != null);
   return h(
-    "article",
-    { class: "card" },
-    h("h4", {}, setting.label, " ", scoreMark(metric, records.scores[metric][record])),
+    "div",
+    { class: "outcome" },
+    h("p", { class: "run" }, of, " ", scoreMark(metric, records.scores[metric]?.[record])),
     h("pre", { class: "output" }, records.prediction[record] || "(empty)"),
     others.length ? note(others.map((name) => `${name} ${fixed(records.scores[name][record])}`).join(" · ")) : null,
     note(factors(records, record)),

@@ -7,11 +7,11 @@ const SHOWN = [
   ["differ", "only where settings differ"],
 ];
 
-const NO_FILTERS = { words: "", task: "", setting: "", shown: "all", cell: null };
-
-/** Returns {node, showCell(setting, properties)}, which lists the samples with these properties. */
-function browserSection(run, settings, view) {
-  const { metric } = view;
+/**
+ * Returns {node, showCell(setting, properties), openShown()}: showCell lists the samples with these properties,
+ * openShown opens the sample of the view, or closes the one that is open.
+ */
+function browserSection(run, settings, other, others, metric) {
   const filters = (view.filters = { ...view.filters });
   if (!settings.some(({ label }) => label === filters.setting)) filters.setting = "";
   const { samples, records } = run;
@@ -21,15 +21,17 @@ function browserSection(run, settings, view) {
     chosen().map((setting) => run.recordOf(number, run.settings.indexOf(setting))).filter((record) => record >= 0);
   const scoresOf = (number) =>
     recordsOf(number).map((record) => records.scores[metric][record]).filter((score) => score != null);
-  const setFilter = (key) => (value) => {
+  const setFilter = (key, instead = false) => (value) => {
     filters[key] = value;
+    go({}, instead);
     list();
   };
 
   const search = h("input", { type: "search", id: "search", placeholder: "words in prompt, answers, outputs …" });
   search.value = filters.words;
-  search.addEventListener("input", later(() => setFilter("words")(search.value)));
+  search.addEventListener("input", later(() => setFilter("words", true)(search.value)));
   const tasks = [...new Set(samples["property task"] ?? [])].map((task) => [task, task]);
+  if (!tasks.some(([task]) => task === filters.task)) filters.task = "";
   const labels = settings.map(({ label }) => [label, label]);
   const ofSetting = choice("setting", [["", "every setting"], ...labels], filters.setting, setFilter("setting"));
   const controls = h(
@@ -41,6 +43,7 @@ function browserSection(run, settings, view) {
     choice("show", SHOWN, filters.shown, setFilter("shown")),
   );
   const cell = button("", () => showCell(null, null));
+  let order = () => [];
   const holder = h("div");
 
   /** All text of a sample and of the outputs of the chosen settings, in lower case; made when first searched. */
@@ -76,15 +79,31 @@ function browserSection(run, settings, view) {
     const words = filters.words.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = samples.id.map((_, number) => ({ number })).filter(({ number }) => passes(number, words));
     const options = { label: "samples", pageSize: 50, empty: "no sample passes the filters" };
-    const open = (number) => openSample(run, settings, metric, number, shown.shown().map((row) => row.number));
-    const shown = table(columns(open), rows, options);
+    const shown = table(columns(), rows, options);
+    order = () => shown.shown().map((row) => row.number);
     holder.replaceChildren(shown.node);
   }
 
-  function columns(open) {
+  function open(number, card = null, instead = false) {
+    const listed = order();
+    go({ sample: samples.id[number], card }, instead);
+    const shown = { run, settings, other, others, metric };
+    openSample(shown, number, listed.includes(number) ? listed : samples.id.map((_, one) => one), open);
+  }
+
+  function openShown() {
+    const dialog = document.getElementById("sample");
+    const number = run.numberOf.get(view.sample);
+    if (number === undefined) {
+      if (dialog.open) dialog.close();
+    } else open(number, view.card, true);
+  }
+
+  function columns() {
     const id = ({ number }) => samples.id[number];
+    const link = (row) => viewLink(id(row), { sample: id(row), card: null }, () => open(row.number), { class: "open" });
     return [
-      { title: "sample", value: id, cell: (row) => button(id(row), () => open(row.number), { class: "open" }) },
+      { title: "sample", value: id, cell: link },
       ...run.properties.map((name) => ({
         title: name,
         number: typeof property(name, 0) === "number",
@@ -116,12 +135,13 @@ function browserSection(run, settings, view) {
   function showCell(setting, properties) {
     filters.cell = properties;
     if (setting) ofSetting.querySelector("select").value = filters.setting = setting.label;
+    go({ at: properties ? "samples" : view.at });
     list();
     node.scrollIntoView();
-    holder.querySelector("button.open")?.focus({ preventScroll: true });
+    holder.querySelector("a.open")?.focus({ preventScroll: true });
   }
 
   list();
   const node = section("samples", "Samples", controls, cell, holder);
-  return { node, showCell };
+  return { node, showCell, openShown };
 }

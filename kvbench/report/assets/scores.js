@@ -61,12 +61,17 @@ function tasksTable(run, settings) {
       return { title: setting.label, number: true, value: score, text: (row) => fixed(score(row), 2) };
     }),
   ];
-  function show(name) {
-    const { rows } = run.tasks.find((one) => one.by === name);
+  const shown = () => run.tasks.find((one) => one.by === view.by) ?? run.tasks[0];
+  function show() {
+    const { by: name, rows } = shown();
     holder.replaceChildren(table(columns, rows, { label: `scores by ${name}`, filter: true }).node);
   }
   const names = run.tasks.map((one) => [one.by, one.by]);
-  show(names[0][0]);
-  const caption = note(`${run.metrics[0]} × 100, by ${names[0][0]}; the mean is that of the rows`);
-  return section("tasks", "Tasks", caption, names.length > 1 ? choice("rows by", names, names[0][0], show) : null, holder);
+  const pick = (name) => {
+    go({ by: name === names[0][0] ? "" : name });
+    show();
+  };
+  show();
+  const caption = note(`${run.metrics[0]} × 100, by ${names[0][0]}; the last row is the mean of the others`);
+  return section("tasks", "Tasks", caption, names.length > 1 ? choice("rows by", names, shown().by, pick) : null, holder);
 }

@@ -1,0 +1,95 @@
+// Two runs side by side: settings of one name, over the samples that both have.
+
+const DRAWS = 2000;
+
+function besideSection(run, settings, other, others, metric) {
+  const pairs = settings
+    .map((setting) => ({ setting, beside: others.find(({ label }) => label === setting.label) }))
+    .filter(({ beside }) => beside?.scores[metric])
+    .map((pair) => ({ ...pair, ...compared(run, other, pair, metric) }))
+    .filter(({ samples }) => samples);
+  const number = (title, value, digits, hint) => ({ title, value, hint, number: true, text: (row) => fixed(value(row), digits) });
+  const columns = [
+    { title: "setting", value: ({ setting }) => setting.label },
+    number(`${metric}: ${run.title}`, ({ here }) => here, 3),
+    number(`${metric}: ${other.title}`, ({ there }) => there, 3),
+    {
+      ...number("difference", ({ difference }) => difference, 3, `${other.title} minus ${run.title}`),
+      text: ({ difference }) => signed(difference),
+    },
+    {
+      ...number("95 % interval", ({ low }) => low, 3, "of the difference, by paired bootstrap over the samples"),
+      text: ({ low, high }) => (low == null ? "–" : `${signed(low)} to ${signed(high)}`),
+    },
+    number("samples", ({ samples }) => samples, 0),
+    number(`r_bytes: ${run.title}`, ({ setting }) => setting.r_bytes, 3),
+    number(`r_bytes: ${other.title}`, ({ beside }) => beside.r_bytes, 3),
+  ];
+  const words = note(
+    `Means over the samples that both runs have. The difference is ${other.title} minus ${run.title}, with an interval by `,
+    `paired bootstrap (${DRAWS} draws). Where the interval contains 0, these samples do not show a difference.`,
+  );
+  const empty = "no setting of one name has samples in both runs";
+  return section("beside", "Side by side", words, table(columns, pairs, { label: "side by side", empty }).node);
+}
+
+function signed(value) {
+  return `${value > 0 ? "+" : ""}${fixed(value)}`;
+}
+
+/** Means over tasks of the samples that both runs have, their difference with its interval, and how many they are. */
+function compared(run, other, { setting, beside }, metric) {
+  const index = run.settings.indexOf(setting);
+  const otherIndex = other.settings.indexOf(beside);
+  const score = (one, record) => (record < 0 ? null : one.records.scores[metric]?.[record]);
+  const found = run.samples.id.map((id, number) => {
+    const there = other.numberOf.get(id);
+    return {
+      task: run.samples["property task"]?.[number],
+      context: run.samples.context?.[number] ?? id,
+      here: score(run, run.recordOf(number, index)),
+      there: there === undefined ? null : score(other, other.recordOf(there, otherIndex)),
+    };
+  });
+  const both = found.filter(({ here, there }) => here != null && there != null);
+  if (!both.length) return { samples: 0 };
+  const tasks = [...Map.groupBy(both, ({ task }) => task).values()];
+  const average = (value) => mean(tasks.map((task) => mean(task.map(value))));
+  const [here, there] = [average((one) => one.here), average((one) => one.there)];
+  const [low, high] = pairedInterval(tasks.map((task) => [...Map.groupBy(task, ({ context }) => context).values()]));
+  return { here, there, difference: there - here, low, high, samples: both.length };
+}
+
+/**
+ * The 95 % interval of the mean over tasks of there - here; tasks are lists of contexts, which are lists of samples.
+ * The samples of a context are drawn together. [null, null] where a task has fewer than two contexts.
+ */
+function pairedInterval(tasks) {
+  if (tasks.some((contexts) => contexts.length < 2)) return [null, null];
+  const random = randomNumbers(1);
+  const sum = (samples) => samples.reduce((total, { here, there }) => total + there - here, 0);
+  const parts = tasks.map((contexts) => ({ sums: contexts.map(sum), counts: contexts.map(({ length }) => length) }));
+  const means = Float64Array.from({ length: DRAWS }, () => {
+    const drawn = parts.map(({ sums, counts }) => {
+      let [total, count] = [0, 0];
+      for (let i = 0; i < sums.length; i++) {
+        const one = Math.floor(random() * sums.length);
+        total += sums[one];
+        count += counts[one];
+      }
+      return total / count;
+    });
+    return mean(drawn);
+  }).sort();
+  const quantile = (share) => means[Math.round(share * (DRAWS - 1))];
+  return [quantile(0.025), quantile(0.975)];
+}
+
+/** Numbers in [0, 1), the same ones for the same seed: a multiplicative generator modulo 2^31 - 1 (Lehmer). */
+function randomNumbers(seed) {
+  let state = seed;
+  return () => {
+    state = (state * 48271) % 2147483647;
+    return state / 2147483647;
+  };
+}
