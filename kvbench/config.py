@@ -1,4 +1,4 @@
-"""Where conf/ is, what it offers, and how its nodes become objects."""
+"""The location of conf/, its choices, and how its nodes become objects."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def _search_path() -> list[str]:
 
 
 def build(config: Mapping, what: str):
-    """Instantiate a configuration's `_target_`; its complaints as UserError that say what was being built."""
+    """Instantiate a configuration's `_target_`. Raises UserError, which begins with `what`, where that fails."""
     if "_target_" not in config:
         raise UserError(f"{what} has no _target_: its YAML must name a class")
     try:

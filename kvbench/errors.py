@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 
 class Incomplete(UserError):
-    """A run that came to its end without some of its records: shown as a single line, exit code 1."""
+    """A run that ended without some of its records: shown as a single line, exit code 1."""
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
@@ -47,7 +47,7 @@ def on_disk(doing: str, then: str = "") -> Iterator[None]:
 
 
 def disk_fault(error: BaseException | None) -> OSError | None:
-    """`error`, or the one it came of: matplotlib's PDF writer stumbles while it clears up after a full disk."""
+    """`error`, or its cause: matplotlib's PDF writer raises another error while it cleans up after a full disk."""
     while error is not None and not isinstance(error, OSError):
         error = error.__context__
     return error

@@ -1,6 +1,7 @@
 """The command line: mistakes in one line with exit code 2, help that lists everything, an installable wheel."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -103,15 +104,15 @@ def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
     assert "ratio 2 is outside (0, 1]" in full.stderr
 
 
-def test_help_names_every_other_command_and_each_has_help_of_its_own(kvbench):
+def test_help_names_every_other_command_and_each_has_help_in_one_style(kvbench):
     for name, command in COMMANDS.items():
-        assert f"kvbench [cyan]{name:<8}[/]  {command.about}" in help_text()
+        assert re.search(rf"kvbench \[cyan\]{name} *\[/\]  {re.escape(command.about)}", help_text())
         if name == "lm_eval":  # continues with lm-eval's help, where lm-eval is installed
             assert HELP.startswith("usage: kvbench lm_eval ")
             continue
         code, out, err = kvbench(name, "--help")
         assert (code, err) == (0, "")
-        assert f"kvbench {name}" in out.splitlines()[0]
+        assert out.startswith(f"usage: kvbench {name} ") and "\narguments:\n" in out
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Turn:
-    """The user's next message in a conversation, and the answer that stands before it."""
+    """The user's next message in a conversation, and the answer before it."""
 
     question: str
     answer: str = ""  # the expected one; of samples with `own_answers` the model's stands in its place
@@ -31,7 +31,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt and what is expected of it: of the answer to the last of `turns`, where there are some."""
+    """One prompt and its expected answers; with `turns`, those to the last of them."""
 
     id: str  # unique within the benchmark
     prompt: str

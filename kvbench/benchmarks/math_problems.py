@@ -53,7 +53,7 @@ class MathProblems(Benchmark):
     def __post_init__(self):
         self.sets = select(self.sets, {name: (name,) for name in SETS}, "set in benchmark.sets")
         if self.temperature == 0 and self.repeats > 1:
-            raise UserError("benchmark.temperature=0 gives the same answer each time: benchmark.repeats=1")
+            raise UserError("benchmark.temperature=0 gives the same answer each time: set benchmark.repeats=1")
         if "math500" in self.sets:
             check_installed()
         source = given_or_fetched("prompts_file", self.prompts_file, "rkv-run_math.py", PROMPTS)

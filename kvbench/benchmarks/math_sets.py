@@ -1,4 +1,4 @@
-"""Published sets of mathematics problems: where they are, what proves them, and how answers are scored."""
+"""Published sets of mathematics problems: their files, their hashes, and the scoring of answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ LONGFLOW = "https://raw.githubusercontent.com/yisunlp/LongFLow/89a68d30ea28857fc
 
 @dataclass(frozen=True)
 class ProblemSet:
-    """A published set of problems, in a file that its hash proves."""
+    """A published set of problems, in a file with a known hash."""
 
     file: str
     url: str

@@ -34,7 +34,7 @@ class Message:
 
 @checked(prefix="question.")
 class Question:
-    """One question about a context; None leaves the choice to the row around it, then to the benchmark."""
+    """One question about a context; a field that is None is taken from the row, then from the benchmark."""
 
     question: str = ""
     answers: Annotated[list[str], BeforeValidator(_texts)] | None = None  # those that are right; none: not known
@@ -59,18 +59,20 @@ class Row(Question):
         if self.messages is not None:
             self.messages = _each(Message, self.messages, "messages")
             if not self.messages or self.messages[-1].role != "user":
-                raise UserError("the last of messages must have the role user: it is the question")
+                raise UserError("the last message must have the role user: it is the question")
             if self.question or self.questions:
-                raise UserError("the last of messages is the question: the row cannot have another")
+                raise UserError("the last message is the question: the row cannot have another one")
         elif not self.context.strip():
             raise UserError("row.context is empty")
         if self.questions is not None:
             self.questions = _each(Question, self.questions, "questions")
             if not self.questions or self.question or self.answers:
-                raise UserError("questions is a list of objects with question and answers, which then stand only there")
+                raise UserError(
+                    "questions must be a list of objects with question and answers, which the row then has nowhere else"
+                )
 
     def asked(self) -> list[Question]:
-        """The row's questions, each with what it leaves to the row."""
+        """The row's questions, with the fields that they take from the row."""
         if self.questions is None:
             return [self]
         shared = {"task": self.task, "metric": self.metric, "max_new_tokens": self.max_new_tokens}
@@ -123,7 +125,7 @@ class OwnPrompts(Benchmark):
 
     def __post_init__(self):
         if self.path is None:
-            raise UserError("benchmark.path=FILE is missing: a JSON-lines file with your prompts")
+            raise UserError("set benchmark.path=FILE to a JSON-lines file with your prompts")
         if Path(self.path).is_dir():
             raise UserError(f"benchmark.path={self.path!r} is a folder, not a file")
         metrics.check(self.metric)

@@ -29,7 +29,7 @@ def select(names: Sequence[str], allowed: Mapping[str, Sequence[str]], what: str
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set on the hub, or a folder in which the user has its files."""
+    """A data set on the hub, or a folder with a copy of its files."""
 
     repository: str
     revision: str
@@ -70,7 +70,7 @@ class DataSet:
         except (OSError, HTTPError, ValueError) as error:
             raise UserError(
                 f"the data set {self.repository} could not be fetched at {self.revision}: {in_one_line(error)} "
-                "(where there is no network, give benchmark.data_dir=FOLDER, a copy of its files)"
+                "(without a network, set benchmark.data_dir=FOLDER, a copy of its files)"
             ) from error
 
 

@@ -72,7 +72,7 @@ class Speed(Benchmark):
 
 
 def machine() -> dict:
-    """What the times depend on besides the model."""
+    """The hardware and threads that times depend on besides the model."""
     here = hardware()
     return {"machine": " + ".join([*here["gpus"], here["cpu"]]), "threads": here["threads"]}
 

@@ -1,4 +1,4 @@
-"""Prompts that lose their middle, and the question that is left of their end."""
+"""Truncation of prompts in the middle, and the part of the question that remains."""
 
 from collections.abc import Iterator, Sequence
 

@@ -88,7 +88,7 @@ class CodedLayer(SequenceLayer):
     v: CodedSequence
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        """Of one query a head; in float32, also in a model of 16 bits."""
+        """Attention of one query per head, computed in float32 in 16-bit models too."""
         grouped = query.view(self.heads, -1, query.shape[-1]).float()
         logits = softmax.capped_(self.k.logits(grouped, softmax.plain(scaling)), scaling)
         weights = softmax.weights(logits, scaling)

@@ -89,7 +89,7 @@ class PagedLayer(LayerCache):
         self.length += 1
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        """Of one query a head."""
+        """Attention of one query per head."""
         heads, capacity, width = self.rows.shape
         page = self.page
         chosen = self.choose(query)  # [heads, g, pages]

@@ -41,7 +41,7 @@ class ThinKeysLayer(LayerCache):
         self.values.append(values[0].repeat_interleave(group, dim=0))
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        """Of one query a head; logits in float32."""
+        """Attention of one query per head, with logits in float32."""
         heads, _, width = self.older.shape
         d = query.shape[-1]
         grouped = query.view(heads, -1, d).float() * softmax.plain(scaling)

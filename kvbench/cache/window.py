@@ -43,7 +43,9 @@ class WindowLayer(LayerCache):
         """The cache that the first `end` tokens leave, without slack: of a `whole` one, or all that it has seen."""
         last = end - self.seen + self.k.length  # of the buffers
         if last < min(end, self.window - 1):
-            raise ValueError(f"of the first {end} tokens some are gone that a window of {self.window} needs")
+            raise ValueError(
+                f"a window of {self.window} needs some of the first {end} tokens, which are no longer stored"
+            )
         return WindowLayer.of(self.k.view[0, :, :last], self.v.view[0, :, :last], self.window, end, self.kept)
 
     def tensors(self) -> list[Tensor]:

@@ -24,7 +24,7 @@ CHUNK = 128  # tokens whose logits are compared at a time in float32
 
 @dataclass(frozen=True)
 class Forced:
-    """What a setting says to two given continuations of a prompt."""
+    """A setting's predictions for two given continuations of a prompt."""
 
     logits: Tensor  # [t, vocab_size]: those that predict each token of FullKV's answer
     answer_loglik: float | None  # nats: of the first expected answer; None where none is expected

@@ -1,4 +1,4 @@
-"""Where the context lies in a prompt's tokens, and what a request about it is written with: for second passes."""
+"""The place of the context in a prompt's tokens, and how to encode a request about it, for second passes."""
 
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import MARK, Prompt

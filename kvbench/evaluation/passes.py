@@ -67,7 +67,7 @@ class Compressed:
 
 @dataclass(frozen=True)
 class SecondPass:
-    """What reading a context again took: part of the compression of every setting that reads its scores."""
+    """Time and memory of reading a context again; part of the compression of every setting that uses its scores."""
 
     seconds: float
     peak_bytes: int  # counted as in `Compressed`

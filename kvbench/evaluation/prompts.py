@@ -96,7 +96,7 @@ def _check_longrope(loaded: LoadedModel, prompt: Prompt) -> None:
     if switch is not None and len(prompt.context) <= switch < end:
         raise UserError(
             f"sample {prompt.sample.id!r} goes from {len(prompt.context)} to {end} tokens after its context was "
-            f"prefilled, and {loaded.spec.name} rotates keys with other frequencies beyond {switch} (LongRoPE): "
+            f"prefilled, and {loaded.spec.name} uses other RoPE frequencies beyond {switch} (LongRoPE): "
             "use shorter or longer prompts"
         )
 
@@ -110,7 +110,7 @@ def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
     before = context(sample)
     head, mark, _ = loaded.render(before + MARK, sample.chat, history=sample.history).partition(MARK)
     if not mark or not text.startswith(head) or not (before.strip() or sample.history):
-        raise UserError(f"sample {sample.id!r}: no context is left before the question to compress")
+        raise UserError(f"sample {sample.id!r}: there is no context before the question to compress")
     return len(head)
 
 

@@ -29,7 +29,7 @@ Row = str
 
 @dataclass(frozen=True)
 class Scored:
-    """A prediction's scores, and what tables part them by."""
+    """A prediction's scores, and the fields by which tables group them."""
 
     setting: str
     task: str

@@ -1,4 +1,4 @@
-"""The rules that every method keeps, as functions on its layer caches: `kvbench check` and the tests call them."""
+"""The rules that every method follows, as functions on its layer caches: `kvbench check` and the tests call them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +17,7 @@ from kvbench.utils.text import count
 
 
 class RuleBroken(AssertionError):
-    """A rule that a method does not keep; the message says where, with numbers."""
+    """A method breaks a rule; the message says where, with numbers."""
 
 
 def hold(holds: object, message: str) -> None:
@@ -33,7 +33,7 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
     listed = [tensor for layer in caches for tensor in layer.tensors()]
     tables = _tables(caches)
     small = all(len(table) <= 64 and table.nbytes <= 100 * len(table) for table in tables)
-    hold(small, "a table of where tokens lie has more than a few numbers for each head")
+    hold(small, "a table of offsets has more than a few numbers for each head")
     # the graph of objects may mention a few empty tensors and no others
     hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
     unlisted = storage_bytes(found[address] for address in hidden)
@@ -57,7 +57,7 @@ def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
 
 
 def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:
-    """Collect every tensor that can be got at from `thing`, by the address of its storage.
+    """Collect every tensor that is reachable from `thing`, by the address of its storage.
 
     The model's RoPE is no part, nor is the histogram of kept positions, which stays on the device until a record reads
     it, nor what modules and classes hold.
@@ -88,12 +88,12 @@ def check_kept(
     for index, kept in enumerate(layers):
         hold(
             0 < kept.retained <= kept.total,
-            f"layer {index}: kept says {kept.retained:,} of {kept.total:,} vectors are left",
+            f"layer {index}: kept reports that {kept.retained:,} of {kept.total:,} vectors are left",
         )
         rounded = 0.5 if kept.per_head else 0  # at most half a token per head
         hold(
             kept.nominal >= 1 and kept.r1 * n <= heads * kept.nominal + rounded + 1e-9,
-            f"layer {index}: it keeps {kept.r1 * n:g} tokens per head, and its share of the budget is {kept.nominal}",
+            f"layer {index}: it keeps {kept.r1 * n:g} tokens per head, but its share of the budget is {kept.nominal}",
         )
     ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
     hold(0 < ratio.r <= most and ratio.r_bytes > 0, f"r is {ratio.r:.3f} and r_bytes {ratio.r_bytes:.3f}")

@@ -42,7 +42,7 @@ class Setting:
         return json.dumps([self.name, self.parameters, self.ratio, self.budget])
 
     def requested_tokens(self, n: int, new_tokens: int = 0) -> int | float:
-        """Tokens per layer and head that the ratio or budget asks for, with a prompt of n tokens.
+        """Tokens per layer and head that the ratio or budget requests, with a prompt of n tokens.
 
         At most `new_tokens` are read after it, of which a ratio is a share too where `method.ratio_of` is total.
         """

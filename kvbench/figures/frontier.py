@@ -1,4 +1,4 @@
-"""Quality against bytes, and against speed: every setting that was tried, what is lost, and the front nothing beats."""
+"""Quality against bytes, and against speed: every setting that was tried, its loss, and the Pareto front."""
 
 from collections.abc import Mapping, Sequence
 
@@ -86,7 +86,7 @@ def _decoding(
     points += [(-speed, 100 * full) for speed in baseline]
     _ring(axis, [(-points[i][0], points[i][1]) for i in pareto(points)])
     axis.tick_params(labelbottom=True)
-    axis.set_xlabel("decoded tokens / s (more is better); a star: FullKV", fontsize=8)
+    axis.set_xlabel("decoded tokens / s (more is better); star: FullKV", fontsize=8)
     grid_lines(axis)
 
 

@@ -93,7 +93,7 @@ def drawn(of_model: ModelRecords) -> Iterator[tuple[str, Figure]]:
         if kind == "table":
             continue
         if kind not in DRAWINGS:
-            raise UserError(f"experiment.show={kind} is drawn from probes: this experiment runs methods")
+            raise UserError(f"experiment.show={kind} is drawn from probes, but this experiment runs methods")
         yield kind, DRAWINGS[kind](drawing)
 
 
@@ -104,7 +104,7 @@ def _curve(drawing: _Drawing) -> Figure:
     x = experiment.x or default_x(of_model)
     published = published_points(of_model, experiment, shown, x)
     if len(published.points):
-        other = "" if of_model.model in published.source else ", another model than ours"
+        other = "" if of_model.model in published.source else ", a different model"
         caption += f" · grey: published, {published.source}{other}"
     if published.errata:
         caption += f" · errata that concern them: {len(published.errata)} (results/published/errata.csv)"

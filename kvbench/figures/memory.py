@@ -84,7 +84,7 @@ def _scatter(axis: Axes, frame: pd.DataFrame) -> None:
         )
     axis.set_xlim(0, 1.05 * max(1, frame["r"].max()))
     axis.set_ylim(0, end)
-    axis.set_title("above the line: more bytes than r says", fontsize=9)
+    axis.set_title("above the line: more bytes than r suggests", fontsize=9)
     axis.set_xlabel("r (vectors kept / vectors of the same layout)", fontsize=8)
     axis.set_ylabel("r_bytes (bytes stored / bytes of FullKV)", fontsize=8)
     axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)

@@ -45,7 +45,7 @@ class Method(ABC):
         return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
 
     def title(self, name: str) -> str:
-        """What tables call it where its configuration is called `name`."""
+        """The method's name in tables, for a configuration called `name`."""
         return name
 
     def floor(self, n: int, num_layers: int) -> int:
@@ -53,7 +53,7 @@ class Method(ABC):
         return self.minimum_budget
 
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
-        """Whether a method that searches for the requested ratio did not reach `target`; others promise none."""
+        """Whether a method that searches for the requested ratio missed `target`; False for others."""
         return False
 
     def plan(self, n: int, num_layers: int, budget: int) -> PrefillPlan:
@@ -70,7 +70,7 @@ class Method(ABC):
         return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
-        """What compresses the layers of one prompt as they come, into the caches that `compress` would give."""
+        """What compresses the layers of one prompt as they arrive, into the caches of `compress`."""
         return LayerByLayer(lambda layer, index: self.compress_layer(layer, index, num_layers, budget))
 
     @abstractmethod

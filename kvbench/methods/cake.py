@@ -52,7 +52,7 @@ class CAKE(Eviction):
         if self.decode == "grow":
             return
         if self.decode_compression is not None:
-            raise UserError("decode=evict drops a token at every step: it takes no decode_compression beside it")
+            raise UserError("decode=evict already drops a token at every step: leave decode_compression out")
         if self.storage != Dense() or self.heads != EqualHeads() or self.granularity != "kv_head":
             raise UserError(
                 "decode=evict drops one token of each KV head from its own store: it needs dense, unfolded storage, "

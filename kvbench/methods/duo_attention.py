@@ -76,7 +76,7 @@ class DuoAttention(Method):
         if self._gates is None:
             raise UserError(
                 "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or what `kvbench calibrate "
-                "FILE model=…` makes for any model"
+                "FILE model=…` writes for any model"
             )
         n, short = layer.n, self.sinks + self.recent
         if n <= short:

@@ -55,11 +55,11 @@ class Eviction(Method):
         if self.granularity == "query_head" and self.group_reduce != "mean":
             raise UserError(
                 f"group_reduce={self.group_reduce} reduces a group's query heads to one set, but with "
-                "granularity=query_head each keeps its own: leave it at mean"
+                "granularity=query_head each keeps its own: it must be mean"
             )
         if self.granularity == "query_head" and not self.scoring.per_query_head:
             raise UserError(
-                f"{type(self.scoring).__name__} scores the tokens of a KV head, alike for its query heads: "
+                f"{type(self.scoring).__name__} gives all query heads of a KV head the same scores: "
                 "it needs granularity=kv_head or layer, not query_head"
             )
         refuse_joint(self.storage, type(self).__name__)

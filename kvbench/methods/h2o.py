@@ -110,7 +110,7 @@ class H2O(Eviction):
         if self.decode == "grow":
             return
         if self.decode_compression is not None:
-            raise UserError("decode=update evicts at every token: it takes no decode_compression beside it")
+            raise UserError("decode=update already evicts a token at every step: leave decode_compression out")
         if self.storage != Dense():
             raise UserError("decode=update evicts single tokens from its own store: it needs dense, unfolded storage")
         if self.heads != EqualHeads():

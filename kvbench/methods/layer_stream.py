@@ -1,4 +1,4 @@
-"""What compresses the layers of one prefill as they come, so that few of them are held whole (`memory=stream`)."""
+"""Compression of the layers of one prefill as they arrive, so that few of them are held whole (`memory=stream`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -89,8 +89,8 @@ class SimLayerKV(Method):
             self.needs = Needs(window=self.w_last) | self.others.needs | self.storage.needs
         elif self.storage.needs != Needs():
             raise UserError(
-                f"variant=decode compresses a layer when the prompt's queries are gone: {type(self.storage).__name__} "
-                "reads them"
+                "variant=decode compresses a layer after the prompt's queries are freed, but "
+                f"{type(self.storage).__name__} reads them"
             )
         else:
             self.compress_at, self.full_cache_tokens = "first_decode", 2

@@ -35,7 +35,7 @@ class TOVA(Eviction):
     def __post_init__(self):
         super().__post_init__()
         if self.decode == "evict" and self.decode_compression is not None:
-            raise UserError("decode=evict drops a token at every step: it takes no decode_compression beside it")
+            raise UserError("decode=evict already drops a token at every step: leave decode_compression out")
         if self.decode == "evict" and (self.storage != Dense() or self.granularity != "layer"):
             raise UserError(
                 "decode=evict drops one token of all heads from its own store: it needs dense, unfolded storage and "

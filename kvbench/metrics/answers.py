@@ -27,7 +27,7 @@ def exact(prediction: str, answer: str) -> float:
 
 
 def contains(prediction: str, answer: str) -> float:
-    """1 if the answer's words, normalised as by `exact`, stand in the prediction one after the other."""
+    """1 if the answer's words, normalised as by `exact`, occur in the prediction one after the other."""
     words = f" {' '.join(english_words(answer))} "
     return float(words in f" {' '.join(english_words(prediction))} ")
 

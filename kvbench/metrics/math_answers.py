@@ -1,4 +1,4 @@
-"""Final answers of mathematics problems: where they stand in a text, and whether they are right."""
+"""Final answers of mathematics problems: finding them in a text, and scoring them."""
 
 import re
 
@@ -12,7 +12,7 @@ _DRESS = re.compile(r"\\[,!;: ]|[\s$,]|\\(?:text|textbf|textrm|mathbf|mathrm|bm|
 
 
 def answer_part(text: str) -> str:
-    """What follows the model's thinking; the whole text where no thinking ends in it."""
+    """The text after the model's thinking; the whole text where no thinking ends in it."""
     return text.rpartition(END_OF_THINKING)[2]
 
 

@@ -34,7 +34,7 @@ def leading_digits(number: str, prediction: str) -> float:
 
 
 def exact_number(number: str, prediction: str) -> float:
-    """1 if `number` stands in the prediction as a whole number of its own, else 0."""
+    """1 if `number` occurs in the prediction as a number of its own, else 0."""
     return float(number in re.findall(r"\d+", prediction.replace(",", "")))
 
 

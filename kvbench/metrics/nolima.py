@@ -1,4 +1,4 @@
-"""NoLiMa's metric (adobe-research/NoLiMa at 7532e4e, metric `contains`) and what its paper makes of it."""
+"""NoLiMa's metric (adobe-research/NoLiMa at 7532e4e, metric `contains`), and what its paper derives from it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ KEPT = 0.85  # of the base score: what a length must reach to be effective
 
 
 def contains(prediction: str, golds: Sequence[str]) -> float:
-    """1 if any right answer stands in the prediction as it is, else 0."""
+    """1 if any right answer occurs verbatim in the prediction, else 0."""
     return float(any(gold in prediction for gold in golds))
 
 

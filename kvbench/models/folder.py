@@ -36,7 +36,7 @@ def check_config(folder: Path) -> None:
 
 
 def model_identity(source: str, revision: str) -> dict:
-    """What tells the weights of a model apart from all others: the SHA-256 of each file that loading reads from a
+    """What identifies the weights of a model: the SHA-256 of each file that loading reads from a
     folder, or the hub's revision."""
     folder = Path(source)
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Loading a Hugging Face causal language model so that caches answer its attention."""
+"""Loading a Hugging Face causal language model so that caches compute its attention."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,7 +171,7 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping) -> Iterator[None]
         yield
     except (UserError, MemoryError, torch.OutOfMemoryError) as error:
         if isinstance(error, UserError) and spec.embedded and not spec.path:
-            raise UserError(f"{error}; the embedded model is converted again once {source} is deleted") from error
+            raise UserError(f"{error}; delete {source} to convert the embedded model again") from error
         raise
     except Exception as error:
         reason = first_line(error)
@@ -179,7 +179,7 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping) -> Iterator[None]
             reason = f"{constants.ENDPOINT} does not answer, and the local cache does not have it"
         raise UserError(
             f"model {spec.name!r} could not be loaded from {source}: {reason} "
-            "(model.path=FOLDER takes a local copy; with no network, HF_HUB_OFFLINE=1 fails at once)"
+            "(model.path=FOLDER loads a local copy; without a network, HF_HUB_OFFLINE=1 fails at once)"
         ) from error
 
 

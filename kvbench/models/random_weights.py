@@ -1,4 +1,4 @@
-"""Models of a configuration's shape with weights drawn at random: what takes time and memory, without a download."""
+"""Models of a configuration's shape with random weights, to measure time and memory without a download."""
 
 from collections.abc import Mapping
 
@@ -45,5 +45,5 @@ def random_model(config: Mapping, dtype: torch.dtype, device: str) -> PreTrained
 
 
 def random_source(config: Mapping) -> str:
-    """What stands where other models name their folder or hub id."""
+    """The text in place of another model's folder or hub id."""
     return f"random weights, seed {SEED}, configuration {digest(dict(config))}"

@@ -83,7 +83,7 @@ class ModelSpec:
 
     def __post_init__(self):
         if not (self.path or self.hub_id or self.embedded):
-            raise UserError(f"model {self.name!r} names neither path, hub_id nor embedded package")
+            raise UserError(f"model {self.name!r} has none of path, hub_id and embedded")
         if self.random is not None and (self.load_args or self.max_length is None):
             what = "takes no model.load_args" if self.load_args else "needs model.max_length"
             raise UserError(f"model {self.name!r} has random weights and {what}")

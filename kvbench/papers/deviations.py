@@ -16,7 +16,7 @@ SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_fil
 
 
 def deviations(cfg: Mapping) -> tuple[list[str], list[str]]:
-    """In which points a run of an experiment deviates from its file: those that make it smaller, and all others."""
+    """The deviations of a run from its experiment's file: those that make it smaller, and all others."""
     experiment, model = Experiment.of(cfg), cfg["model"]["name"]
     smaller, other = [], []
     if model not in experiment.models:

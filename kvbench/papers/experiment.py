@@ -63,7 +63,7 @@ class Experiment:
         if node is None:
             return None
         if not isinstance(node, Mapping):
-            raise UserError(f"experiment={node!r} chooses a file of conf/experiment with a plus: +experiment={node}")
+            raise UserError(f"experiment={node!r} needs a plus sign: +experiment={node}")
         check_fields("experiment", node, cls)
         return cls(**node)
 

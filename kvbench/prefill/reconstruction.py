@@ -1,4 +1,4 @@
-"""What a context's keys are worth to the model that writes the context out again (KVzip)."""
+"""How much attention a context's keys get while the model repeats the context (KVzip)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class ContextFrame:
-    """Where the context lies in the prompt, and what a request about it is written with; the defaults are for bare ids.
+    """The place of the context in the prompt, and how to encode a request about it; the defaults are for bare ids.
 
     prefix   tokens before the context: the head of the chat template, or a BOS token.
     end      tokens up to the context's end; None: the prompt ends with it.

@@ -1,4 +1,4 @@
-"""`kvbench records FOLDER…`: what is in folders of records, and whether it can be trusted."""
+"""`kvbench records FOLDER…`: the contents of folders of records, and whether they are consistent."""
 
 import argparse
 from collections import Counter
@@ -20,16 +20,16 @@ from kvbench.utils.locks import held
 from kvbench.utils.text import count
 
 KINDS = """\
-what is reported, one line each; ! marks what is wrong:
-  torn       lines that are no record (a kill, a full disk); wrong unless their records were made again
-  edited     records that were changed after they were written; wrong unless they were made again
+findings, one line each; ! marks problems:
+  torn       lines that are not records (a kill, a full disk); a problem unless their records were made again
+  edited     records that were changed after they were written; a problem unless they were made again
   manifest   a manifest is damaged or missing, so that the origin of records is unknown
-  duplicate  records that are there twice with the same outcome; one is kept
-  outcome    records that are there twice and contradict each other; nothing is exported
+  duplicate  records that exist twice with the same outcome; one is kept
+  outcome    records that exist twice and contradict each other; nothing is exported
   conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
   mixed      one table's settings come from other code, machines or weights
 
-exit code: 0, or 1 where something is wrong, or 2 where the command is
+exit code: 0, 1 if there is a problem, or 2 for a mistake in the command
 """
 
 
@@ -41,9 +41,13 @@ def main(arguments: Sequence[str]) -> int:
         epilog=KINDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", nargs="*", default=["runs"], help="default: runs")
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="*", default=["runs"], help="a folder of runs, or of one run; default: runs"
+    )
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write all records as one table")
-    parser.add_argument("--parquet", metavar="FILE", type=Path, help="the same, keeping lists and mappings")
+    parser.add_argument(
+        "--parquet", metavar="FILE", type=Path, help="write all records as one table that keeps lists and mappings"
+    )
     options = parser.parse_args(arguments)
     records, findings = gather(*options.folder)
     findings += check(records)
@@ -68,7 +72,7 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
     for finding in findings:
         print_line(f"{finding.kind:<9}{'!' if finding.wrong else ' '} {finding.message}")
     wrong = sum(finding.wrong for finding in findings)
-    print_line(f"{count(wrong, 'thing')} wrong" if wrong else "nothing is wrong")
+    print_line(f"{count(wrong, 'problem')} found" if wrong else "no problem found")
 
 
 def statuses(folder: Path) -> list[str]:

@@ -36,7 +36,7 @@ class Finding:
 
 
 def check(records: pd.DataFrame) -> list[Finding]:
-    """Conflicts and mixtures of provenance in what `load` gave, or in any part of it.
+    """Conflicts and mixtures of provenance in a frame of `load`, or in any part of it.
 
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
     mixed: cells of one table from other weights, chat template, dtype or device, which is wrong; or from other code

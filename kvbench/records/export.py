@@ -18,14 +18,14 @@ def write_csv(records: pd.DataFrame, path: Path) -> None:
 
 
 def write_parquet(records: pd.DataFrame, path: Path) -> None:
-    """Lists and mappings stay what they are; a column of more than one type becomes JSON text."""
+    """Lists and mappings are kept; a column of more than one type becomes JSON text."""
     texts = {name: as_json(records[name]) for name in _objects(records) if not _one_type(records[name])}
     with on_disk(f"write {path}"), replacing(path) as work:
         records.assign(**texts).to_parquet(work, index=False)
 
 
 def as_json(column: pd.Series) -> pd.Series:
-    """Text as it is, what is missing as missing, all else as JSON."""
+    """Text unchanged, missing values as missing, everything else as JSON."""
 
     def text(value):
         if isinstance(value, str) or (not isinstance(value, (list, dict)) and pd.isna(value)):

@@ -103,10 +103,10 @@ def manifests_beside(records: Iterable[tuple[dict, Path]]) -> tuple[pd.DataFrame
     for (folder, run), records_of_run in Counter(places).items():
         if folder not in manifests:
             manifests[folder], damaged = read_manifests(folder)
-            findings += [Finding("manifest", f"{path} is damaged: it is no manifest of a run") for path in damaged]
+            findings += [Finding("manifest", f"{path} is damaged: it is not a run's manifest") for path in damaged]
         if run not in manifests[folder]:
             what = f"{count(records_of_run, 'record')} in {folder}"
-            findings.append(Finding("manifest", f"no manifest of run {run}: where {what} came from is unknown"))
+            findings.append(Finding("manifest", f"no manifest of run {run}: the origin of {what} is unknown"))
         number[folder, run] = len(rows)
         rows.append({"folder": str(folder)} | provenance(manifests[folder].get(run, {})))
     frame = pd.DataFrame(rows, columns=list({"folder": None} | provenance({})), dtype=object)

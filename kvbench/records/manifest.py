@@ -44,7 +44,7 @@ def next_number(folder: Path) -> int:
 
 
 def read_note(path: Path) -> dict:
-    """What a job left that ended before its run had a folder. Raises OSError, ValueError or RecursionError."""
+    """The note of a job that ended before its run had a folder. Raises OSError, ValueError or RecursionError."""
     return check(parse(path.read_bytes()), JobNote)
 
 

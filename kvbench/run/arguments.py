@@ -1,4 +1,4 @@
-"""The command line as it was typed: the options of Hydra among it, and `--config-dir`, which stands in any position."""
+"""The command line as typed: Hydra's options, and `--config-dir`, which may stand in any position."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]
         if not value:
             raise UserError(f"{key} needs a folder: {key} FOLDER, with method/NAME.yaml, model/NAME.yaml and so on")
         if folder is not None:
-            raise UserError(f"{key} {value}: there is {folder} already, and one folder of configuration is allowed")
+            raise UserError(f"{key} {value}: {folder} is given too, and only one folder of configuration is allowed")
         folder = Path(value)
     return folder, rest
 

@@ -13,15 +13,20 @@ from kvbench.utils.text import count
 
 USAGE = """usage: kvbench calibrate FILE [scores=retrieval|kvzip] [model=NAME] [benchmark.KEY=VALUE ...]
 
-scores=retrieval (the default) writes FILE with the retrieval score of each query head of the model: the attention that
-it gives to a needle while the model recites it, as HeadKV defines it. scores=kvzip writes the score of each KV head:
-the most attention that any of its tokens gets while the model repeats a context, as KVzip defines it. Prompts are those
-of kvbench benchmark=niah, at five depths of 1,000 tokens unless benchmark.lengths, benchmark.depths or benchmark.seeds
-say otherwise. An existing FILE is left as it is.
+Write FILE with a score for each head of the model. An existing FILE is never overwritten.
 
-method=headkv method.headkv.heads.scores_file=FILE and method=duo_attention method.duo_attention.gates_file=FILE read
-retrieval scores; for DuoAttention, whose gates are trained, these are another measure of the same.
-method=kvzip_head method.kvzip_head.heads.scores_file=FILE reads KVzip's."""
+arguments:
+  FILE                a JSON file to write
+  scores=retrieval    the default: for each query head, the attention that it gives to a needle while the model recites
+                      it (HeadKV's definition)
+  scores=kvzip        for each KV head, the most attention that any of its tokens gets while the model repeats a context
+                      (KVzip's definition)
+  model=NAME          the model, as for kvbench
+  benchmark.KEY=VALUE keys of benchmark=niah, which makes the prompts: by default five depths of 1,000 tokens
+
+Retrieval scores are read by method=headkv method.headkv.heads.scores_file=FILE and by
+method=duo_attention method.duo_attention.gates_file=FILE; they are no substitute for DuoAttention's trained gates.
+KVzip's are read by method=kvzip_head method.kvzip_head.heads.scores_file=FILE."""
 PROMPTS = ["benchmark=niah", "benchmark.lengths=[1000]", "benchmark.depths=[10,30,50,70,90]"]
 ABOUT = {
     "retrieval": "retrieval scores of query heads (HeadKV, arXiv 2410.19258, section 3.1); not DuoAttention's trained "

@@ -1,4 +1,4 @@
-"""`kvbench check my_method.MyMethod`: does a method keep the rules that all methods here keep?"""
+"""`kvbench check my_method.MyMethod`: checks a method against the rules that all methods of kvbench follow."""
 
 import os
 import sys
@@ -15,15 +15,18 @@ from kvbench.utils.text import count, first_line
 
 USAGE = """usage: kvbench check METHOD [KEY=VALUE ...]
 
-Tries the rules of docs/adding-a-method.md on a method: a name of conf/method, or a class of your own as module.Class,
-which is found in the working directory too. A tiny random model is made for it; no file is read and none is written.
+Check a method against the rules of docs/adding-a-method.md, with a tiny random model. No file is read or written. The
+exit code is 1 if a rule is broken. A method that quantises or merges what it keeps always breaks the first rule, since
+it never equals FullKV.
 
+arguments:
+  METHOD      a name of conf/method, or a class of your own as module.Class, which may be in the working directory
+  KEY=VALUE   parameters, as for a run
+
+examples:
   kvbench check my_method.MyMethod
-  kvbench check my_method.MyMethod +method.granularity=kv_head      parameters, as for a run
-  kvbench check snapkv method.snapkv.scoring.window=16
-
-A method that quantises or merges what it keeps never is FullKV, so the first rule does not hold for it. Exit code 1
-where a rule does not hold."""
+  kvbench check my_method.MyMethod +method.granularity=kv_head
+  kvbench check snapkv method.snapkv.scoring.window=16"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             rule(trial)
         except Exception as error:
             broken += 1
-            out.print(Text.assemble(("broken ", "bold red"), words, f": {told(error)}"), soft_wrap=True)
+            out.print(Text.assemble(("broken ", "bold red"), words, f": {explanation(error)}"), soft_wrap=True)
             if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
                 err.print("".join(traceback.format_exception(error)), highlight=False, soft_wrap=True)
         else:
@@ -66,7 +69,7 @@ def _chosen(name: str) -> list[str]:
     return [f"method={name}"]
 
 
-def told(error: Exception) -> str:
+def explanation(error: Exception) -> str:
     """A broken rule in its own words; another error with the line that raised it."""
     from kvbench.evaluation.rules import RuleBroken
 

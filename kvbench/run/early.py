@@ -66,4 +66,4 @@ def check_batch(value: object) -> None:
 def check_shard(shard: object, shards: object) -> None:
     at_least("shards", shards, 1)
     if isinstance(shard, bool) or not isinstance(shard, int) or not 0 <= shard < shards:
-        raise UserError(f"shard={shard} is not one of the {shards}: 0 to {shards - 1}")
+        raise UserError(f"shard={shard} must be from 0 to {shards - 1} with shards={shards}")

@@ -43,7 +43,7 @@ def one_line_errors() -> Iterator[None]:
         fail(" ".join(str(error).splitlines()[:2]) + " (kvbench status shows every job)", 1)
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
-        fail(f"stopped by {name}; every finished record is on the disk, and the same command continues from here", code)
+        fail(f"stopped by {name}; all finished records are saved, and the same command continues from here", code)
 
 
 def raised_in(error: BaseException) -> str:

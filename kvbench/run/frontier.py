@@ -11,19 +11,19 @@ from kvbench.utils.console import print_line
 from kvbench.utils.signals import stoppable
 
 HELP = """\
-kvbench frontier: the fewest bytes at which each method keeps a share of FullKV's quality
+usage: kvbench frontier [KEY=VALUE ...] [quality=0.95] [measure=NAME] [passes=3] [speed=FOLDER]
 
-  kvbench frontier [OVERRIDES] [quality=0.95] [measure=NAME] [passes=3] [speed=FOLDER]
+Find the fewest bytes at which each method keeps a share of FullKV's quality. The command chooses the ratios itself, so
+it takes neither ratio= nor budget=. All settings of a pass share each prompt's prefill. All records are in one run's
+folder, with frontier.md, .csv, .png and .pdf; the same command continues there.
 
-  OVERRIDES      those of kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...
-  quality=0.95   share of FullKV's mean score that must be kept
-  measure=NAME   which score decides: one of the benchmark's, or top1 (agreement with FullKV's next token, which needs
-                 no expected answers); the benchmark's first when not given
-  speed=FOLDER   a run of benchmark=speed with the same model and settings: the figure has scores against tokens/s too
+arguments:
+  KEY=VALUE      overrides, as for kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...
+  quality=0.95   share of FullKV's mean score to keep
+  measure=NAME   the score that decides: one of the benchmark's, or top1 (agreement with FullKV's next token, without
+                 expected answers); default: the benchmark's first
   passes=3       how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64
-
-Ratios are chosen here, so ratio= and budget= are not. All settings of a pass share each prompt's prefill, and all
-records lie in one run's folder, from which the same command continues; frontier.md, .csv, .png and .pdf are there."""
+  speed=FOLDER   a run of benchmark=speed with the same model and settings, to draw scores against tokens/s too"""
 
 
 def main(arguments: Sequence[str]) -> None:

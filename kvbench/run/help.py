@@ -16,7 +16,7 @@ GROUPS = {
     "model": ("model=", ""),
     "benchmark": ("benchmark=", ""),
     "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
-    "experiment": ("+experiment=", "a published table or figure; with -m, a run for each model that it compares"),
+    "experiment": ("+experiment=", "a published table or figure; -m runs each model that it compares"),
 }
 
 
@@ -29,17 +29,23 @@ class Command:
 
 
 COMMANDS = {
-    "table": Command("kvbench.tables.command", "an experiment's table from its records, beside the published values"),
-    "figure": Command("kvbench.figures.command", "an experiment's figures from its records, beside the published ones"),
-    "report": Command("kvbench.report.command", "one HTML page of runs, with every sample"),
-    "frontier": Command("kvbench.run.frontier", "the fewest bytes at which each method keeps 95 % of FullKV's quality"),
-    "records": Command("kvbench.records.command", "which records exist, and whether they are consistent; export"),
-    "status": Command("kvbench.run.status", "the progress of runs and their shards"),
-    "score": Command("kvbench.run.score", "LongBench predictions scored again with the official metrics"),
-    "calibrate": Command("kvbench.run.calibrate", "a file of head scores, which HeadKV and DuoAttention read"),
-    "check": Command("kvbench.run.check", "checks your own method against the rules of docs/adding-a-method.md"),
-    "ruler": Command("kvbench.run.ruler_files", "RULER's samples as files"),
-    "lm_eval": Command("kvbench.integrations.lm_eval.command", "lm-evaluation-harness with kvbench's models"),
+    "table": Command(
+        "kvbench.tables.command", "make an experiment's table from its records, beside the published values"
+    ),
+    "figure": Command(
+        "kvbench.figures.command", "draw an experiment's figures from its records, beside the published ones"
+    ),
+    "report": Command("kvbench.report.command", "write one HTML page of runs, with every sample"),
+    "frontier": Command(
+        "kvbench.run.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality"
+    ),
+    "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
+    "status": Command("kvbench.run.status", "show the progress of runs and their shards"),
+    "score": Command("kvbench.run.score", "score LongBench predictions again with the official metrics"),
+    "calibrate": Command("kvbench.run.calibrate", "write a file of head scores, which HeadKV and DuoAttention read"),
+    "check": Command("kvbench.run.check", "check your own method against the rules of docs/adding-a-method.md"),
+    "ruler": Command("kvbench.run.ruler_files", "write RULER's samples as files"),
+    "lm_eval": Command("kvbench.integrations.lm_eval.command", "run lm-evaluation-harness with kvbench's models"),
 }
 
 
@@ -68,7 +74,7 @@ def _overview() -> list[str]:
     lines = [
         "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
         "",
-        "  kvbench                             needle in a haystack, bundled model, the methods of the README",
+        "  kvbench                             needle in a haystack on the bundled model, with five methods",
         "  kvbench method=snapkv model=llama3-8b ratio=0.2",
         r"  kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
         "  kvbench -m +experiment=pyramidkv_table1",
@@ -85,7 +91,7 @@ def _overview() -> list[str]:
         "",
         *_commands(),
         "",
-        f"[bold]--help SECTION[/] has a line about each: {', '.join(SECTIONS)}",
+        f"[bold]--help SECTION[/] describes each choice: {', '.join(SECTIONS)}",
     ]
 
 
@@ -118,19 +124,21 @@ def _settings() -> list[str]:
         "[bold]Settings[/]",
         *(f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()),
         "",
-        "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2; with hydra/launcher=slurm",
-        r"shards=8 'shard=range(0,8)' as a Slurm array. kvbench status \[FOLDER] shows the progress of runs.",
-        "--config-dir FOLDER adds your own method/NAME.yaml, model/NAME.yaml, …, here and for every command;",
-        "--cfg job prints the whole configuration; --hydra-help explains Hydra's options;",
-        "HYDRA_FULL_ERROR=1 shows the traceback behind an error;",
-        'eval "$(kvbench -sc install=bash)" completes names and keys in bash (zsh: the same; install=fish).',
+        "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2. hydra/launcher=slurm with",
+        r"shards=8 'shard=range(0,8)' runs it as a Slurm array; kvbench status \[FOLDER] shows the progress.",
+        "--config-dir FOLDER adds your own method/NAME.yaml, model/NAME.yaml, … to every command.",
+        "--cfg job prints the whole configuration, --hydra-help explains Hydra's, --version prints the version.",
+        "HYDRA_FULL_ERROR=1 shows the traceback of an error.",
+        'eval "$(kvbench -sc install=bash)" completes names and keys in bash and zsh;',
+        "kvbench -sc install=fish | source does so in fish.",
     ]
 
 
 def _commands() -> list[str]:
+    width = max(map(len, COMMANDS))
     return [
         "[bold]Other commands[/], each with --help",
-        *(f"  kvbench [cyan]{name:<8}[/]  {command.about}" for name, command in COMMANDS.items()),
+        *(f"  kvbench [cyan]{name:<{width}}[/]  {command.about}" for name, command in COMMANDS.items()),
     ]
 
 
@@ -145,16 +153,17 @@ def settings() -> list[tuple[str, str]]:
     return [
         *commented,
         ("prefill.chunk=null", "tokens of a prompt to prefill at a time, so that activations fit"),
-        ("decode.compress={every:128,budget:2048}", "methods that score tokens also drop some while decoding"),
-        ("decode.batch=auto", "the settings of a sample decode together; all: every one; 1: one by one; N: at most N"),
-        ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases, which can never stop it"),
+        ("decode.compress={every:128,budget:2048}", "methods that score tokens also compress while decoding"),
+        ("decode.batch=auto", "settings of a sample that decode together. all: every one; 1: one by one; N: at most N"),
+        ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases"),
         ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
         ("model.load_args={KEY: VALUE}", "arguments of from_pretrained: quantization_config, rope_parameters"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
-        ("storage@method.NAME.storage=kivi", f"exchange a part: storage ({_names('storage')}),"),
-        ("scoring@…, allocation@…", f"or scoring ({_names('scoring')}), allocation ({_names('allocation')})"),
+        ("storage@method.NAME.storage=kivi", f"exchange the storage: {_names('storage')}"),
+        ("scoring@method.NAME.scoring=…", f"exchange the scoring: {_names('scoring')}"),
+        ("allocation@method.NAME.allocation=…", f"exchange the allocation: {_names('allocation')}"),
         ("method._target_=module.Class", "your own method, run beside the chosen ones"),
     ]
 

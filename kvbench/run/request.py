@@ -88,7 +88,7 @@ def build_request(cfg: Mapping) -> Request:
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:
-    """What can be known to be wrong before a model is loaded."""
+    """Raise UserError for mistakes that can be found before a model is loaded."""
     if not settings:
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
     check_longest(benchmark, spec)

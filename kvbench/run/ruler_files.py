@@ -14,8 +14,13 @@ from kvbench.utils.text import first_line
 
 USAGE = """usage: kvbench ruler FOLDER [model=NAME] [benchmark.KEY=VALUE ...]
 
-Writes FOLDER/LENGTH/TASK/validation.jsonl for the model's tokenizer; the keys are those of
-kvbench benchmark=ruler, which reads such a folder with benchmark.data_dir=FOLDER."""
+Write RULER's samples for the model's tokenizer as FOLDER/LENGTH/TASK/validation.jsonl. benchmark=ruler reads such a
+folder with benchmark.data_dir=FOLDER.
+
+arguments:
+  FOLDER               where to write
+  model=NAME           the model, as for kvbench
+  benchmark.KEY=VALUE  keys of benchmark=ruler: lengths, tasks, num_samples ..."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -12,9 +12,9 @@ from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
 
 EPILOG = """\
-Predictions are in the official form: one file TASK.jsonl for each task, one JSON object a line with pred (as
-generated), answers, all_classes (trec and lsht) and length (LongBench-E). Scores stand beside those of a
-result.json in the folder; what differs is marked with ≠.
+Predictions are in the official format: one file TASK.jsonl for each task, with one JSON object per line: pred (as
+generated), answers, all_classes (trec and lsht) and length (LongBench-E). If the folder has a result.json, its scores
+are shown beside ours, and differences are marked with ≠.
 
 In the folder of a kvbench run, the predictions in records.jsonl (of every shard) are scored again and
 compared with the scores stored there. A record that was edited is an error.
@@ -33,17 +33,19 @@ def _parser() -> Parser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", type=Path, help="folder with TASK.jsonl files, or of a kvbench run")
+    parser.add_argument(
+        "folder", metavar="FOLDER", type=Path, help="a folder with TASK.jsonl files, or the folder of a kvbench run"
+    )
     parser.add_argument(
         "--e",
         action="store_true",
-        help="LongBench-E: a score for each range of length (found out for TASK_e.jsonl and under pred_e/)",
+        help="LongBench-E: a score for each range of length (detected for TASK_e.jsonl and under pred_e/)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write the scores as JSON in the form of the official result.json (for a kvbench run, by setting)",
+        help="write the scores as JSON in the format of the official result.json (for a kvbench run, by setting)",
     )
     return parser
 

@@ -45,7 +45,7 @@ def rows(folder: Path) -> list[Row]:
     found = [row for path in sorted(folder.rglob("manifests")) for row in run_rows(path.parent)]
     found += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
     if not found:
-        raise UserError(f"{folder} has no runs: neither manifests nor jobs that are starting")
+        raise UserError(f"{folder} has no runs (neither manifests nor jobs that are starting)")
     return found
 
 
@@ -73,7 +73,7 @@ def note_row(path: Path) -> Row:
 
 
 def damaged_row(path: Path) -> Row:
-    return Row(str(path), "", "", "", "damaged", error="this file does not say how a run went")
+    return Row(str(path), "", "", "", "damaged", error="this file is not a run's manifest")
 
 
 def requests(attempts: list[dict]) -> list[list[dict]]:
@@ -154,14 +154,15 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
         prog="kvbench status",
-        description="The progress of runs: a row for every shard of every run folder, with the records done and "
-        "requested, its state, and the error if it failed. `killed`: its manifest says running, but its process is "
-        f"gone. A job that ended before its run had a folder is a file in {STARTING}/; repeat or delete it.",
-        epilog="Exit code 0: all finished; 3: some still running; 1: some failed, were stopped or killed, or have "
-        "not begun; 2: a mistake in the command.",
+        description="Show the progress of runs: a row for every shard of every run folder, with the records done and "
+        "requested, its state, and the error if it failed. A shard is `killed` if its manifest says running but its "
+        "process is gone. A job that ended before its run had a folder left a file in "
+        f"{STARTING}/: repeat it or delete it.",
+        epilog="exit code: 0 if all finished, 3 if some are still running, 1 if some failed, were stopped or killed, "
+        "or have not begun, 2 for a mistake in the command",
     )
     parser.add_argument(
-        "folders", metavar="FOLDER", nargs="*", default=["runs"], help="of several runs or of one; default: runs"
+        "folders", metavar="FOLDER", nargs="*", default=["runs"], help="a folder of runs, or of one run; default: runs"
     )
     options = parser.parse_args(arguments)
     found = [row for folder in options.folders for row in rows(Path(folder))]

@@ -114,12 +114,12 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
-                "give methods, ratios and budgets as one list, as 'ratio=[0.2,0.4]', which shares each prefill too"
+                "give methods, ratios and budgets as a list, 'ratio=[0.2,0.4]', which also shares each prefill"
             )
     if len(first) < len(jobs):
         err.print(
-            f"{len(jobs)} jobs share {len(first)} folder(s), and each prefills every prompt again; one list, as "
-            "'ratio=[0.2,0.4]', shares each prefill",
+            f"{len(jobs)} jobs share {len(first)} folder(s), and each prefills every prompt again; one list, such "
+            "as 'ratio=[0.2,0.4]', shares each prefill",
             highlight=False,
             soft_wrap=True,
         )

@@ -24,7 +24,7 @@ PAUSE = 0.3  # seconds between two looks at the others
 
 @dataclass
 class Outcome:
-    """What a process has to say once its shard has ended."""
+    """What a process reports when its shard has ended."""
 
     error: str | None = None  # in one line, where it ended early
     failures: dict[str, str] = field(default_factory=dict)  # key of each record that it could not make -> why
@@ -88,7 +88,7 @@ class Group:
             self.store = distributed.PrefixStore(f"kvbench/{attempt}", store)
 
     def hand_over(self, outcome: Outcome) -> None:
-        """Leave what this process has to say for the first one."""
+        """Write this process's report for the first one."""
         self.store.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
 
     def made(self, records: int) -> int:
@@ -96,7 +96,7 @@ class Group:
         return self.store.add(self._key("made"), records)
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
-        """Wait until all other processes have ended; `outcomes` then has what they had to say, by their rank."""
+        """Wait until all other processes have ended; `outcomes` then has their reports by rank."""
         keys = {rank: self._key("outcome", rank) for rank in range(1, self.world)}
         while not self.store.check(list(keys.values())):
             time.sleep(PAUSE)  # a signal interrupts it

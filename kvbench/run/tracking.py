@@ -107,7 +107,7 @@ class Tracker:
         try:
             yield
         except Exception as error:  # W&B's own kinds of errors, the network's, the disk's: none may stop a run
-            self.warn(f"logging to Weights & Biases stops here: {first_line(error)}")
+            self.warn(f"logging to Weights & Biases has stopped: {first_line(error)}")
             self.run = None
 
 

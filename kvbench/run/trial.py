@@ -109,7 +109,7 @@ def is_the_same_each_time(trial: Trial) -> None:
     for budget in trial.budgets:
         source = trial.prefilled(trial.n, budget)
         first, again = (trial.decoded(source.compress(trial.method, budget)) for _ in range(2))
-        hold(first == again, f"a budget of {budget:g}: the second compression of one prompt decodes to other tokens")
+        hold(first == again, f"with a budget of {budget:g}, compressing the same prompt again gives other tokens")
 
 
 def is_full_where_nothing_binds(trial: Trial) -> None:
@@ -118,7 +118,7 @@ def is_full_where_nothing_binds(trial: Trial) -> None:
     full = trial.prefilled_full()
     tokens, expected = trial.decoded(compressed), trial.decoded(full)
     same = sum(a == b for a, b in zip(tokens, expected, strict=True))
-    hold(tokens == expected, f"with a budget of the whole prompt {same} of {STEPS} tokens are FullKV's")
+    hold(tokens == expected, f"with a budget of the whole prompt, only {same} of {STEPS} tokens are FullKV's")
 
 
 def takes_every_length(trial: Trial) -> None:
@@ -146,24 +146,24 @@ def streams(trial: Trial) -> None:
         streamed = StreamedPass(trial.model, trial.prompt(trial.n), plan).compress(trial.method, budget)
         shared = trial.prefilled(trial.n, budget).compress(trial.method, budget)
         same = trial.decoded(streamed) == trial.decoded(shared)
-        hold(same, f"a budget of {budget:g}: memory=stream decodes to other tokens than memory=shared")
+        hold(same, f"with a budget of {budget:g}, memory=stream gives other tokens than memory=shared")
 
 
 # What a method promises, in words -> how it is tried.
 RULES: dict[str, Callable[[Trial], None]] = {
     "a budget of the whole prompt gives FullKV's tokens": is_full_where_nothing_binds,
-    "it keeps at most its budget, and says how much": keeps_the_budget,
+    "it keeps at most its budget, and reports how much": keeps_the_budget,
     "its bytes are those of the tensors that it lists": stores_what_it_lists,
-    "it leaves the prefill state as it is": leaves_the_state,
-    "decoding goes on at true positions": goes_on_at_true_positions,
+    "it does not change the prefill state": leaves_the_state,
+    "decoding continues at true positions": goes_on_at_true_positions,
     "the same prompt gives the same tokens each time": is_the_same_each_time,
-    "prompts of any length from 1 token on": takes_every_length,
-    "float16 and bfloat16 stay finite": computes_in_half_precision,
+    "it takes prompts of any length from 1 token on": takes_every_length,
+    "logits stay finite in float16 and bfloat16": computes_in_half_precision,
     "memory=stream gives the same tokens": streams,
 }
 
 
 def rules_of(trial: Trial) -> dict[str, Callable[[Trial], None]]:
-    """The rules that are for this method: a stream only where it says that it can, a budget only where it takes one."""
+    """The rules that apply to this method: memory=stream only where it supports it."""
     left_out = set() if trial.method.streams else {"memory=stream gives the same tokens"}
     return {words: rule for words, rule in RULES.items() if words not in left_out}

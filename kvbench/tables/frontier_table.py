@@ -13,9 +13,9 @@ from kvbench.utils.files import write_atomically
 
 NOTES = {
     "end": "≤ the last ratio tried still holds: the frontier may lie lower",
-    "gap": "§ a setting with fewer bytes holds again: quality does not fall steadily with the bytes",
-    "floor": "no method can come below {floor}: the sliding windows of the other layers, which ratios are not of",
-    "none": f"{MISSING} not even the setting with the most bytes",
+    "gap": "§ quality does not fall steadily with the bytes: a setting with fewer bytes holds again",
+    "floor": "no method can go below {floor}: the sliding windows of the other layers, to which ratios do not apply",
+    "none": f"{MISSING} not even the setting with the most bytes holds",
 }
 
 
@@ -36,8 +36,8 @@ def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, f
         for name, found in ordered(frontiers)
     ]
     notes = [
-        "held: r_bytes at which, and above which, the loss is below the margin (one-sided bound of 95 %); "
-        "possible: at which it may be"
+        "held: the r_bytes from which on the loss is below the margin (one-sided bound of 95 %); "
+        "possible: the r_bytes at which it may be"
     ]
     if floor is not None:
         notes.append(NOTES["floor"].format(floor=number(floor)))

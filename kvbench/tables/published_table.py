@@ -9,7 +9,7 @@ from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import errata, published
 from kvbench.tables.text_table import MISSING, TextTable
 
-SOURCE = "typed as printed; no record of kvbench is in this table"
+SOURCE = "values as the paper prints them; this table has no records of kvbench"
 
 
 def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list[TextTable]:

@@ -15,7 +15,7 @@ from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
 
 # The remark on settings whose ratio or budget is below the least that the method can keep.
-FLOORED = "less was requested than the method can go down to; r is the result"
+FLOORED = "the request is below the smallest cache that the method can make; r is what it kept"
 FLOORED_MARK = "*"
 # The remark on settings that search for the requested ratio, with samples for which none was within 1 %.
 MISSED = "the requested ratio was not reached within 1 % on every sample; r is the result"
@@ -23,18 +23,18 @@ MISSED_MARK = "§"
 # The remark on settings whose r is another one than was requested, where neither of the above says so.
 FAR = 0.1  # relative
 OFF = (
-    "r differs from the requested ratio by more than 10 %: the request is a share of tokens, r what it came to; "
-    "control=exact, for methods that have it, searches for the requested r"
+    "r differs from the requested ratio by more than 10 %: the request is a share of tokens, and r is the result; "
+    "control=exact, in methods that have it, searches for the requested r"
 )
 OFF_MARK = "†"
 # column of `summarise` -> mark of the requested ratio and remark below the table
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
 OF_WINDOWS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers have a sliding window
-UNEVEN = "settings have different numbers of samples: compare those of equal samples"
+UNEVEN = "settings have different numbers of samples: compare only settings over the same samples"
 VISIBLE = 5e-4  # differences of ratios that three digits show
 WINDOWS = (
-    "r and r_bytes are of all layers, r_bytes_full is of those with full attention, which a ratio is requested of; the "
-    "sliding windows of the others alone are {floor} of FullKV's bytes, so r_bytes is never less"
+    "r and r_bytes cover all layers; r_bytes_full covers those with full attention, to which the requested ratio "
+    "applies. The sliding windows of the other layers alone take {floor} of FullKV's bytes, so r_bytes is never less"
 )
 DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
 

@@ -103,17 +103,17 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     found = [
         f"Medians of {count(repeats, 'repeat')} on {first['machine']}, {count(first['threads'], 'thread')}, "
         f"torch {first['torch']}; load average {min(loads):.1f} to {max(loads):.1f}. "
-        "Settings took turns, each with nothing of another alive.",
-        "Prefill, with what the method observes in it, and compression are of one sequence; tokens/s and bytes of the "
-        "whole batch, which is copies of that sequence. Latency adds one prefill and compression for each sequence.",
-        "Cache: keys and values as stored after prefill. Peak: counted at the largest moment, prompts prefilled one "
-        "after the other; a layer is compressed before the next where layers do not need each other.",
+        "Settings ran in turns, each alone in memory.",
+        "Prefill (with the method's observations) and compression are of one sequence; tokens/s and bytes are of the "
+        "whole batch, which consists of copies of that sequence. Latency includes one prefill and compression each.",
+        "Cache: keys and values as stored after prefill. Peak: the most bytes counted at any time, with prompts "
+        "prefilled one after the other, and each layer compressed before the next where layers are independent.",
     ]
     if frame["largest_batch"].notna().any():
         how = "tried" if (frame["largest_how"] == "tried").any() else "counted: weights and caches, not activations"
         found.append(f"Largest: the largest batch that fits into memory, {how}.")
     if not frame["fits"].all():
-        found.append("Without a time: the batch does not fit.")
+        found.append("No time: the batch does not fit.")
     return found
 
 

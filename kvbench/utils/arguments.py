@@ -6,7 +6,11 @@ from kvbench.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises its errors as UserError."""
+    """An argparse parser that raises its errors as UserError, with the headings of kvbench's other help texts."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._positionals.title = "arguments"
 
     def error(self, message: str):
         raise UserError(f"{message} ({self.prog} --help)")

@@ -101,7 +101,7 @@ def _parse(line: bytes) -> dict:
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise ValueError("broken JSON: half of a surrogate pair (\\ud800 to \\udfff) is alone") from None
+            raise ValueError("broken JSON: unpaired surrogate (\\ud800 to \\udfff)") from None
     return row
 
 

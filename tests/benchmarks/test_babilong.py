@@ -92,7 +92,7 @@ def test_prompts_come_from_an_installed_opencompass_or_the_network(made, prompts
 
 
 @pytest.mark.parametrize(
-    "content, message", [(None, "is not a file"), ("(", "is not Python"), ("A = 1", "no prompt of 'qa1'")]
+    "content, message", [(None, "is not a file"), ("(", "is not Python"), ("A = 1", "no prompt for 'qa1'")]
 )
 def test_a_prompts_file_without_them_is_named(made, tmp_path, content, message):
     file = tmp_path / "other.py"

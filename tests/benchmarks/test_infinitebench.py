@@ -142,7 +142,7 @@ def test_another_template_is_refused(made, monkeypatch, tmp_path):
         made()
     (tmp_path / "other.py").write_text("gpt4_templates = {}")
     with pytest.raises(
-        UserError, match=r"other.py has no gpt4 prompt of 'passkey': it is not InfiniteBench's src/prompt.py"
+        UserError, match=r"other.py has no gpt4 prompt for 'passkey': it is not InfiniteBench's src/prompt.py"
     ):
         made(prompts_file=str(tmp_path / "other.py"))
 

@@ -136,8 +136,8 @@ def test_white_space_that_lm_eval_lost_is_what_the_mending_mends(monkeypatch):
     [
         (None, "cannot be read"),
         ("{", "is not JSON"),
-        ("[]", "no prompt of 'lcc'"),
-        ('{"lcc": 1}', "no prompt of 'lcc'"),
+        ("[]", "no prompt for 'lcc'"),
+        ('{"lcc": 1}', "no prompt for 'lcc'"),
     ],
 )
 def test_a_bad_prompts_file_is_named(tmp_path, content, message):

@@ -76,7 +76,7 @@ def test_what_is_hidden_is_the_line_of_the_question_and_all_after_it():
         ("passkey", "digits=0", "benchmark.digits=0 must be an integer of at least 1"),
         ("niah_kvpress", "buffer=-1", "benchmark.buffer=-1 must be an integer of at least 0"),
         ("niah_kamradt", "needle=''", "niah_kamradt needs benchmark.needle and benchmark.question"),
-        ("niah_kamradt", "prompt='{context}'", "benchmark.prompt needs the places {context} and {question}"),
+        ("niah_kamradt", "prompt='{context}'", "benchmark.prompt must contain {context} and {question}"),
     ],
 )
 def test_a_wrong_configuration_is_told_in_one_line(name, override, message):

@@ -122,9 +122,9 @@ def test_the_official_prompt_is_proven(tmp_path, monkeypatch, made):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"data_dir": None}, "benchmark.data_dir=FOLDER is missing, .* hf download amodaresi/NoLiMa"),
-        ({"data_dir": "/nowhere"}, "/nowhere has no needlesets/needle_set.json of NoLiMa: hf download"),
-        ({"needle_set": "needle_set_hard"}, "has no needlesets/needle_set_hard.json"),
+        ({"data_dir": None}, "set benchmark.data_dir=FOLDER to .* hf download amodaresi/NoLiMa"),
+        ({"data_dir": "/nowhere"}, "/nowhere does not have NoLiMa's needlesets/needle_set.json: hf download"),
+        ({"needle_set": "needle_set_hard"}, "does not have NoLiMa's needlesets/needle_set_hard.json"),
         ({"books": 0}, "benchmark.books=0 must be an integer of at least 1"),
         ({"depths": [101]}, "benchmark.depths=101 must be a number from 0 to 100"),
         ({"prompts_file": __file__}, "test_nolima.py has no DEFAULT_TASK_TEMPLATE: it is not NoLiMa's"),

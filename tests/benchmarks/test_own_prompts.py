@@ -103,12 +103,12 @@ def test_the_hash_of_the_samples_follows_the_function_but_not_the_place_of_the_f
         ({"context": "a", "max_new_tokens": 0}, "row.max_new_tokens=0 must be an integer of at least 1 or null"),
         ({"context": " "}, "row.context is empty"),
         ({"question": "a"}, "a row has either a context or messages"),
-        ({"context": "a", "questions": []}, "questions is a list of objects with question and answers"),
+        ({"context": "a", "questions": []}, "questions must be a list of objects with question and answers"),
         ({"context": "a", "questions": [{"q": "b"}]}, "item 1 of questions: unknown key in question 'q'"),
         ({"context": "a", "metric": "f9"}, "unknown metric 'f9'. Did you mean 'f1'?"),
-        ({"messages": []}, "the last of messages must have the role user: it is the question"),
+        ({"messages": []}, "the last message must have the role user: it is the question"),
         ({"messages": [{"role": "boss", "content": ""}]}, "item 1 of messages: unknown message.role 'boss'"),
-        ({"messages": CHAT["messages"], "question": "b"}, "the last of messages is the question"),
+        ({"messages": CHAT["messages"], "question": "b"}, "the last message is the question"),
     ],
 )
 def test_a_mistake_is_one_line_with_file_row_and_field(written, tmp_path, row, message):
@@ -122,7 +122,9 @@ def test_an_id_occurs_once(written):
         written(ROW | {"id": "a"}, ROW | {"id": "a"})
 
 
-@pytest.mark.parametrize("path, message", [(None, "benchmark.path=FILE is missing"), (".", "is a folder, not a file")])
+@pytest.mark.parametrize(
+    "path, message", [(None, "set benchmark.path=FILE to a JSON-lines file"), (".", "is a folder, not a file")]
+)
 def test_the_file_must_be_named(path, message):
     with pytest.raises(UserError, match=message):
         OwnPrompts(path=path)

@@ -59,7 +59,7 @@ def test_a_whole_one_can_be_cut_where_the_context_ends():
     layer.attend(vectors(40, 4), 0.3)
     cut = layer.cut(31)
     assert cut.seen == 31 and torch.equal(cut.k.view, keys[:, :, 31 - WINDOW + 1 : 31])
-    with pytest.raises(ValueError, match="of the first 30 tokens some are gone"):
+    with pytest.raises(ValueError, match="needs some of the first 30 tokens"):
         cut.cut(30)
 
 

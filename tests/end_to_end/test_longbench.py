@@ -135,7 +135,9 @@ def test_every_model_has_room_for_its_prompts_and_longest_answers():
 
 def test_a_model_without_a_published_length_wants_one():
     rows = f"benchmark.data_dir={ROWS}", "benchmark.tasks=multi_news"
-    with pytest.raises(UserError, match=r"no prompt length .* is published for this model .* benchmark.max_length="):
+    with pytest.raises(
+        UserError, match=r"LongBench publishes no prompt length for this model .* benchmark.max_length="
+    ):
         build(config("model=llama3-8b-random", *rows), "benchmark")
     assert build(config("model=llama3-8b-random", *rows, "benchmark.max_length=900"), "benchmark").longest >= 900
 

@@ -67,7 +67,7 @@ def test_a_template_that_trims_the_prompt_still_parts_at_the_question(embedded):
     "asked, message",
     [
         (Sample("a", TEXT, ("x",), 4), "use question=visible"),
-        (Sample("a", TEXT, ("x",), 4, question=TEXT), "no context is left"),
+        (Sample("a", TEXT, ("x",), 4, question=TEXT), "there is no context before the question"),
     ],
 )
 def test_a_sample_without_context_or_question_cannot_be_hidden(embedded, asked, message):

@@ -46,7 +46,7 @@ def test_captions_name_item_model_protocol_samples_and_whose_curve_is_grey(figur
     make_runs(tmp_path, *small, score=somehow, samples=1, **BYTES)
     shown = texts(dict(drawn(part_of(tmp_path, *small)))["curve"])
     assert "scaled down: smollm2-135m in place of" in shown and "at most 1 sample of a task" in shown
-    assert "Table 1, mistral-7b-v0.2, another model than ours" in shown
+    assert "Table 1, mistral-7b-v0.2, a different model" in shown
 
 
 def test_missing_records_are_reported(tmp_path):

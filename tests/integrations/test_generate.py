@@ -52,7 +52,7 @@ def test_every_method_generates_the_harness_tokens_or_is_refused_in_one_line(nam
     cache = CompressedCache(ours, one)
     plain = one.method.plan(N, LAYERS, one.budget_at(N, LAYERS)) == FullPrefill()
     if not plain or one.method.needs.reconstructions or one.method.needs.hidden_similarity:
-        with pytest.raises(UserError, match=r"which generate does not: it runs in the harness only$"):
+        with pytest.raises(UserError, match=r"which generate cannot do: run it in the harness$"):
             new_tokens(ours, ids, past_key_values=cache)
         return
     tokens, compressed = harness(ours, ids, one)
@@ -128,7 +128,7 @@ MISTAKES = {
     "unknown method 'snapkw'. Did you mean 'snapkv'": {"method": "snapkw", "ratio": 0.3},
     "method 'snapkv' needs one of ratio= .* and budget=": {"method": "snapkv"},
     r"ratio 3 is outside \(0, 1\]": {"method": "snapkv", "ratio": 3},
-    "overrides are for a method's name": {"method": Eviction(), "ratio": 0.3, "overrides": ["method.x=1"]},
+    "overrides apply to a method's name": {"method": Eviction(), "ratio": 0.3, "overrides": ["method.x=1"]},
 }
 
 

@@ -109,7 +109,7 @@ def test_while_decoding_each_head_stays_at_its_number_by_the_current_querys_atte
         ({"storage": Kivi()}, "dense, unfolded storage"),
         ({"heads": AdaKV()}, "equal heads"),
         ({"granularity": "query_head"}, "granularity=kv_head"),
-        ({"decode_compression": DecodeCompression()}, "no decode_compression beside it"),
+        ({"decode_compression": DecodeCompression()}, "leave decode_compression out"),
     ],
 )
 def test_what_cannot_drop_a_token_at_each_step_is_refused(parts, message):

@@ -49,7 +49,7 @@ REFUSED_PARTS = {
     ("minicache", "minicache"): "MiniCache cannot put merged layers into MiniCache",
     ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
     ("fp8", "minicache"): "MiniCache cannot put merged layers into Fp8",
-    ("think", "only_lazy_layers"): "variant=decode compresses a layer when the prompt's queries are gone",
+    ("think", "only_lazy_layers"): "variant=decode compresses a layer after the prompt's queries are freed",
     ("think", "minicache"): "MiniCache cannot put merged layers into ThinK",
     ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",

@@ -197,8 +197,10 @@ REFUSED = {
     "ExpectedAttention reads what only the prefill": lambda: evicting(ExpectedAttention()),
     "ColumnSums reads what only the prefill": lambda: evicting(ColumnSums(score="mean")),
     "budget=20 is too small for WindowAttention: at least 33": lambda: evicting(WindowAttention(), budget=20),
-    "takes no decode_compression beside it": lambda: TOVA(decode="evict", decode_compression=DecodeCompression()),
-    "every token: it takes no": lambda: H2O(decode="update", decode_compression=DecodeCompression()),
+    "drops a token at every step: leave decode_compression out": lambda: TOVA(
+        decode="evict", decode_compression=DecodeCompression()
+    ),
+    "evicts a token at every step: leave": lambda: H2O(decode="update", decode_compression=DecodeCompression()),
     "needs decode=grow": lambda: StreamingLLM(decode="evict", decode_compression=DecodeCompression()),
 }
 

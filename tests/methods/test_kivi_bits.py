@@ -110,7 +110,7 @@ def test_a_file_excludes_other_bits_and_layers_merged_in_pairs(layers_file):
     path = layers_file([(4, 4)])
     with pytest.raises(UserError, match="leave key_bits and value_bits out"):
         Kivi(layers_file=path, key_bits=4)
-    with pytest.raises(UserError, match="MiniCache stores two layers as one"):
+    with pytest.raises(UserError, match="MiniCache stores two layers together"):
         MiniCache(storage=Kivi(layers_file=path))
 
 

@@ -50,7 +50,7 @@ def test_the_parts_of_a_file_are_joined_checked_and_gone_after_the_conversion(pa
 def test_parts_of_another_file_are_refused_and_leave_nothing(package, monkeypatch, tmp_path):
     known(monkeypatch, b"another")
     with pytest.raises(
-        UserError, match=r"2 parts of 'some_gguf' do not make the expected file.*force-reinstall some-gguf==1"
+        UserError, match=r"2 parts of 'some_gguf' do not form the expected file.*force-reinstall some-gguf==1"
     ):
         embedded.embedded_folder("some_gguf")
     assert package == [] and not list((tmp_path / "cache" / "models").iterdir())

@@ -24,7 +24,7 @@ def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
     assert "runs       2: 1 finished, 1 stopped by UserError\n" in told
     (row,) = [line.split() for line in told.splitlines() if line.startswith("niah")]
     assert row == ["niah", "smollm2-135m", "visible", "3", "2", "5", "1"]
-    assert told.endswith("nothing is wrong\n")
+    assert told.endswith("no problem found\n")
 
 
 def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
@@ -46,7 +46,7 @@ def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys
     told = capsys.readouterr()
     for kind in ("torn     !", "manifest !", "duplicate ", "outcome  !", "conflict !"):
         assert told.out.count(f"\n{kind} ") == 2, kind
-    assert told.out.endswith("\n4 things wrong\n")
+    assert told.out.endswith("\n4 problems found\n")
     assert str(first) in told.err and told.err.count("\n") == 1
 
 

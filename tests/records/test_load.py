@@ -145,7 +145,7 @@ def test_settings_from_other_code_are_worth_a_note_and_from_other_weights_wrong(
 
 def test_records_whose_run_has_no_manifest_are_counted(tmp_path):
     write(tmp_path, [record(0), record(1, run="r2"), record(2, run="r2")], manifest())
-    with pytest.warns(UserWarning, match=f"no manifest of run r2: where 2 records in {tmp_path} came from is unknown"):
+    with pytest.warns(UserWarning, match=f"no manifest of run r2: the origin of 2 records in {tmp_path} is unknown"):
         records = load(tmp_path)
     assert records["dtype"].isna().tolist() == [False, True, True]
 

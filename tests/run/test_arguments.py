@@ -62,7 +62,7 @@ def test_options_come_first_with_their_values():
         (["method=full", "report"], "'report' is not KEY=VALUE, and a command must come first: kvbench COMMAND"),
         (["method=full", "--config-dir"], "--config-dir needs a folder: --config-dir FOLDER, with method/NAME.yaml"),
         (["--config-dir", "/nowhere"], "--config-dir /nowhere does not exist: it takes a folder with method/NAME.yaml"),
-        (["report", "x", "-cd=/a", "-cd=/b"], "-cd /b: there is /a already, and one folder"),
+        (["report", "x", "-cd=/a", "-cd=/b"], "-cd /b: /a is given too, and only one folder"),
         (["ruler", "out", "benchmark.lengths=[1024"], "no viable alternative at input '[1024'"),
     ],
 )

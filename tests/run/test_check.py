@@ -79,23 +79,26 @@ class Impatient(Recent):
 
 BROKEN = {
     "a budget of the whole prompt gives FullKV's tokens": (Recent(kept=0.25), r"\d+ of 12 tokens are FullKV's"),
-    "it keeps at most its budget, and says how much": (
+    "it keeps at most its budget, and reports how much": (
         Recent(kept=1.5),
-        r"layer 0: it keeps 18 tokens per head, and its share of the budget is 12",
+        r"layer 0: it keeps 18 tokens per head, but its share of the budget is 12",
     ),
     "its bytes are those of the tensors that it lists": (
         Hoarder(),
         r"hold 122,880 bytes that tensors\(\) does not list",
     ),
-    "it leaves the prefill state as it is": (Writer(), "compressing changed 4 tensors of the prefill state"),
-    "decoding goes on at true positions": (Forgetful(), "layer 0: get_seq_length is 12 after 120 tokens"),
+    "it does not change the prefill state": (Writer(), "compressing changed 4 tensors of the prefill state"),
+    "decoding continues at true positions": (Forgetful(), "layer 0: get_seq_length is 12 after 120 tokens"),
     "the same prompt gives the same tokens each time": (
         Random(),
-        "a budget of 12: the second compression of one prompt",
+        "with a budget of 12, compressing the same prompt again gives other tokens",
     ),
-    "prompts of any length from 1 token on": (Short(), "no window"),
-    "float16 and bfloat16 stay finite": (Overflowing(), "float16: the logits of generated token 1 are not finite"),
-    "memory=stream gives the same tokens": (Impatient(), "memory=stream decodes to other tokens than memory=shared"),
+    "it takes prompts of any length from 1 token on": (Short(), "no window"),
+    "logits stay finite in float16 and bfloat16": (
+        Overflowing(),
+        "float16: the logits of generated token 1 are not finite",
+    ),
+    "memory=stream gives the same tokens": (Impatient(), "memory=stream gives other tokens than memory=shared"),
 }
 
 
@@ -142,7 +145,7 @@ class WideWindow(Eviction):
 def test_a_window_wider_than_the_prompt_makes_the_prompt_longer(model):
     made = trial(WideWindow(), model)
     assert made.n == 903 and made.budgets == [301, 632]
-    RULES["it keeps at most its budget, and says how much"](made)
+    RULES["it keeps at most its budget, and reports how much"](made)
 
 
 def test_the_command_prints_a_line_for_each_rule(monkeypatch, capsys):
@@ -158,8 +161,8 @@ def test_a_broken_rule_is_exit_code_1_and_an_error_names_its_line(monkeypatch, c
     monkeypatch.setenv("COLUMNS", "200")
     assert kvbench("check", "tests.run.test_check.Short") == 1
     told = capsys.readouterr().out
-    line = next(line for line in told.splitlines() if line.startswith("broken prompts of any length"))
-    assert line.startswith("broken prompts of any length from 1 token on: IndexError in test_check.py, line ")
+    line = next(line for line in told.splitlines() if line.startswith("broken it takes prompts of any length"))
+    assert line.startswith("broken it takes prompts of any length from 1 token on: IndexError in test_check.py, line ")
     assert line.endswith(": no window") and told.splitlines()[-1] == "1 rule broken"
 
 

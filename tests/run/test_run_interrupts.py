@@ -54,7 +54,7 @@ def test_the_first_interrupt_lets_a_record_be_written_and_then_ends_the_run(
     with monkeypatch.context() as patch:
         before(patch, store.Store, "_write", interrupt, nth=4)
         assert command_line(*arguments(tiny_folder, tmp_path, *FEW)) == 130
-    assert "kvbench: stopped by SIGINT; every finished record is on the disk" in capsys.readouterr().err
+    assert "kvbench: stopped by SIGINT; all finished records are saved" in capsys.readouterr().err
     (folder,) = tmp_path.iterdir()
     assert [len(part) for part in read_records(folder / RECORDS)] == [4, 0]
     assert command_line(*arguments(tiny_folder, tmp_path, *FEW)) == 0

@@ -142,7 +142,7 @@ def test_the_command_says_what_stopped_it_and_exits_as_a_shell_would(tiny_folder
     stopped = Process("tests.support.signalled", "3", "SIGUSR1", *arguments(tiny_folder, tmp_path)).ended()
     told = stopped.stderr
     assert stopped.returncode == 128 + signal.SIGUSR1
-    assert told.splitlines()[-1].startswith("kvbench: stopped by SIGUSR1; every finished record is on the disk")
+    assert told.splitlines()[-1].startswith("kvbench: stopped by SIGUSR1; all finished records are saved")
     assert "Traceback" not in told
     (folder,) = tmp_path.iterdir()
     records, torn = read_records(folder / RECORDS)

@@ -56,7 +56,9 @@ def test_each_job_is_announced_and_all_is_in_the_output_folder(sweep, tiny_folde
 def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_folder, tmp_path):
     code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
     assert code == 0, err
-    assert err[0].startswith("2 jobs share 1 folder(s), and each prefills every prompt again; one list, as 'ratio=")
+    assert err[0].startswith(
+        "2 jobs share 1 folder(s), and each prefills every prompt again; one list, such as 'ratio="
+    )
     (table,) = tmp_path.glob("runs/*/table.md")
     assert "| 0.4 |" in table.read_text() and "| 0.2 |" in table.read_text()
 

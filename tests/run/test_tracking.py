@@ -65,7 +65,7 @@ def test_a_failure_is_told_once_and_the_run_goes_on(tmp_path, told):
     live.record(RECORD)
     live.record(RECORD)
     live.finish({"table": TABLE}, [])
-    assert told == ["logging to Weights & Biases stops here: the server is gone"]
+    assert told == ["logging to Weights & Biases has stopped: the server is gone"]
     real.finish()
 
 
@@ -106,7 +106,7 @@ def test_a_server_that_never_answers_lets_the_process_end(tmp_path):
         timeout=HANG,
         check=True,
     )
-    assert done.stdout.count("logging to Weights & Biases stops here") == 1
+    assert done.stdout.count("logging to Weights & Biases has stopped") == 1
     assert done.stdout.endswith("over\n")
     assert "Traceback" not in done.stderr
 

@@ -42,7 +42,7 @@ def test_each_mark_in_the_table_has_its_note_and_no_other():
 
 def test_where_layers_have_a_sliding_window_the_table_says_below_what_no_method_comes():
     notes = frontier_table({"snapkv": FALLING}, 0.8, "", floor=0.3844).notes
-    assert [note for note in notes if "no method can come below 0.384" in note]
+    assert [note for note in notes if "no method can go below 0.384" in note]
 
 
 def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it():

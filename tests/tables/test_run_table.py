@@ -241,7 +241,7 @@ def test_where_layers_have_a_sliding_window_both_shares_and_the_floor_are_said()
     table = run_table(summary, ["digits"], "")
     assert table.header[2:6] == ["r", "r_bytes", "r_bytes_full", "digits"]
     assert table.rows[0][2:5] == ["0.520", "0.520", "0.200"]
-    assert any("the others alone are 0.400 of FullKV's bytes" in note for note in table.notes)
+    assert any("the other layers alone take 0.400 of FullKV's bytes" in note for note in table.notes)
     assert not summary["off"][0]  # the ratio was requested of the other layers
     assert summarise(windowed(520 + 33, kept=0.4), ["digits"])["off"][0]
 

@@ -92,7 +92,7 @@ FAULTS = {
     "a number": ("3\n", "not a JSON object but a whole number"),
     "NaN": (line().replace("2", "NaN"), "NaN is not a number in JSON"),
     "a field twice": (line().replace('"length"', '"context"'), "field 'context' occurs twice"),
-    "half a character": (line(extra="?").replace("?", "\\ud83d"), "half of a surrogate pair"),
+    "half a character": (line(extra="?").replace("?", "\\ud83d"), "unpaired surrogate"),
     "a number without end": (line().replace("2", "2" * 5000), "4300 digits"),
     "nested too deeply": ("[" * 200_000 + "\n", "nested too deeply"),
     "latin-1": (line(context="caf\u00e9").encode("latin-1"), "not UTF-8 (byte 29 of the row)"),

@@ -1,4 +1,4 @@
-"""BABILong's prompts, read at run time from published source, each proven official by its SHA-256."""
+"""BABILong's prompts, read at run time from published source, each checked against the official SHA-256."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ PARTS = ("instruction", "examples", "post_prompt")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A task's prompt: what stands before the context, and what follows it with the place {question}."""
+    """A task's prompt: the text before the context, and the text after it, which contains {question}."""
 
     before: str
     after: str
@@ -69,7 +69,7 @@ def load(tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, Pro
                 context="{context}", question="{question}", **{key: parts[task][key] for key in PARTS}
             )
         except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
-            raise UserError(f"{source} has no prompt of {task!r}: it is not BABILong's babilong/prompts.py") from error
+            raise UserError(f"{source} has no prompt for {task!r}: it is not BABILong's babilong/prompts.py") from error
         before, _, after = proven(f"the prompt of {task!r}", whole.strip(), SHA256[task], source).partition("{context}")
         found[task] = Prompt(before, after)
     return found

@@ -1,4 +1,4 @@
-"""InfiniteBench's templates, read at run time from published files and proven official by their hashes."""
+"""InfiniteBench's templates, read at run time from published files and checked against the official hashes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ def _in_source(family: Family, tasks: Sequence[str], prompts_file: str | None) -
     for task in tasks:
         template = templates.get(task) if isinstance(templates, dict) else None
         if not isinstance(template, str):
-            raise UserError(f"{source} has no {family} prompt of {task!r}: it is not InfiniteBench's src/prompt.py")
+            raise UserError(f"{source} has no {family} prompt for {task!r}: it is not InfiniteBench's src/prompt.py")
         found[task] = proven(f"the {family} prompt of {task!r}", template, SHA256[family][task], source)
     return found
 

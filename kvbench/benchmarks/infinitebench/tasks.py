@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """The length of a task's answers, and whether all that is asked stands after the context."""
+    """The length of a task's answers, and whether the whole question follows the context."""
 
     group: str
     max_new_tokens: int

@@ -62,8 +62,8 @@ class LongBench(Benchmark):
         self.chosen = select(self.tasks, self.offered)
         if self.max_length is None:
             raise UserError(
-                f"no prompt length of LongBench is published for this model with {self.prompt_protocol}: give "
-                "benchmark.max_length=TOKENS, for example 7500 where the model reads 8192"
+                f"LongBench publishes no prompt length for this model with {self.prompt_protocol}: give "
+                "benchmark.max_length=TOKENS, for example 7500 for a context limit of 8192"
             )
         scored = {METRICS[task.name] for task in self.chosen}
         self.backend = check_backend() if "code_sim" in scored else None

@@ -38,7 +38,7 @@ def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str
     if missing := [task for task in tasks if task not in there]:
         raise UserError(
             f"{folder} has no file TASK{ending} of {', '.join(missing)}; "
-            f"LongBench's tasks found there: {', '.join(there) or 'none'}"
+            f"LongBench tasks found there: {', '.join(there) or 'none'}"
         )
     return {task: _rows(folder / (task + ending), task, extended) for task in tasks}
 
@@ -63,8 +63,7 @@ def from_hub(repository: str, revision: str) -> Path:
         sha256 = file_hash(archive)
         if sha256 != SHA256.get(revision, sha256):
             raise UserError(
-                f"{archive} of {repository} has SHA-256 {sha256}, not {SHA256[revision]}: "
-                "remove it, and it is fetched again"
+                f"{archive} of {repository} has SHA-256 {sha256}, not {SHA256[revision]}: delete it to fetch it again"
             )
         with appearing(target) as work:
             _unzip(archive, work)
@@ -87,7 +86,7 @@ def _download(repository: str, revision: str) -> Path:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"LongBench's data.zip could not be fetched from the data set {repository} at {revision}: {reason} "
-            "(where there is no network, unzip a copy of it and give benchmark.data_dir=FOLDER, "
+            "(without a network, unzip a copy and set benchmark.data_dir=FOLDER, "
             "the folder with narrativeqa.jsonl and the others)"
         ) from error
 
@@ -102,6 +101,4 @@ def _unzip(archive: Path, folder: Path) -> None:
                     with file.open(member) as source, (folder / path.name).open("wb") as copy:
                         shutil.copyfileobj(source, copy)
     except zipfile.BadZipFile as error:
-        raise UserError(
-            f"{archive} is not a complete zip file ({error}): remove it, and it will be fetched again"
-        ) from error
+        raise UserError(f"{archive} is not a complete zip file ({error}): delete it to fetch it again") from error

@@ -76,7 +76,7 @@ def _from_json(path: Path, tasks: Iterable[str]) -> dict[str, str]:
         raise UserError(f"benchmark.prompts_file={str(path)!r} is not JSON in UTF-8: {error}") from error
     for task in tasks:
         if not isinstance(prompts, dict) or not isinstance(prompts.get(task), str):
-            raise UserError(f"benchmark.prompts_file={str(path)!r} has no prompt of {task!r}")
+            raise UserError(f"benchmark.prompts_file={str(path)!r} has no prompt for {task!r}")
     return {task: prompts[task] for task in tasks}
 
 
@@ -94,7 +94,7 @@ def _from_yaml(folder: Path, tasks: Iterable[str]) -> dict[str, str]:
             template = task_file(folder / f"{task}.yaml")["doc_to_text"]
         except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
             raise UserError(
-                f"the installed lm-eval has no prompt of {task!r} in {folder}: "
+                f"the installed lm-eval has no prompt for {task!r} in {folder}: "
                 f"pip install --no-deps lm-eval=={VERSION}, {OR_A_FILE}"
             ) from error
         between, end = LOST.get(task, ("", ""))

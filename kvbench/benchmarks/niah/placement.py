@@ -28,7 +28,7 @@ def cut(text: list[int], tokens: int, needles: int) -> list[int]:
     """The text's beginning, so that it and needles of `needles` tokens together have `tokens`."""
     if tokens <= needles:
         raise UserError(
-            f"a context of {tokens} tokens has no room for needles of {needles} tokens and a text around them"
+            f"a context of {tokens} tokens has no room for needles of {needles} tokens and surrounding text"
         )
     return text[: tokens - needles]
 
@@ -71,6 +71,6 @@ def at_period(text: list[int], needle: list[int], depth: float, tokenizer: PreTr
 
 
 def at_token(text: list[int], needle: list[int], depth: float, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """kvpress's rule: at depth % of the tokens, be it in the middle of a word."""
+    """kvpress's rule: at depth % of the tokens, even in the middle of a word."""
     position = int(len(text) * depth / 100)
     return text[:position] + needle + text[position:]

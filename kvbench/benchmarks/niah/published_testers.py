@@ -51,7 +51,7 @@ class SentenceTester(NeedleGrid):
             raise UserError(f"{self.name} needs benchmark.needle and benchmark.question, or benchmark.needle_file")
         before, _, after = self.prompt.partition("{context}")
         if "{question}" in before or after.count("{question}") != 1:
-            raise UserError("benchmark.prompt needs the places {context} and {question} once each, in this order")
+            raise UserError("benchmark.prompt must contain {context} and {question} once each, in this order")
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
         needle = encode(self.needle, tokenizer)

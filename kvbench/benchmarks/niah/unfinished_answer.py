@@ -23,7 +23,7 @@ class NeedleToComplete(NeedleInAHaystack):
 
     def __post_init__(self):
         if self.needle != "number":
-            raise UserError(f"benchmark.needle={self.needle}: niah_base hides numbers: leave it at number")
+            raise UserError(f"benchmark.needle={self.needle}: niah_base hides numbers, so it must be number")
         super().__post_init__()
 
     def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:

@@ -62,13 +62,13 @@ class NoLiMa(Benchmark):
 
     def __post_init__(self):
         if self.data_dir is None:
-            raise UserError(f"benchmark.data_dir=FOLDER is missing, a copy of NoLiMa's data: {WHERE}")
+            raise UserError(f"set benchmark.data_dir=FOLDER to a copy of NoLiMa's data: {WHERE}")
         folder = Path(self.data_dir)
         needles = folder / "needlesets" / f"{self.needle_set}.json"
         self.files = sorted(folder.glob(BOOKS))[: self.books]
         for what, there in ((f"needlesets/{self.needle_set}.json", needles.is_file()), (BOOKS, self.files)):
             if not there:
-                raise UserError(f"{folder} has no {what} of NoLiMa: {WHERE}")
+                raise UserError(f"{folder} does not have NoLiMa's {what}: {WHERE}")
         self.tests = read(needles)
         if any(test.template is None for test in self.tests):
             self.template = _template(self.prompts_file)

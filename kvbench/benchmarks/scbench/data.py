@@ -39,7 +39,7 @@ class Row:
 
 
 def read(source: DataSet, tasks: Sequence[Task]) -> dict[str, list[Row]]:
-    """The rows of each task. Raises UserError that names the file, and the row and turn that will not do."""
+    """The rows of each task. Raises UserError that names the file, and the row and turn that are wrong."""
     wanted = {task.name: [layout.format(file=task.file) for layout in LAYOUTS] for task in tasks}
     files = source.files(wanted)
     return {task.name: [row for path in files[task.name] for row in _rows(path, task)] for task in tasks}

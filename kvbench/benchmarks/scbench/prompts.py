@@ -1,4 +1,4 @@
-"""SCBench's prompt templates, read at run time from its source, each proven official by its SHA-256."""
+"""SCBench's prompt templates, read at run time from its source, each checked against the official SHA-256."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ def _shared(texts: tuple[str, ...]) -> Templates:
 
 
 def _texts(values: dict, dictionary: str, task: Task, source: Path) -> tuple[str, ...]:
-    """A task's texts in one of the official dictionaries, all proven."""
+    """A task's texts in one of the official dictionaries, all checked."""
     found = values.get(dictionary)
     texts = found.get(task.file) if isinstance(found, dict) else None
     texts = (texts,) if isinstance(texts, str) else texts

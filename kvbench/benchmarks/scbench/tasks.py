@@ -26,7 +26,7 @@ class Task:
         return sum(self.limits.values()) * turns // len(self.limits)
 
     def part(self, kind: str) -> str:
-        """What a kind's samples are called in tables: a mixed task has a score for each kind."""
+        """The name of a kind's samples in tables: a mixed task has a score for each kind."""
         return f"{self.name} {kind}" if self.mixed else self.name
 
 

@@ -33,7 +33,7 @@ class Footprint:
     windows: int = 0  # of the prompt, in layers with a sliding window: part of `full` and `kept`
 
     def peak_of(self, batch: int) -> int:
-        """The largest moment of a batch: its last prompt is compressed beside the others, or all are decoded."""
+        """Peak bytes of a batch: its last prompt is compressed beside the others, or all are decoded."""
         return max((batch - 1) * self.prefilled + self.peak, batch * self.decoded)
 
 
@@ -146,7 +146,7 @@ def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: 
 
 
 def collect(model: PreTrainedModel) -> None:
-    """Free what earlier measurements left behind, in the allocator too."""
+    """Free the memory of earlier measurements, in the allocator too."""
     gc.collect()
     if gpus(model):
         torch.cuda.empty_cache()

@@ -45,11 +45,11 @@ class Series:
 def check(question: str, memory: str) -> None:
     """Raise UserError for settings that benchmark=speed ignores."""
     if question != "visible":
-        raise UserError(f"question={question}: benchmark=speed reads a text without a question: leave it at visible")
+        raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
     if memory != "shared":
         raise UserError(
             f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "
-            "say which; leave it at shared"
+            "say which, so it must be shared"
         )
 
 
@@ -113,7 +113,7 @@ def rounds(
 
 
 def first_measurement(run: Run, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int) -> FirstMeasurement:
-    """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark wants it."""
+    """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark requests it."""
     measured = attempt(run.loaded.model, ids, setting, 1, new_tokens)
     if measured is None:
         return FirstMeasurement(None, 0)

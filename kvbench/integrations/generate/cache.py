@@ -85,7 +85,7 @@ class CompressedCache(Cache):
         if model.config._attn_implementation != ATTENTION:
             raise UserError(
                 f"the model's attention is {model.config._attn_implementation!r}: `with kvbench.compress(…)` sets "
-                f"kvbench's for a block, model.set_attn_implementation({ATTENTION!r}) for good"
+                f"kvbench's for a block, model.set_attn_implementation({ATTENTION!r}) permanently"
             )
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
         self.compressed: Compressed | None = None  # once the prompt was read

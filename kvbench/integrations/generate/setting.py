@@ -19,7 +19,7 @@ def setting_of(
     """
     if isinstance(method, Method):
         if overrides:
-            raise UserError(f"{overrides[0]}: overrides are for a method's name; an object has its parameters already")
+            raise UserError(f"{overrides[0]}: overrides apply to a method's name; an object already has its parameters")
         given = {"ratio": ratio, "budget": budget} if method.takes_budget else {}
         setting = Setting(type(method).__name__, method, "", **given)
     else:
@@ -45,4 +45,4 @@ def check_plan(setting: Setting, n: int, layers: int, budget: int | float) -> No
     elif needs.hidden_similarity:
         other = "compares hidden states"
     if other:
-        raise UserError(f"{setting.label} {other}, which generate does not: it runs in the harness only")
+        raise UserError(f"{setting.label} {other}, which generate cannot do: run it in the harness")

@@ -47,7 +47,7 @@ def version() -> str:
 
 
 def names() -> list[str]:
-    """The presses there are."""
+    """The names of all presses of the installed kvpress."""
     module = kvpress()
     classes = (value for value in vars(module).values() if inspect.isclass(value))
     return sorted({c.__name__ for c in classes if issubclass(c, module.BasePress)} - _ABSTRACT)
@@ -120,7 +120,7 @@ def refuse_decoding(press) -> None:
 
 @contextmanager
 def complaints(name: str) -> Iterator[None]:
-    """Raise what goes wrong inside a press as a UserError of one line that names it."""
+    """Raise errors inside a press as a one-line UserError that names the press."""
     try:
         yield
     except (UserError, torch.OutOfMemoryError):

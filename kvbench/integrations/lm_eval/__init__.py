@@ -17,4 +17,4 @@ def register() -> None:
         import_module("lm_eval.models")  # first: its own models enter only an empty registry
         import_module("kvbench.integrations.lm_eval.model")  # registers itself
     except ImportError as error:
-        raise UserError(f"lm-eval with all that it needs is not installed ({error}): {INSTALL}") from error
+        raise UserError(f"lm-eval or one of its requirements is not installed ({error}): {INSTALL}") from error

@@ -12,8 +12,10 @@ from kvbench.utils.console import print_line
 
 HELP = """usage: kvbench lm_eval --model kvbench --model_args method=NAME[,ratio=R][,KEY=VALUE ...] --tasks TASKS ...
 
-Evaluates one setting of kvbench on tasks of lm-evaluation-harness. All options are lm-eval's; --model_args are those
-of kvbench: method, ratio or budget, model or pretrained, and any other key of its configuration.
+Evaluate one setting of kvbench on tasks of lm-evaluation-harness. All options are lm-eval's.
+
+arguments:
+  --model_args   kvbench's keys: method, ratio or budget, model or pretrained, and any other key of its configuration
 
 lm-eval's own help:
 """

@@ -107,8 +107,8 @@ class KVBenchLM(HFLM):
         method = self.setting.method
         if not (isinstance(method, FullKV) and isinstance(method.storage, Dense)):
             raise UserError(
-                f"{self.setting.label} cannot answer tasks of rolling log-likelihood (perplexity), "
-                "where there is no context to compress: only method=full can"
+                f"{self.setting.label} cannot run tasks with rolling log-likelihood (perplexity), "
+                "which have no context to compress: only method=full can"
             )
         return super().loglikelihood_rolling(requests, disable_tqdm)
 

@@ -21,7 +21,7 @@ class Allocation(ABC):
 
 
 def water_filled(shares: Sequence[float], most: float) -> list[float]:
-    """Shares of at most `most` each: what is beyond it is shared equally by the others, again and again.
+    """Shares of at most `most` each: the excess is divided equally between the others, repeatedly.
 
     Their sum stays, where it is at most `most` for each.
     """

@@ -55,7 +55,9 @@ class HeadKV(HeadBudgets):
     def _row(self, heads: int, tokens: int, window: int, layer: LayerState) -> tuple[int, ...]:
         """The tokens that each head of the layer selects."""
         if self._scores is None:
-            raise UserError("HeadKV needs scores_file=FILE, which `kvbench calibrate FILE model=…` makes for any model")
+            raise UserError(
+                "HeadKV needs scores_file=FILE, which `kvbench calibrate FILE model=…` writes for any model"
+            )
         scores = self._scores.of_heads(heads, layer)
         return self._table(tokens - window, layer.n - window, tuple(map(tuple, scores)))[layer.index]
 

@@ -1,4 +1,4 @@
-"""A score that tells only what lies around the context from the context itself."""
+"""A score that only distinguishes the context from the tokens around it."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from kvbench.utils.checked import NonNegative, checked
 
 @checked
 class AroundContext(Scoring):
-    """Equal scores for all tokens of the context; what lies around it always stays, whatever the budget.
+    """Equal scores for all tokens of the context; the tokens around it always stay, at any budget.
 
     This is the head of the chat template in front of the context and what follows it, as for `KVzip`. It is for budgets
     of heads that keep all or nothing of the context (`heads=whole`).

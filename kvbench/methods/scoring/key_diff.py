@@ -1,4 +1,4 @@
-"""KeyDiff's score: keys unlike the others stay."""
+"""KeyDiff's score: how much a key differs from the others."""
 
 import torch.nn.functional as F
 from torch import Tensor

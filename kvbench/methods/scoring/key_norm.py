@@ -1,4 +1,4 @@
-"""The L2 norm's score: tokens with small keys stay."""
+"""KNorm's score: the negative L2 norm of a key."""
 
 from torch import Tensor
 

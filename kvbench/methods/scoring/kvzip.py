@@ -1,4 +1,4 @@
-"""KVzip's score: how much attention a token gets while the model writes the context out again."""
+"""KVzip's score: how much attention a token gets while the model repeats the context."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A random score: the floor that every learned one must beat."""
+"""A random score, as a baseline."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""R-KV's score: attention of the last queries, less the likeness of a key to the others."""
+"""R-KV's score: attention of the last queries, minus the similarity of a key to the others."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""What scores by the attention of a window of last queries share."""
+"""The base of scores that use the attention of a window of last queries."""
 
 from typing import Annotated
 

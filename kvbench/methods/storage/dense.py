@@ -1,4 +1,4 @@
-"""Keys and values as they are."""
+"""Keys and values, stored unchanged."""
 
 from typing import Literal
 

@@ -118,7 +118,7 @@ class MiniCache(Storage):
             raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
         refuse_union(self.storage, "MiniCache")
         if getattr(self.storage, "layers_file", None) is not None:
-            raise UserError("layers_file gives each layer its own bits, but MiniCache stores two layers as one")
+            raise UserError("layers_file gives each layer its own bits, but MiniCache stores two layers together")
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")
@@ -207,6 +207,6 @@ def check_same_tokens(index: int, selections: Listing[Selection]) -> None:
         return
     if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper.to(lower.device)):
         raise UserError(
-            f"layers {index} and {index + 1} kept different tokens: MiniCache merges a token with itself one layer "
-            "up, so it needs a method that keeps the same tokens in both"
+            f"layers {index} and {index + 1} kept different tokens: MiniCache merges each token with the same one "
+            "a layer above, so it needs a method that keeps the same tokens in both"
         )

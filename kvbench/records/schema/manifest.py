@@ -1,4 +1,4 @@
-"""What stands beside records: lines of `samples.jsonl`, and manifests."""
+"""The files beside records: lines of `samples.jsonl`, and manifests."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ class Slurm(Strict):
 
 
 class JobNote(Strict):
-    """What a manifest says of its process; the whole note of a job that ended before its run had a folder."""
+    """A manifest's fields about its process; the whole note of a job that ended before its run had a folder."""
 
     started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True)
     ended: Text = field("when the run ended; missing while it runs and if it was killed", "UTC", optional=True)

@@ -101,12 +101,12 @@ def _legend(
     """What the columns and marks mean, as far as the tables have them."""
     yield "; ".join(f"{name}: {RATIOS[name]}" for name in ratios) + "; means over samples."
     if any(column.measure is None for column in columns):
-        average = ", an average that of the printed columns" if any(column.of for column in columns) else ""
+        average = ", and an average is over the printed columns" if any(column.of for column in columns) else ""
         yield f"A score is 100 × the mean over a task's samples, rounded{average}."
     if any(column.name == "kv_compression" for column in columns):
         yield "KV cache: 1 / r_bytes."
     if any(column.name == "layer_compression" for column in columns):
-        yield "layers: all layers over those that keep every token; of two that share one store, one counts."
+        yield "layers: all layers / layers that keep every token; two that share one store count once."
     drawn = [cell for table in tables for row in table.rows() for cell in row]
     if any(cell.best for cell in drawn):
         second = " and underlined the second" if any(cell.second for cell in drawn) else ""
@@ -127,7 +127,7 @@ def _legend(
     if cells["ours"].isna().any():
         yield f"{MISSING}: no records, or no published value."
     if (cells["value_index"].notna() & (cells["printed"] == "")).any():
-        yield f"{LOST}: printed, but not legible in the text at hand."
+        yield f"{LOST}: printed, but illegible in the copy that was used."
 
 
 def _provenance(of_model: ModelRecords) -> str:

@@ -44,7 +44,7 @@ def latex(document: Document) -> str:
     lines += [f"{escape(line)}\\par" for line in document.legend]
     lines += [f"{_marks((str(i),))} {escape(text)}\\par" for i, text in enumerate(document.footnotes, 1)]
     if document.chosen:
-        lines += ["Chosen, where the paper leaves it open or contradicts itself:\\par"]
+        lines += ["Our choices, where the paper leaves something open or contradicts itself:\\par"]
         lines += [f"-- {escape(line)}\\par" for line in document.chosen]
     lines += [f"{escape(line)}\\par" for line in document.runs]
     return "\n".join([*lines, "}"]) + "\n"

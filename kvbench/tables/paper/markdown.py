@@ -16,7 +16,11 @@ def markdown(document: Document) -> str:
         lines += ["Errata of the published values:", ""]
         lines += [f"{raised((str(i),))} {text}  " for i, text in enumerate(document.footnotes, 1)] + [""]
     if document.chosen:
-        lines += ["Chosen, where the paper leaves it open or contradicts itself:", "", *_list(document.chosen)]
+        lines += [
+            "Our choices, where the paper leaves something open or contradicts itself:",
+            "",
+            *_list(document.chosen),
+        ]
     lines += ["Made from:", "", *_list(document.runs)]
     return "\n".join(lines).rstrip() + "\n"
 

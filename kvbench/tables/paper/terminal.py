@@ -28,7 +28,7 @@ def show(document: Document, console: Console) -> None:
     for i, text in enumerate(document.footnotes, 1):
         console.print(_item(raised((str(i),)), text))
     if document.chosen:
-        console.print(Text("Chosen, where the paper leaves it open or contradicts itself:"))
+        console.print(Text("Our choices, where the paper leaves something open or contradicts itself:"))
     for line in document.chosen:
         console.print(_item("-", line))
     for line in document.runs:
