@@ -23,7 +23,7 @@ HEAVY_FILES = {
     *("run/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py", "tables/test_command.py"),
     *("tables/test_make.py", "utils/test_download.py", "models/test_hub.py"),
 }
-HEAVY_FIXTURES = {"driver", "slurm"}
+HEAVY_FIXTURES = {"driver", "slurm", "real", "embedded_state"}  # the last two take a second to make
 # The files that take longest, the longest first (`pytest --durations`): begun last, one would keep one worker busy.
 LONGEST = (
     *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "methods/test_every_method.py"),

@@ -82,13 +82,13 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
         outputs = [generate(model(gpus), alone, compressed.logits, STEPS, frozenset())]
         cache = batched([asked])
         logits = read(model(gpus), cache, question)
-        outputs += decode_greedily(model(gpus), cache, logits, STEPS, frozenset())
+        outputs += decode_greedily(model(gpus), cache, logits, 2, frozenset())
         both = batched(batch)
-        outputs += decode_greedily(model(gpus), both, compressed.logits.expand(2, -1), STEPS, frozenset())
+        outputs += decode_greedily(model(gpus), both, compressed.logits.expand(2, -1), 3, frozenset())
         caches = [alone, asked, both.layers]
         if one.method.streams:
             streamed = StreamedPass(model(gpus), prompt(N), plan).compress(one.method, budget)
-            outputs.append(generate(model(gpus), streamed.caches, streamed.logits, STEPS, frozenset()))
+            outputs.append(generate(model(gpus), streamed.caches, streamed.logits, 2, frozenset()))
             caches.append(streamed.caches)
     return [output.tokens for output in outputs], caches
 

@@ -104,6 +104,7 @@ def test_nothing_is_measured_unless_wanted(tmp_path, tiny):
     assert {record["distance"] for record in records(tmp_path, tiny, distance=False).values()} == {None}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("batch", ["auto", "1"])
 def test_without_a_record_of_full_kv_to_make_its_answer_is_generated_for_the_others(tmp_path, tiny, batch):
     together = records(tmp_path / "together", tiny, batch=batch)

@@ -34,5 +34,5 @@ def test_observing_does_not_change_the_tokens():
 def test_the_embedded_model_generates_the_same_tokens(embedded):
     stock = AutoModelForCausalLM.from_pretrained(embedded.source, dtype=torch.float32)
     ids = embedded.encode("Tell me how bread is baked, step by step.", chat=True)
-    expected = stock.generate(ids[None], do_sample=False, max_new_tokens=70)[0, len(ids) :].tolist()
-    assert kvbench_tokens(embedded.model, ids, 70) == expected
+    expected = stock.generate(ids[None], do_sample=False, max_new_tokens=32)[0, len(ids) :].tolist()
+    assert kvbench_tokens(embedded.model, ids, 32) == expected

@@ -94,6 +94,7 @@ def test_a_run_of_speed_gives_the_figure_its_second_panel(command, tmp_path, mon
     assert "decoding: 4 tokens after 64, batch 1" in " ".join(caption.split())
 
 
+@pytest.mark.heavy
 def test_a_folder_without_speeds_of_the_model_is_refused_before_the_model_is_loaded(command, undisturbed, monkeypatch):
     monkeypatch.setattr("kvbench.run.run.load", lambda spec: pytest.fail("loaded"))
     with pytest.raises(UserError, match=r"holds no records of benchmark=speed for model 'smollm2-135m'"):
