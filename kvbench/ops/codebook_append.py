@@ -39,17 +39,11 @@ def codebook_append(
     per stream and holds at most `most`. `decoded` tokens came before. turn float32 [pairs, 2] is undone first: keys
     come after RoPE.
     """
-    x = vectors.float()
-    if turn is not None:
-        x = unturn(x.clone(), turn[None])
-    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    units = x / norms.clamp_min(TINY)
-    fresh = (x if magnitudes is None else units).to(entries.dtype)
-    norms = norms.to(entries.dtype)
-    unit = magnitudes is not None and entries.dtype == torch.float32
+    units, norms, fresh = decoded_vectors(vectors, turn, entries.dtype, magnitudes is not None)
+    unit = are_units(entries, magnitudes)
     used, places, at = sizes.tolist(), to_places(layout), []
     for stream, place in enumerate(places):
-        head, book = stream * len(x) // len(places), stream * len(used) // len(places)
+        head, book = stream * len(vectors) // len(places), stream * len(used) // len(places)
         first, offset, width = place[side : side + 3]
         reference = nearest(entries[first : first + used[book]], units[head], unit, bound)
         if reference is None:
@@ -60,15 +54,30 @@ def codebook_append(
         view_references(references, offset + width * token, width, 1).fill_(reference)
         at.append(place.start + token)
     if magnitudes is not None:
-        magnitudes[at] = norms[:, 0].repeat_interleave(len(places) // len(x))
+        magnitudes[at] = norms.repeat_interleave(len(places) // len(vectors))
     sizes.copy_(torch.tensor(used))
 
 
-def nearest(entries: Tensor, unit: Tensor, are_units: bool, bound: float) -> int | None:
-    """The row of entries [|C|, head_dim] with the largest cosine to a unit vector, if above `bound`.
+def decoded_vectors(
+    vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of vectors [heads, head_dim], after `turn` is undone: their directions float32 [heads, head_dim], their norms in
+    `dtype` [heads], and what each would be as an entry, in `dtype` [heads, head_dim]."""
+    x = vectors.float()
+    if turn is not None:
+        x = unturn(x.clone(), turn[None])
+    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    units = x / norms.clamp_min(TINY)
+    return units, norms.to(dtype)[:, 0], (units if reconstructs else x).to(dtype)
 
-    `are_units`: the rows are unit vectors up to float32's rounding, which the product itself has too.
-    """
+
+def are_units(entries: Tensor, magnitudes: Tensor | None) -> bool:
+    """Whether entries are unit vectors up to float32's rounding, which their products have too."""
+    return magnitudes is not None and entries.dtype == torch.float32
+
+
+def nearest(entries: Tensor, unit: Tensor, are_units: bool, bound: float) -> int | None:
+    """The row of entries [|C|, head_dim] with the largest cosine to a unit vector, if above `bound`."""
     if len(entries) == 0:
         return None
     rows = entries.float()

@@ -1,12 +1,13 @@
-"""Operators: functions of tensors with a torch reference and, for GPUs, a Triton kernel that computes the same.
+"""Operators: functions of tensors with a torch reference and faster functions that compute the same.
 
     @operator("double(Tensor x) -> Tensor", launches=1)
     def double(x): return 2 * x
 
-registers `torch.ops.kvbench.double`, which `double` calls from then on. The reference runs on a CPU. On a GPU the
-function of the same name in `kvbench.ops.kernels.double` runs instead, where Triton is installed; `use_kernels` forces
-one or the other. An operator is one entry for a dispatch counter, on every device; `LAUNCHES` has the number of kernels
-that it launches on a GPU. With a `Softmax` in place of a scaling, the reference runs on every device.
+registers `torch.ops.kvbench.double`, which `double` calls from then on. On a GPU the function of the same name in
+`kvbench.ops.kernels.double` runs instead, where Triton is installed; on a CPU that in `kvbench.ops.compiled.double`,
+where there is one and Numba is installed. `use_kernels` forces torch or Triton. An operator is one entry for a dispatch
+counter, on every device; `LAUNCHES` has the number of kernels that it launches on a GPU. With a `Softmax` in place of a
+scaling, the reference runs on every device.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,17 +63,22 @@ def operator(
 
 
 def implementation(name: str, reference: Callable, device: torch.device) -> Callable:
-    """What computes operator `name` for tensors on `device`: its Triton kernel or its torch reference."""
-    if kernels_on(device) == "triton" and (_chosen == "triton" or has_kernel(name)):
-        return _kernel(name)
+    """What computes operator `name` for tensors on `device`: its kernel or its torch reference."""
+    kernels = kernels_on(device)
+    if kernels == "triton" and (_chosen == "triton" or has("kernels", name)):
+        return _function("kernels", name)
+    if kernels == "numba" and has("compiled", name):
+        return _function("compiled", name)
     return reference
 
 
-def kernels_on(device: torch.device) -> Literal["torch", "triton"]:
-    """What computes operators for tensors on `device`: the torch references or the Triton kernels."""
+def kernels_on(device: torch.device) -> Literal["torch", "triton", "numba"]:
+    """What computes operators for tensors on `device`; where an operator has no such function, its torch reference."""
     if _chosen != "auto":
         return _chosen
-    return "triton" if device.type == "cuda" and triton_installed() and runs_kernels(device) else "torch"
+    if device.type == "cpu":
+        return "numba" if installed("numba") else "torch"
+    return "triton" if device.type == "cuda" and installed("triton") and runs_kernels(device) else "torch"
 
 
 @contextmanager
@@ -87,13 +93,13 @@ def use_kernels(choice: Kernels) -> Iterator[None]:
 
 
 @cache
-def triton_installed() -> bool:
-    return find_spec("triton") is not None
+def installed(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 @cache
-def has_kernel(name: str) -> bool:
-    return find_spec(f"kvbench.ops.kernels.{name}") is not None
+def has(folder: str, name: str) -> bool:
+    return find_spec(f"kvbench.ops.{folder}.{name}") is not None
 
 
 @cache
@@ -103,8 +109,8 @@ def runs_kernels(device: torch.device) -> bool:
 
 
 @cache
-def _kernel(name: str) -> Callable:
-    return getattr(import_module(f"kvbench.ops.kernels.{name}"), name)
+def _function(folder: str, name: str) -> Callable:
+    return getattr(import_module(f"kvbench.ops.{folder}.{name}"), name)
 
 
 def _device(args: tuple, kwargs: dict) -> torch.device:

@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.ops.operator import kernels_on, triton_installed
+from kvbench.ops.operator import installed, kernels_on
 from kvbench.ops.sdpa import MATH, prompt_backend
 from kvbench.utils.console import warn
 
@@ -17,12 +17,13 @@ def check_kernels(kernels: object, device: str) -> None:
         return
     if torch.device(device).type != "cuda":
         raise UserError(f"kernels=triton needs a CUDA GPU, and the model is on {device}: kernels=auto or torch")
-    if not triton_installed():
+    if not installed("triton"):
         raise UserError("kernels=triton needs triton, which is not installed: pip install triton, or kernels=torch")
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:
-    """For the manifest: `kernels` ("torch" or "triton VERSION") and `sdpa`, the backend of a prompt's attention.
+    """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION") and `sdpa`, the backend of a prompt's
+    attention.
 
     Warns where that backend makes n × n weights on a GPU.
     """
@@ -37,4 +38,4 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
             f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {head_dim} has only torch's math "
             "backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
         )
-    return {"kernels": f"triton {version('triton')}" if kernels == "triton" else kernels, "sdpa": sdpa}
+    return {"kernels": kernels if kernels == "torch" else f"{kernels} {version(kernels)}", "sdpa": sdpa}

@@ -1,14 +1,16 @@
 """Attention over a codebook cache in Triton: the reference's numbers, two launches, no spilled registers."""
 
+from functools import partial
+
 import pytest
 import torch
-from torch.testing import assert_close
 
 from kvbench.ops.codebook_attention import codebook_attention
 from kvbench.ops.codebook_layout import KEYS, VALUES
-from kvbench.ops.operator import LAUNCHES, use_kernels
+from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
+from tests.support.codebook_twins import TOLERANCE, attention_agrees
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 from tests.support.tiny import tiny_model
 
@@ -16,22 +18,7 @@ pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
 kernels = pytest.importorskip("kvbench.ops.kernels.codebook_attention")
 
-TOLERANCE = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
-
-
-def agrees(cache, group, decoded=0):
-    """With the reference, before and after decoding."""
-    head_dim, dtype = cache.raw.keys.shape[1], cache.raw.keys.dtype
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(decoded):
-        key, value = torch.randn(2, 1, len(cache.raw.windows), 1, head_dim, generator=generator).to(dtype)
-        cache.update(key, value)
-    query = torch.randn(1, len(cache.places) * group, 1, head_dim, generator=generator).to(dtype)
-    expected = cache.attend(query, 0.2)
-    with use_kernels("triton"):
-        found = cache.attend(query, 0.2)
-    assert found.dtype == dtype
-    assert_close(found.float(), expected.float(), **TOLERANCE[dtype])
+agrees = partial(attention_agrees, kernels="triton")
 
 
 def rope(head_dim):

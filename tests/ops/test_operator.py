@@ -3,6 +3,7 @@
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kvbench.ops import operator as operators
 from kvbench.ops.operator import LAUNCHES, implementation, operator, use_kernels
 
 
@@ -43,11 +44,16 @@ def test_an_operator_may_write_its_argument_in_inference_mode():
     assert x.tolist() == [3, 3]
 
 
-def test_the_choice_decides_what_computes_an_operator():
+def test_the_choice_decides_what_computes_an_operator(monkeypatch):
     def reference(x):
         return x
 
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
-    assert implementation("packed", reference, cpu) is reference
+    assert implementation("packed", reference, cpu) is reference  # there is no compiled one of that name
+    compiled = implementation("quantised_attention", reference, cpu)
+    assert compiled.__module__ == "kvbench.ops.compiled.quantised_attention"
     with use_kernels("torch"):
         assert implementation("packed", reference, gpu) is reference
+        assert implementation("quantised_attention", reference, cpu) is reference
+    monkeypatch.setattr(operators, "installed", lambda package: False)
+    assert implementation("quantised_attention", reference, cpu) is reference

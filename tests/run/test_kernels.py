@@ -1,5 +1,7 @@
 """`kernels=` chooses what computes a run; the manifest says what did, and torch's backend of a prompt's attention."""
 
+from importlib.metadata import version
+
 import pytest
 
 from kvbench.config import composed
@@ -24,7 +26,7 @@ def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_pat
     assert command_line("kernels=triton", "model.device=cpu", f"output_dir={tmp_path}") == 2
     error = capsys.readouterr().err
     assert "kernels=triton needs a CUDA GPU, and the model is on cpu" in error and "Traceback" not in error
-    monkeypatch.setattr(kernels, "triton_installed", lambda: False)
+    monkeypatch.setattr(kernels, "installed", lambda package: False)
     with pytest.raises(UserError, match="kernels=triton needs triton, which is not installed"):
         check_kernels("triton", "cuda:1")
     check_kernels("torch", "cuda:1")
@@ -32,7 +34,7 @@ def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_pat
 
 def test_the_math_backend_on_a_gpu_is_warned_about(monkeypatch, capsys):
     model = tiny_model()
-    assert computed_by(model) == {"kernels": "torch", "sdpa": "flash_attention"}
+    assert computed_by(model) == {"kernels": f"numba {version('numba')}", "sdpa": "flash_attention"}
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(kernels, "prompt_backend", lambda *args: "math")
     monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))

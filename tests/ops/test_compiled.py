@@ -1,0 +1,54 @@
+"""Loops compiled for the CPU compute what the torch references do."""
+
+import math
+
+import pytest
+import torch
+
+from kvbench.ops.compiled.loops import whole
+from kvbench.ops.rope import Rope
+from tests.support.codebook_caches import random_cache
+from tests.support.codebook_twins import TOLERANCE, append_agrees, attention_agrees
+from tests.support.tiny import tiny_model
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("group", [1, 3])
+def test_codebooks_of_odd_lengths_and_none_are_read(group, dtype):
+    cache = random_cache([37, 0], [11, 0], [5, 7], group, 8, dtype, bits=[0])
+    attention_agrees(cache, group)
+    attention_agrees(cache, group, decoded=3)
+
+
+def test_codebooks_of_many_entries_of_several_streams_and_without_magnitudes_are_read():
+    attention_agrees(random_cache([300, 20], [400, 3], [1, 1], 2, 8, bits=[0, 1]), 2)  # references of two bytes
+    attention_agrees(random_cache([9, 9], [70000, 300], [1, 1], 1, 8), 1)  # of four
+    attention_agrees(random_cache([20, 13], [17], [3, 3], 2, 8, reconstruct=False), 2, decoded=2)
+    attention_agrees(random_cache([20, 13, 8, 9], [7, 6, 5, 4], [3, 3], 1, 8, torch.bfloat16), 1, decoded=2)
+    rope = Rope.of(tiny_model(head_dim=80))
+    attention_agrees(random_cache([21, 5], [9, 3], [0, 2], 2, 80, bits=[1], runs=[0], rope=rope), 2, decoded=1)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_each_stream_finds_the_nearest_entry_of_its_book_or_adds_one(dtype):
+    append_agrees(random_cache([9, 0, 5], [40, 0, 3], [1, 1, 1], 2, 8, dtype))
+    append_agrees(random_cache([9, 4, 5], [17], [1, 1, 1], 2, 8, dtype))  # streams of one book
+    append_agrees(random_cache([9, 4, 5, 2], [7, 6, 5, 4], [1, 1], 1, 8, dtype), steps=2)  # query heads with books
+    append_agrees(random_cache([9, 4], [7, 6], [1, 1], 1, 8, dtype, reconstruct=False))
+    append_agrees(random_cache([9, 4], [300, 70000], [1, 1], 1, 8, dtype), steps=2)
+
+
+def test_theta_of_one_finds_nothing():
+    cache = random_cache([9], [7], [1], 1, 8, bound=math.inf)
+    for _ in range(3):
+        cache.update(torch.ones(1, 1, 1, 8), torch.ones(1, 1, 1, 8))
+    assert cache.v.sizes.tolist() == [10]
+
+
+def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_copied():
+    buffer = torch.arange(2 * 5 * 4.0).view(2, 5, 4)
+    view = buffer[:, :3]
+    assert whole(view).shape == (2, 5, 4) and whole(view).ctypes.data == buffer.data_ptr()
+    for other in (buffer[:, 1:3], buffer[..., :2], buffer.mT, buffer[:, :0], buffer[:1]):
+        found = whole(other)
+        assert (found[:, : other.shape[1]] == other.numpy()).all() and found.flags.c_contiguous
