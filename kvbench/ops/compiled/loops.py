@@ -11,7 +11,7 @@ from kvbench.utils.files import cache_root
 # Read when Numba is first imported: a folder that can be written to, wherever kvbench is installed.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root() / "numba"))
 
-from numba import njit  # noqa: E402
+from numba import njit
 
 
 def loop(function: Callable) -> Callable:

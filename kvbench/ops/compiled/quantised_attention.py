@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from kvbench.ops.compiled.loops import loop, whole
