@@ -75,6 +75,15 @@ def test_a_tasks_difference_counts_once_and_samples_of_a_context_are_drawn_toget
     assert page.js("pairedInterval([[[{here: 0, there: 1}, {here: 0, there: 0}]]])") == [None, None]
 
 
+def test_two_runs_do_not_stick_out_of_a_phone(opened):
+    page = opened()
+    size = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.choose(select(4), "1")
+    assert page.js("document.documentElement.scrollWidth <= innerWidth")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_a_sample_shows_the_outputs_of_both_runs_and_where_its_answer_stands(opened):
     page = opened("#run=hidden&beside=grid&sample=needle-1000-100-1&card=SnapKV+0.2")
     assert page.one("#sample-title").text == "needle-1000-100-1"
@@ -159,7 +168,7 @@ def test_charts_are_saved_as_svg_with_their_colours_in_light(opened):
     paper = made.root.find(f"{SVG}rect")
     assert paper.get("fill") == "#ffffff" and paper.get("width") == made.root.get("width")
     texts = ["".join(node.itertext()) for node in made.root.iter(f"{SVG}text")]
-    assert {"r_bytes", "score", "SnapKV", "question hidden"} <= {*texts}
+    assert {"r_bytes (bytes stored)", "score", "SnapKV", "question hidden"} <= {*texts}
     assert not any(text.startswith("SnapKV 0.2:") for text in texts)  # names of marks are hidden
     fills = {node.get("fill") for node in made.root.iter(f"{SVG}path")}
     assert {"rgb(0, 114, 178)", "rgb(255, 255, 255)"} <= fills
@@ -174,4 +183,5 @@ def test_heatmaps_and_cards_are_saved_as_they_are_seen(opened):
     assert len(fills) >= 4 and all(fill.startswith(("rgb(", "#")) for fill in fills)
     card = saved(page, ".card .save")
     assert card.name == "needle-1000-0-0-FullKV.svg"
+    assert next(card.root.iter(f"{SVG}text")).text == "FullKV"
     assert card.root.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")

@@ -39,7 +39,7 @@ function plot(settings, x, metric, styles, width, announce, dotted) {
     across.ticks.map((tick) => text(short(tick), across(tick), bottom + 18)),
     full.map((point) => rule(left, right, up(point.y), up(point.y), "full")),
     dotted == null ? null : rule(left, right, up(dotted), up(dotted), "least"),
-    text(x, (left + right) / 2, height - 6),
+    text(new Map(ACROSS).get(x), (left + right) / 2, height - 6),
     svg("g", { transform: `translate(14 ${height / 2}) rotate(-90)` }, text(metric, 0, 0)),
     drawn,
   );

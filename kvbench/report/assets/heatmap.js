@@ -37,8 +37,8 @@ function heatmap({ depths, lengths }, grid, setting, metric, openCell, of) {
     return h("tr", {}, h("th", { scope: "row" }, short(depth)), cells);
   });
   const sizes = `mean ${fixed(setting.scores[metric][0], 2)} · r_bytes ${fixed(setting.r_bytes, 2)}`;
-  const name = [h("strong", {}, setting.label), of ? ` · ${of}` : null];
-  const caption = h("caption", {}, name, h("br"), sizes);
+  const name = [h("strong", {}, setting.label), h("br"), ...(of ? [of, h("br")] : [])];
+  const caption = h("caption", {}, name, sizes);
   const whole = h("table", { class: "heatmap" }, caption, h("thead", {}, head), h("tbody", {}, body));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `heatmap of ${setting.label}` }, whole);
 }

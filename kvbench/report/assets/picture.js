@@ -15,7 +15,10 @@ function pictureOf(node) {
   return inLight(() => {
     const frame = node.getBoundingClientRect();
     const at = ({ left, top }) => ({ x: left - frame.left + MARGIN, y: top - frame.top + MARGIN });
-    const [width, height] = [node.scrollWidth + 2 * MARGIN, node.scrollHeight + 2 * MARGIN];
+    // what a reader would have to scroll to is in the picture
+    const boxes = [frame, ...[...node.querySelectorAll("*")].map((one) => one.getBoundingClientRect())];
+    const end = (side) => boxes.reduce((most, box) => Math.max(most, box[side]), 0);
+    const [width, height] = [end("right") - frame.left + 2 * MARGIN, end("bottom") - frame.top + 2 * MARGIN];
     const about = svg("title", {}, document.getElementById("caption").textContent);
     const paper = svg("rect", { width, height, fill: "#ffffff" });
     const whole = svg("svg", { xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}` }, about, paper, pictured(node, at));

@@ -80,7 +80,7 @@ function evidence(samples, number) {
     const ends = [at > 0 ? "… " : null, at + text.length < samples.characters[number] ? " …" : null];
     return [note(`${place} into the prompt`), h("pre", { class: "evidence" }, ends[0], marked(text, samples.answers[number]), ends[1])];
   });
-  return [h("h3", {}, "Where the prompt has it"), ...passages.flat()];
+  return [h("h3", {}, "Where the answer stands in the prompt"), ...passages.flat()];
 }
 
 /** A text with every answer in it marked, in upper or lower case. */
@@ -103,9 +103,10 @@ function card({ run, other, others, metric }, setting, number, open) {
   if (!parts.length) return null;
   const chosen = view.card === setting.label;
   const name = viewLink(setting.label, { card: setting.label }, () => open(number, setting.label));
-  const whole = h("div", {}, parts);
+  const whole = h("article", { class: chosen ? "card chosen" : "card" });
   const picture = pictureButton(whole, `${run.samples.id[number]}-${setting.label}`);
-  return h("article", { class: chosen ? "card chosen" : "card" }, h("h4", {}, name, " ", picture), whole);
+  whole.append(h("h4", {}, name, " ", picture), ...parts);
+  return whole;
 }
 
 /** The output of a record with its scores and what its layers kept; null for record -1. `of`: the run's title. */
