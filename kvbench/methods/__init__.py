@@ -30,6 +30,7 @@ from kvbench.methods.heads.headkv import HeadKV
 from kvbench.methods.heads.lava import LAVaHeads
 from kvbench.methods.heads.pooled import PooledHeads
 from kvbench.methods.heads.whole import WholeHeads
+from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
 from kvbench.methods.pooling_merge import PoolingMerge
@@ -51,7 +52,7 @@ from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
-from kvbench.methods.selection import Selection
+from kvbench.methods.selection import Selection, top_indices, with_window
 from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.spindle import SpindleKV
 from kvbench.methods.squeeze import SqueezeAttention
@@ -134,4 +135,7 @@ __all__ = [
     "WholeHeads",
     "WindowAttention",
     "WindowAverage",
+    "interval_layer",
+    "top_indices",
+    "with_window",
 ]

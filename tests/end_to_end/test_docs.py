@@ -53,6 +53,13 @@ def test_the_method_of_the_readme_is_the_one_that_is_tested():
     assert code.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_the_method_of_the_guide_that_acts_while_decoding_is_the_one_that_is_tested():
+    code = (ROOT / "tests" / "support" / "my_decoding.py").read_text(encoding="utf-8")
+    assert f"```python\n# my_decoding.py\n{code}```\n" in (ROOT / "docs" / "adding-a-method.md").read_text(
+        encoding="utf-8"
+    )
+
+
 # --- the file tree of CONTRIBUTING.md
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kvbench.methods import DecodeCompression, Eviction, KNorm, WindowAttention
+from tests.support.my_decoding import LargeValues
 from tests.support.tiny import random_layer
 
 WINDOW = 5
@@ -75,3 +76,26 @@ def test_between_two_reductions_tokens_are_only_appended():
         cache.attend(torch.randn(1, 6, 1, 8), 0.3)
         assert cache.k.view[:, :, :20].equal(before)
     assert cache.k.length == 29 and cache.triggers == 0
+
+
+def test_the_method_of_the_guide_drops_the_smallest_values_and_keeps_its_budget():
+    n, budget, every = 30, 12, 4
+    layer = random_layer(n=n)
+    cache = LargeValues(recent=5, decode_compression=DecodeCompression(every=every)).compress_layer(layer, 0, 1, budget)
+    assert cache.kept.retained == 2 * 2 * budget and cache.nbytes < layer.nbytes
+    sizes = []
+    for step in range(1, 11):
+        new = torch.full((1, 2, 1, 8), 10.0 * step)  # values of the answer, all larger than those of the prompt
+        cache.update(new, new)
+        cache.attend(torch.ones(1, 6, 1, 8), 1.0)
+        sizes.append(cache.k.length)
+    assert sizes == [13, 14, 15, 12, 13, 14, 15, 12, 13, 14]
+    assert cache.get_seq_length() == n + 10 and cache.triggers == 2
+    # the last reduction, after 8 tokens, kept the whole answer and the four largest values of the prompt
+    answer = [value for value in cache.v.view[0, 0, :, 0].tolist() if value.is_integer()]
+    assert answer == [10.0 * step for step in range(1, 11)]
+    norms = layer.values[0].norm(dim=-1)
+    stay = norms[: n - 5].topk(budget - 5).indices  # after prefill, beside the last 5
+    rest = torch.cat([stay, torch.arange(n - 5, n)])
+    kept = rest[norms[rest].topk(4).indices].sort().values
+    assert torch.equal(cache.v.view[0, 0, :4], layer.values[0, kept])

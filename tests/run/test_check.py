@@ -10,6 +10,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import DenseLayer, Eviction, Kept, Method, Scoring
 from kvbench.run.trial import RULES, Trial, rules_of
 from tests.support.command import kvbench
+from tests.support.my_decoding import LargeValues
 from tests.support.my_method import KeyNorm, MyMethod
 from tests.support.paths import ROOT
 
@@ -126,7 +127,7 @@ def test_a_rule_names_what_a_method_does_that_breaks_it(words, model):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("method", [Recent(), MyMethod(), MyMethod(granularity="kv_head")], ids=repr)
+@pytest.mark.parametrize("method", [Recent(), MyMethod(), MyMethod(granularity="kv_head"), LargeValues()], ids=repr)
 def test_plain_methods_break_none(method, model):
     for rule in rules_of(trial(method, model)).values():
         rule(trial(method, model))
