@@ -2,6 +2,7 @@
 
 const DRAWN = "fill fill-opacity stroke stroke-width stroke-dasharray stroke-opacity opacity paint-order text-anchor".split(" ");
 const WRITTEN = "font-family font-size font-style font-weight".split(" ");
+const FILLED = "svg, canvas, li, td, th, caption, h4, p, pre, figcaption"; // elements as large as their content
 const MARGIN = 12; // pixels around the picture
 
 /** A button that saves `node`, as it is drawn at that moment, as name.svg. */
@@ -15,8 +16,8 @@ function pictureOf(node) {
   return inLight(() => {
     const frame = node.getBoundingClientRect();
     const at = ({ left, top }) => ({ x: left - frame.left + MARGIN, y: top - frame.top + MARGIN });
-    // what a reader would have to scroll to is in the picture
-    const boxes = [frame, ...[...node.querySelectorAll("*")].map((one) => one.getBoundingClientRect())];
+    // no wider than what is drawn; what a reader would have to scroll to is in the picture
+    const boxes = [...node.querySelectorAll(FILLED)].map((one) => one.getBoundingClientRect());
     const end = (side) => boxes.reduce((most, box) => Math.max(most, box[side]), 0);
     const [width, height] = [end("right") - frame.left + 2 * MARGIN, end("bottom") - frame.top + 2 * MARGIN];
     const about = svg("title", {}, document.getElementById("caption").textContent);
@@ -51,10 +52,19 @@ function pictured(node, at) {
     ? []
     : [svg("rect", { ...place, fill: inSRGB(style.backgroundColor) })];
   if (node instanceof HTMLCanvasElement) {
-    const pixels = { ...place, preserveAspectRatio: "none", style: { "image-rendering": "pixelated" } };
-    return [...filled, svg("image", { ...pixels, href: node.toDataURL() }), svg("rect", { ...place, fill: "none", stroke: "#888888" })];
+    const pixels = svg("image", { ...place, preserveAspectRatio: "none", href: enlarged(node, box) });
+    return [...filled, pixels, svg("rect", { ...place, fill: "none", stroke: "#888888" })];
   }
   return [...filled, ...[...node.childNodes].flatMap((child) => pictured(child, at))];
+}
+
+/** A canvas as large as it is seen, as a data URL: programs smooth an image of few pixels. */
+function enlarged(canvas, { width, height }) {
+  const large = h("canvas", { width: Math.round(2 * width), height: Math.round(2 * height) });
+  const context = large.getContext("2d");
+  context.imageSmoothingEnabled = false;
+  context.drawImage(canvas, 0, 0, large.width, large.height);
+  return large.toDataURL();
 }
 
 /** A copy of a drawing whose style stands in its elements; without what is hidden, and what only a page needs. */
