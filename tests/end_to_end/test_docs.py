@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF
+from kvbench.config import CONF, options
 from kvbench.evaluation.settings import build_settings
 from kvbench.models import model_spec
 from kvbench.papers.command_line import jobs
@@ -41,6 +41,13 @@ def test_every_method_and_benchmark_is_told_of():
     missing = [path.stem for path in (CONF / "method").glob("*.yaml") if f"`{path.stem}`" not in methods]
     missing += [path.stem for path in (CONF / "benchmark").glob("*.yaml") if path.stem not in benchmarks]
     assert not missing
+
+
+def test_every_preset_of_a_method_is_described_by_its_file():
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").partition("## Presets")[2]
+    abouts = options("method")
+    for name, about in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE):
+        assert about == abouts[name]
 
 
 def test_every_model_is_told_of():
