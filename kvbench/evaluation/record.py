@@ -6,6 +6,7 @@ from functools import partial
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
+from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
 from kvbench.cache.window import bytes_of
 from kvbench.errors import UserError
@@ -121,6 +122,15 @@ def reductions(caches: Sequence[LayerCache]) -> list[int]:
     return [cache.triggers for cache in caches if cache.triggers is not None]
 
 
+def decode_figures(
+    compressed: Compressed, caches: Sequence[LayerCache], decode_bytes: DecodeBytes, n: int
+) -> DecodeFigures:
+    """What `caches` held and read of a prompt of n tokens and of what they decoded, after decoding."""
+    held, unread = (sum(getattr(cache, name) for cache in caches) for name in ("filled_bytes", "unread_bytes"))
+    windows = compressed.sliding_bytes, bytes_of(caches)
+    return decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread, windows)
+
+
 def record(
     run: Run, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
 ) -> dict | Failure:
@@ -133,11 +143,8 @@ def record(
         return failed(f"the logits of generated token {output.not_finite} are NaN or infinite")
     layers = [cache.kept for cache in caches if cache.kept is not None]
     stored, windows = compressed.stored_bytes(caches), compressed.window_bytes
-    held, unread = (sum(getattr(cache, name) for cache in caches) for name in ("filled_bytes", "unread_bytes"))
     ratio = ReserveRatio.of(layers, stored - windows, compressed.full_bytes - windows)
-    figures = output.decode_bytes.figures(
-        held, compressed.peak_bytes, compressed.full_bytes, n, unread, (compressed.sliding_bytes, bytes_of(caches))
-    )
+    figures = decode_figures(compressed, caches, output.decode_bytes, n)
     device_peaks = [compressed.device_peak, answer.device_peak] if answer.device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
     fields = {

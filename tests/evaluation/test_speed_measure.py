@@ -89,3 +89,17 @@ def test_no_cache_of_an_earlier_turn_is_alive_in_the_next(model):
             measure(model, prompt(60), Setting("w", chosen, "w"), 1 + number % 3, 5)
     assert [each.alive for each in watched] == [[0, 0, 0], [0, 0, 0]]
     assert len(EVERY) == 6 * 4 * 2
+
+
+def test_bytes_held_and_read_while_decoding_are_beside_those_of_fullkv(model):
+    full = measure(model, prompt(100), setting("full"), 3, 6).figures
+    token = 4 * 2 * 2 * 32 * 4  # layers, K and V, KV heads, head_dim, float32
+    assert full.decode_tokens == 5 and full.decode_bytes_end == 105 * token
+    assert full.decode_bytes_mean == full.decode_bytes_read == 103 * token
+    assert full.r_mean == full.r_read == full.r_end == full.r_peak == 1
+    snap = measure(model, prompt(100), setting("snapkv", 50), 1, 6).figures
+    assert snap.r_mean == snap.r_read == 53 / 103 and snap.r_end == 55 / 105
+    quest = measure(model, prompt(100), setting("quest", 50), 1, 6).figures
+    assert quest.r_read < 0.9 < quest.r_mean
+    late = measure(model, prompt(100), setting("simlayerkv_decode"), 1, 6).figures
+    assert late.decode_tokens == 5 and late.r_end == late.decode_bytes_end / (105 * token)

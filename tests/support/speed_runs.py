@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import Footprint, Measurement
@@ -40,9 +41,8 @@ def setting(name: str, budget: int | None = None) -> Setting:
 
 def turn(decode: float, prefill: float = 2.0) -> Measurement:
     kept = Kept.tokens(10, 10, 10, 2)
-    return Measurement(
-        prefill, 0.5, None, decode, 5, ((1, 2),), (kept,), Footprint(100, 100, 100, 120, 110), "stream", 0, None
-    )
+    footprint, figures = Footprint(100, 100, 100, 120, 110), DecodeBytes(100).figures(120, 110, 100, 10)
+    return Measurement(prefill, 0.5, None, decode, 5, ((1, 2),), (kept,), footprint, "stream", figures, 0, None)
 
 
 def spec(**random) -> ModelSpec:

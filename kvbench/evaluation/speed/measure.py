@@ -11,9 +11,11 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
+from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers, stored
+from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
@@ -50,6 +52,7 @@ class Measurement:
     layers: tuple[Kept, ...]
     footprint: Footprint
     memory: str  # stream: layers were compressed one after the other during prefill; shared: all at its end
+    figures: DecodeFigures  # of one sequence
     stacked_layers: int  # that answer the batch with one attention; the others answer each sequence in turn
     peak_device_bytes: int | None  # of the allocator, model included; None on a CPU
 
@@ -76,7 +79,10 @@ def measure(
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
     del held
-    cache = batched(list(compressed.copies(batch)))
+    copies = list(compressed.copies(batch))
+    cache = batched(copies)
+    for sequence in cache.sequences:
+        sequence.tokens += len(tokens)  # which FullKV would hold, too
     outputs = decode_greedily(
         model, cache, compressed.logits.expand(batch, -1), new_tokens - len(tokens), stop_tokens=frozenset()
     )
@@ -99,6 +105,7 @@ def measure(
             compressed.window_bytes,
         ),
         "stream" if method.streams else "shared",
+        decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids)),
         sum(not layer.alone for layer in cache.layers),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )

@@ -1,6 +1,7 @@
 """The record of one setting at one place of the grid: medians of its repeats, their spread, and counted bytes."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median, quantiles
 
 from kvbench.benchmarks import Sample
@@ -67,6 +68,7 @@ def record(
         "sequences": batch if measurements else None,
         **_counted(first, setting, sample.meta["length"]),
         **_held(first, batch if measurements else 0),
+        **(asdict(measurements[0].figures) if measurements else {}),
         "peak_device_bytes": max((t.peak_device_bytes for t in measurements if t.peak_device_bytes), default=None),
         **seconds,
         "decode_steps": measurements[0].decode_steps if measurements else None,
