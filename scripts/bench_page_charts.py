@@ -49,15 +49,15 @@ REDRAW = "for (const width of WIDTHS) draws.forEach((draw) => draw(width)); docu
 def main() -> None:
     options = _arguments()
     bundles = {name: bundle(code, options.cache / f"{name}.min.js", options.cache) for name, code in USED.items()}
-    rows = []
+    pages = {name: options.cache / f"{name}.html" for name in bundles}
+    for name, page in pages.items():
+        page.write_text(html(name, bundles[name]), encoding="utf-8")
     with chromium() as driver:
         driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
-        for name, library in bundles.items():
-            page = options.cache / f"{name}.html"
-            page.write_text(html(name, library), encoding="utf-8")
-            rows.append(sizes(name, library) | measured(driver, page, options.repeats))
-            print(json.dumps(rows[-1]))
+        # the variants take turns, so that what else the machine does concerns all of them; the first round warms up
+        rounds = [{name: loaded(driver, page) for name, page in pages.items()} for _ in range(options.repeats + 1)][1:]
         browser = driver.capabilities["browserVersion"]
+    rows = [sizes(name, bundles[name]) | medians([one[name] for one in rounds]) for name in pages]
     result = {
         "rows": rows,
         "points": len(frontier()["points"]),
@@ -68,6 +68,7 @@ def main() -> None:
         "git": git_commit(),
         "made": now(),
     }
+    print(json.dumps(result, indent=2))
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
@@ -153,28 +154,30 @@ def frontier() -> dict:
     return read_frontier(ROOT / "results/frontier/essays")
 
 
-def measured(driver, page: Path, repeats: int) -> dict:
-    """Medians in milliseconds: CPU time of the main thread to load and draw, of three redraws, and time passed."""
-    loads, redraws, passed = [], [], []
-    for _ in range(repeats + 1):
-        driver.get("about:blank")
-        before = cpu(driver)
-        driver.get(page.as_uri())
-        marks = "performance.getEntriesByName('{}')[0].startTime"
-        passed.append(driver.execute_script(f"return {marks.format('drawn')} - {marks.format('start')}"))
-        loads.append(cpu(driver) - before)
-        before = cpu(driver)
-        driver.execute_script(REDRAW)
-        redraws.append(cpu(driver) - before)
-    refused = sum("Content Security Policy" in entry["message"] for entry in driver.get_log("browser"))
-    drawn = driver.execute_script(
-        "return [...document.querySelectorAll('svg')].map((s) => s.querySelectorAll('path').length)"
-    )
+def loaded(driver, page: Path) -> dict:
+    """Milliseconds: CPU time of the main thread to load and draw, of three redraws, and time passed until drawn."""
+    driver.get("about:blank")
+    start = cpu(driver)
+    driver.get(page.as_uri())
+    marks = "performance.getEntriesByName('{}')[0].startTime"
+    passed = driver.execute_script(f"return {marks.format('drawn')} - {marks.format('start')}")
+    load = cpu(driver)
+    driver.execute_script(REDRAW)
+    times = {"load_cpu_ms": load - start, "redraw_cpu_ms": cpu(driver) - load, "to_drawn_ms": passed}
+    refused = any("Content Security Policy" in entry["message"] for entry in driver.get_log("browser"))
+    paths = "return [...document.querySelectorAll('svg')].map((s) => s.querySelectorAll('path').length)"
+    drawn = driver.execute_script(paths)
     if len(drawn) != 2 or min(drawn) < len(frontier()["points"]):
         raise SystemExit(f"{page}: the charts were not drawn: {drawn} paths")
-    median = {"load_cpu_ms": loads, "redraw_cpu_ms": redraws, "to_drawn_ms": passed}  # the first is a warm-up
-    medians = {name: round(statistics.median(values[1:]), 1) for name, values in median.items()}
-    return medians | {"refused_by_policy": bool(refused)}
+    return times | {"refused_by_policy": refused}
+
+
+def medians(rounds: list[dict]) -> dict:
+    """The median of each time; whether the policy refused something in any round."""
+    times = {name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name.endswith("_ms")}
+    return {name: round(value, 1) for name, value in times.items()} | {
+        "refused_by_policy": any(one["refused_by_policy"] for one in rounds)
+    }
 
 
 def cpu(driver) -> float:

@@ -39,6 +39,7 @@ def _table(records: pd.DataFrame) -> dict:
     table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
     return {
         "caption": table.title,
+        "machine": on,
         "header": list(table.header),
         "rows": [
             {"method": method, "title": titled(method), "cells": cells}

@@ -162,7 +162,7 @@ def test_charts_are_saved_as_svg_with_their_colours_in_light(opened):
     page = opened("#beside=hidden")
     page.choose(select(3), "dark")
     made = saved(page, "#plot .save")
-    assert made.name == "score-against-bytes.svg"
+    assert made.name == "score.svg"
     assert page.js("document.documentElement.dataset.theme") == "dark"  # as before
     assert not any(word in made.text for word in ("var(", "light-dark", "oklab", " class=", "tabindex", " style="))
     paper = made.root.find(f"{SVG}rect")

@@ -46,6 +46,20 @@ def test_speed_stands_beside_the_scores_and_hides_with_the_methods(driver, folde
     assert no_complaint(page)
 
 
+def test_the_plot_has_the_score_against_the_measured_speed_where_faster_is_better(driver, folders):
+    page = opened(driver, folders)
+    assert page.texts("h2")[1] == "Score against bytes and speed"
+    axis = "tokens/s, prompt of 640, batch of 1"
+    assert page.texts("#plot label")[-1].strip() == f"{axis} (11 new tokens; AMD EPYC, 2 threads)"
+    page.click("#plot label:last-of-type input")
+    assert [mark.get_attribute("aria-label") for mark in page.all("#plot .point")] == [
+        "FullKV: 10 tokens/s, score 1.000 (95 % interval 1.00 – 1.00), 120 samples, on the Pareto front",
+        "SnapKV 0.2: 9.5 tokens/s, score 0.333 (95 % interval 0.25 – 0.42), 120 samples",
+    ]
+    assert axis in page.texts("#plot svg text")
+    assert no_complaint(page)
+
+
 def test_a_page_of_speed_runs_alone_has_their_tables_and_provenance(driver, folders):
     page = opened(driver, folders[1:])
     assert page.texts("h2") == ["Speed and memory", "Provenance"]

@@ -1,7 +1,7 @@
 // The drawing of a chart: axes, lines of methods, marks of settings with their intervals, the Pareto front.
 
-/** dotted: a score with a dotted line; none for null. */
-function plot(settings, x, metric, styles, width, announce, dotted) {
+/** dotted: a score with a dotted line; none for null. axes: [key, text, brief] of what may be across. */
+function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROSS) {
   const height = Math.max(280, Math.min(440, width * 0.55));
   const points = settings
     .filter((setting) => setting[x] != null && setting.scores[metric]?.[0] != null)
@@ -12,9 +12,10 @@ function plot(settings, x, metric, styles, width, announce, dotted) {
   const across = scale(0, Math.max(...points.map((point) => point.x)), EDGE.left, width - EDGE.right);
   const up = scale(least < most / 2 ? 0 : least, most || 1, height - EDGE.bottom, EDGE.top);
   const [left, right, top, bottom] = [EDGE.left, width - EDGE.right, EDGE.top, height - EDGE.bottom];
+  const [, whole, named = whole] = axes.find(([key]) => key === x);
   const rule = (x1, x2, y1, y2, kind) => svg("line", { class: kind, x1, x2, y1, y2 });
   const runs = [...Map.groupBy(points, ({ setting }) => setting.of).values()];
-  const front = new Set(runs.flatMap((group) => [...pareto(group, LOWER_IS_BETTER.has(metric))]));
+  const front = new Set(runs.flatMap((group) => [...pareto(group, LOWER_IS_BETTER.has(metric), FASTER.test(x))]));
   const full = points.filter((point) => point.setting.method === "full");
   // a run beside is drawn below, in larger marks: where both have one place, both are seen
   const methods = runs.toReversed().flatMap((group) => [...Map.groupBy(group, ({ setting }) => setting.method).values()]);
@@ -39,16 +40,17 @@ function plot(settings, x, metric, styles, width, announce, dotted) {
     across.ticks.map((tick) => text(short(tick), across(tick), bottom + 18)),
     full.map((point) => rule(left, right, up(point.y), up(point.y), "full")),
     dotted == null ? null : rule(left, right, up(dotted), up(dotted), "least"),
-    text(new Map(ACROSS).get(x), (left + right) / 2, height - 6),
+    text(named, (left + right) / 2, height - 6),
     svg("g", { transform: `translate(14 ${height / 2}) rotate(-90)` }, text(metric, 0, 0)),
     drawn,
   );
 }
 
-/** The points that no other one beats: none with as few bytes scores as well, but for equals. */
-function pareto(points, lower) {
+/** The points that no other one beats: none with as few bytes (with `faster`: as fast) scores as well, but for equals. */
+function pareto(points, lower, faster = false) {
   const value = (point) => (lower ? -point.y : point.y);
-  const beats = (a, b) => a.x <= b.x && value(a) >= value(b) && (a.x < b.x || value(a) > value(b));
+  const cost = (point) => (faster ? -point.x : point.x);
+  const beats = (a, b) => cost(a) <= cost(b) && value(a) >= value(b) && (cost(a) < cost(b) || value(a) > value(b));
   return new Set(points.filter((point) => !points.some((other) => beats(other, point))));
 }
 
@@ -56,20 +58,21 @@ function pareto(points, lower) {
 function mark({ setting, scores, x, y, left, top, front }, across, metric, up, { path, colour }, onRight, announce) {
   const [, low, high] = scores;
   const sure = low == null ? "" : ` (95 % interval ${interval(scores)})`;
-  const usual = `${setting.label}: ${across} ${fixed(x)}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
+  const place = FASTER.test(across) ? `${short(x)} tokens/s` : `${across} ${fixed(x)}`;
+  const usual = `${setting.label}: ${place}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
   const label = `${setting.of ? `${setting.of}: ` : ""}${setting.told ?? usual}${front ? ", on the Pareto front" : ""}`;
   const name = text(`${setting.label}: ${fixed(y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
   name.classList.add("named");
-  const place = `translate(${left} ${top})`;
+  const shift = `translate(${left} ${top})`;
   const inked = setting.of ? { style: { stroke: colour } } : { fill: colour };
   const listeners = { onpointerenter: () => announce(label), onfocus: () => announce(label) };
   return svg(
     "g",
     { class: "point", tabindex: 0, role: "img", "aria-label": label, ...listeners },
     low == null ? null : svg("path", { class: "interval", d: `M${left},${up(low)}V${up(high)}`, stroke: colour }),
-    svg("circle", { transform: place, r: 12, fill: "transparent" }),
-    front ? svg("circle", { class: "front", transform: place, r: 9.5 }) : null,
-    svg("path", { class: setting.of ? "mark beside" : "mark", transform: setting.of ? `${place} scale(1.35)` : place, d: path, ...inked }),
+    svg("circle", { transform: shift, r: 12, fill: "transparent" }),
+    front ? svg("circle", { class: "front", transform: shift, r: 9.5 }) : null,
+    svg("path", { class: setting.of ? "mark beside" : "mark", transform: setting.of ? `${shift} scale(1.35)` : shift, d: path, ...inked }),
     name,
   );
 }

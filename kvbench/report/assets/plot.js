@@ -19,15 +19,19 @@ const ACROSS = [
   ["r_peak", "r_peak (most bytes)"],
   ["r_end", "r_end (bytes at the end)"],
 ];
+const FASTER = /^tokens\/s/; // of what is across more is better
 const LOWER_IS_BETTER = new Set(["kl"]);
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, other, others, metric) {
-  const points = [...settings, ...others.map((setting) => ({ ...setting, of: other.title }))];
+  const points = [...timed(run, settings), ...(other ? timed(other, others).map((setting) => ({ ...setting, of: other.title })) : [])];
+  const measured = [run, ...(other ? [other] : [])].flatMap(({ model }) => measuredSpeeds(model));
+  const speeds = [...new Map(measured.map(({ key, text, brief }) => [key, [key, text, brief]])).values()];
   const styles = methodStyles([...run.settings, ...(other?.settings ?? [])]);
-  const known = ACROSS.filter(([key]) => points.some((setting) => setting[key] != null));
+  const axes = [...ACROSS, ...speeds];
+  const known = axes.filter(([key]) => points.some((setting) => setting[key] != null));
   const x = () => (known.some(([key]) => key === view.across) ? view.across : "r_bytes");
-  const { nodes, draw } = chart(points, x, metric, styles, { name: "score-against-bytes", run, other });
+  const { nodes, draw } = chart(points, x, metric, styles, { name: "score", run, other, axes });
   const radios = known.map(([key, text]) => {
     const pick = () => {
       go({ across: key });
@@ -37,7 +41,17 @@ function plotSection(run, settings, other, others, metric) {
     return h("label", {}, radio, " ", text);
   });
   const across = h("fieldset", { class: "row" }, h("legend", {}, "horizontal axis"), radios);
-  return section("plot", "Score against bytes", across, nodes);
+  const fast = known.some(([key]) => FASTER.test(key));
+  return section("plot", fast ? "Score against bytes and speed" : "Score against bytes", across, nodes);
+}
+
+/** A run's settings with their measured speeds. */
+function timed({ model }, settings) {
+  const speeds = measuredSpeeds(model);
+  return settings.map((setting) => ({
+    ...setting,
+    ...Object.fromEntries(speeds.map(({ key, of }) => [key, of.get(setting.label)])),
+  }));
 }
 
 /** Colour and mark of each method: the pair distinguishes 56 methods, a mark alone any 8 neighbours. */
@@ -48,14 +62,15 @@ function methodStyles(points) {
 
 /**
  * A plot that is as wide as the page, with its legend; `x()` is what is across. Points with `of`, a run's title, are of
- * the run beside: hollow and dashed. dotted: a score with a dotted line. Returns {nodes, draw()}.
+ * the run beside: hollow and dashed. dotted: a score with a dotted line. axes: [key, text, brief] of what may be across.
+ * Returns {nodes, draw()}.
  */
-function chart(points, x, metric, styles, { name, run, other = null, dotted = null }) {
+function chart(points, x, metric, styles, { name, run, other = null, dotted = null, axes = ACROSS }) {
   const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab.");
   const figure = h("div", { class: "plot" });
   const draw = () => {
     const width = figure.clientWidth;
-    figure.replaceChildren(plot(points, x(), metric, styles, width, (text) => (tip.textContent = text), dotted));
+    figure.replaceChildren(plot(points, x(), metric, styles, width, (text) => (tip.textContent = text), dotted, axes));
   };
   new ResizeObserver(draw).observe(figure); // also called with the first width
   const entry = (content, ...words) => {
