@@ -20,7 +20,7 @@ class Quest(Method):
 
     page          consecutive tokens that are read together.
     dense_layers  first layers, which read everything.
-    min_pages     pages that are read whatever the budget.
+    min_pages     pages that are always read, at any budget.
     last_page     always: the page of the newest token is read, within the budget (the released kernels). competes:
                   it is chosen as others are, so a new token may not see itself (the released code of the tables).
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from kvbench.config import choices, composed, options
+from kvbench.config import DESCRIBING, choices, composed, options
 from kvbench.errors import UserError
 
 # Keys whose value is the name of a file, besides the experiment's.
@@ -19,13 +19,15 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"}
 def command_of(config: Mapping, compose: Callable[[tuple[str, ...]], dict] = composed) -> tuple[str, bool]:
     """The shortest command found whose configuration is `config`, and whether this version composes exactly that.
 
-    It names the files of conf/ that the configuration comes from, and every key that differs from theirs. `compose` is
-    `composed`, or a function that remembers what it composed for many configurations.
+    Texts that describe a node are not compared. The command names the files of conf/ that the configuration comes from,
+    and every key that differs from theirs. `compose` is `composed`, or a function that remembers what it composed for
+    many configurations.
     """
     overrides = _files(config, compose)
+    ours = _effective(config)
     try:
-        overrides += _differences(config, compose(tuple(overrides)))
-        exact = compose(tuple(overrides)) == config
+        overrides += _differences(ours, _effective(compose(tuple(overrides))))
+        exact = _effective(compose(tuple(overrides))) == ours
     except (UserError, HydraException, OmegaConfBaseException):  # keys that this version has not, or of odd letters
         exact = False
     return shlex.join(["kvbench", *overrides]), exact
@@ -46,6 +48,19 @@ def _files(config: Mapping, compose: Callable[[tuple[str, ...]], dict]) -> list[
         if ours and ours != theirs:
             found.append(f"{group}={ours[0]}" if len(ours) == 1 else f"{group}=[{','.join(ours)}]")
     return found
+
+
+def _effective(config: Mapping) -> dict:
+    """The configuration without what only describes it, so that a version with other words makes the same one."""
+    model, experiment = (dict(config.get(group) or {}) for group in ("model", "experiment"))
+    model.pop("parameters", None)  # read by estimates of an experiment's cost alone
+    experiment.pop("chosen", None)
+    return _without_texts({**config, "model": model, "experiment": experiment or None})
+
+
+def _without_texts(node: Mapping) -> dict:
+    plain = {key: value for key, value in node.items() if key not in DESCRIBING}
+    return {key: _without_texts(value) if isinstance(value, Mapping) else value for key, value in plain.items()}
 
 
 def _differences(ours: Mapping, theirs: Mapping, path: str = "") -> Iterator[str]:

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from kvbench.benchmarks.base import PLACES
-from kvbench.config import flat
+from kvbench.config import DESCRIBING, flat
 from kvbench.errors import UserError
 from kvbench.papers.experiment import Experiment, chosen_methods, load
 from kvbench.utils.text import count
@@ -48,7 +48,8 @@ def _node_deviations(ours: Mapping, theirs: Mapping) -> list[str]:
     for name in ours:
         if isinstance(ours[name], Mapping) and name in theirs:
             a, b = flat(ours[name]), flat(theirs[name])
-            found += [f"{name}.{key} {_text(a[key])}" for key in a if a[key] != b.get(key)]
+            keys = [key for key in a if key.rpartition(".")[2] not in DESCRIBING and a[key] != b.get(key)]
+            found += [f"{name}.{key} {_text(a[key])}" for key in keys]
     return found
 
 

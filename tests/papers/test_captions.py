@@ -1,5 +1,7 @@
 """Captions: what a run does otherwise than its experiment."""
 
+import copy
+
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -46,6 +48,12 @@ def test_a_caption_names_how_a_run_deviates(overrides, deviations):
     if overrides == ["benchmark=niah"]:  # takes LongBench's keys away, which the experiment gives
         overrides = [*overrides, "~benchmark.tasks", "~benchmark.prompt_protocol"]
     assert title(load("spindlekv_table1", *overrides)) == "SpindleKV Table 1" + (deviations and f", {deviations}")
+
+
+def test_a_methods_description_in_other_words_is_no_deviation():
+    cfg = copy.deepcopy(load("simlayerkv_table11"))
+    cfg["method"]["full"] |= {"about": "words of an earlier version", "title": "Full"}
+    assert title(cfg) == "SimLayerKV Table 11"
 
 
 def test_a_run_of_no_experiment_has_no_title():

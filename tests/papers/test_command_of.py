@@ -56,6 +56,15 @@ def test_a_configuration_that_this_version_cannot_compose_is_not_exact():
     assert command_of({"limit": 2})[1] is False
 
 
+def test_texts_that_describe_a_node_are_not_compared():
+    config = copy.deepcopy(remembered(("+experiment=simlayerkv_table11", "model=llama3-8b", "ratio=0.3")))
+    config["method"]["full"]["about"] = config["experiment"]["about"] = "words of an earlier version"
+    config["experiment"]["chosen"] = ["a decision in other words"]
+    del config["model"]["parameters"], config["method"]["full"]["title"]
+    command, exact = command_of(config, remembered)
+    assert exact and command == "kvbench +experiment=simlayerkv_table11 model=llama3-8b ratio=0.3"
+
+
 def test_runs_of_one_configuration_share_a_command():
     configs = [remembered((override,)) for override in ("limit=2", "limit=3", "limit=2")]
     manifests = [{"run": run, "config": config} for run, config in zip("abc", configs, strict=True)]
