@@ -43,6 +43,7 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 def pytest_configure(config):
     """Fixtures of models are for processes that run tests, not for the one of `--numprocesses` that divides them up."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        gc.disable()  # until all is collected: imports and tests make objects that stay
         config.pluginmanager.import_plugin("tests.support.fixtures")
 
 
@@ -67,6 +68,7 @@ def pytest_collection_finish(session):
     """What is imported and collected lives until the end: no garbage collection of a test's looks through it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
