@@ -56,4 +56,5 @@ def _table(path: Path) -> list[dict]:
         with pa.memory_map(str(path)) as source:
             return pa.ipc.open_stream(source).read_all().to_pylist()  # the form of datasets.save_to_disk
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path} is not a {path.suffix[1:].capitalize()} file: {first_line(error)}") from error
+        kind = "a Parquet" if path.suffix == ".parquet" else "an Arrow"
+        raise UserError(f"{path} is not {kind} file: {first_line(error)}") from error

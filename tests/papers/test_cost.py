@@ -6,14 +6,13 @@ from kvbench.config import composed
 from kvbench.evaluation.settings import build_settings
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.command_line import configurations
-from kvbench.papers.cost import Cost, cost, cost_text, estimate_text, row_of
+from kvbench.papers.cost import Cost, cost, cost_text, estimate_text
 from kvbench.papers.costs import costs, gib_text, hours_text, short_cost
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
 from kvbench.papers.prompts import LONGBENCH, PromptSize
 from kvbench.run.help import help_text
-from tests.support.experiments import NAMES, config
+from tests.support.experiments import NAMES
 
 PREFILL = "before the chat template, read once by settings that share a prefill."
 
@@ -139,14 +138,6 @@ def test_a_presets_parameters_follow_from_its_widths(name):
 
 
 # --- what is printed
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_file_of_costs_is_what_the_configurations_give(name):
-    models = Experiment.of(config(name)).models
-    assert costs()[name] == row_of(name, cost([config(name, model) for model in models])), (
-        "run python scripts/make_costs.py"
-    )
 
 
 def test_the_file_has_no_other_experiment():

@@ -12,6 +12,8 @@ from kvbench.config import build, options
 from kvbench.errors import UserError
 from kvbench.models import model_spec
 from kvbench.papers.columns import columns, requested_tasks
+from kvbench.papers.cost import cost, row_of
+from kvbench.papers.costs import costs
 from kvbench.papers.experiment import Experiment, chosen_methods, load
 from kvbench.run.request import check
 from tests.support.experiments import NAMES, column_names, composed, config, settings_of
@@ -85,6 +87,14 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
         assert len({setting.label for setting in settings}) == len(settings) >= 2
         here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
         check(settings, build(here, "benchmark"), model_spec(cfg["model"]))  # the longest prompt fits
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_of_costs_is_what_the_configurations_give(name):
+    models = Experiment.of(config(name)).models
+    assert costs()[name] == row_of(name, cost([config(name, model) for model in models])), (
+        "run python scripts/make_costs.py"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -54,8 +54,8 @@ def test_a_json_file_may_have_a_row_a_line(tmp_path):
         ("a.json", b"[{]", "not a JSON array in UTF-8"),
         ("a.json", b"[]", "holds no rows"),
         ("a.json", None, "cannot be read"),
-        ("a.parquet", b"no table", "is no Parquet file"),
-        ("a.arrow", b"no table", "is no Arrow file"),
+        ("a.parquet", b"no table", "is not a Parquet file"),
+        ("a.arrow", b"no table", "is not an Arrow file"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path, name, content, message):
