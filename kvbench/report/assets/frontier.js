@@ -29,6 +29,6 @@ function frontierSection(run, settings) {
     table(columns, rows, { label: "frontier" }).node,
     frontier.notes.map((text) => note(text)),
     chart(points, () => "r_bytes", "score", methodStyles([...run.settings, ...frontier.points]), { name: "bytes-at-equal-quality", run, dotted: frontier.least }).nodes,
-    note("Dashed: FullKV's score. Dotted: the least score that keeps the share of it."),
+    note("Dashed line: FullKV's score. Dotted line: the lowest score that keeps the required share of it."),
   );
 }

@@ -30,10 +30,10 @@ function keptBars(shares) {
 
 /** A row per layer, the lowest on top, and a column per segment of the prompt; black is kept by all heads. */
 function keptStrip(positions, depth) {
-  if (positions === null) return note("This record has no positions of kept tokens: it is older than that field.");
+  if (positions === null) return note("This record does not have the positions of kept tokens: an earlier version of kvbench made it.");
   const rows = positions.map((text) => (text === null ? null : segments(text)));
   const known = rows.filter(Boolean);
-  if (!known.length) return note("No positions: entries are pooled from several tokens.");
+  if (!known.length) return note("There are no positions to show: each entry is pooled from several tokens.");
   const all = known.every((row) => row.every((share) => share === 1));
   const label = all ? "every layer kept every token" : `kept by quarter of the prompt: ${quarters(known)}`;
   const missing = rows.length - known.length;

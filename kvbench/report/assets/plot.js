@@ -81,7 +81,7 @@ function chart(points, x, metric, styles, { name, run, other = null, dotted = nu
     const { path, colour } = styles.get(method);
     return entry(svg("path", { d: path, fill: colour }), title);
   });
-  legend.push(entry(svg("circle", { class: "front", r: 5.5 }), "Pareto front: nothing is better in both"));
+  legend.push(entry(svg("circle", { class: "front", r: 5.5 }), "Pareto front: no setting is better in both"));
   if (other) {
     legend.push(entry(svg("circle", { class: "filled", r: 4.5 }), run.title));
     legend.push(entry(svg("circle", { class: "hollow", r: 4.5 }), other.title));

@@ -17,7 +17,7 @@ function provenance(folders) {
   ];
   const manifests = runs.length
     ? table(columns, runs, { label: "manifests" }).node
-    : note("This folder holds no manifest: what made its records is unknown.");
+    : note("This folder has no manifest, so the command and the versions behind its records are unknown.");
   const whole = runs.map((manifest) => {
     const json = h("pre", {}, JSON.stringify(manifest, null, 2));
     return h("details", {}, h("summary", {}, `manifest of ${manifest.run}`), json);

@@ -58,7 +58,7 @@ function openSample(shown, number, order, open) {
 function prompt(samples, number) {
   const [end, question, prefix] = [samples.end[number], samples.question[number], samples.prefix[number]];
   const characters = samples.characters[number];
-  if (!end) return [note("The prompt is not in this run's folder: it was made before samples.jsonl was written.")];
+  if (!end) return [note("This run's folder does not have the prompt: an earlier version of kvbench made it.")];
   const marked = question && end.endsWith(question);
   const shown = marked ? [end.slice(0, end.length - question.length), h("mark", {}, question)] : [end];
   const cut = characters > end.length;

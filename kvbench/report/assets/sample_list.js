@@ -2,9 +2,9 @@
 
 const SHOWN = [
   ["all", "all samples"],
-  ["wrong", "only wrong (score below 1)"],
-  ["zero", "only score 0"],
-  ["differ", "only where settings differ"],
+  ["wrong", "wrong samples (score below 1)"],
+  ["zero", "samples with score 0"],
+  ["differ", "samples where settings differ"],
 ];
 
 /**

@@ -1,11 +1,11 @@
 // The tables of settings and of tasks.
 
 const REQUESTED = "share of FullKV's tokens, or tokens per layer and head";
-const STORED = "bytes stored over those of the uncompressed cache";
+const STORED = "bytes stored, divided by those of the uncompressed cache";
 const DECODING = {
-  r_mean: "bytes held over FullKV's, summed over the passes after prefill",
-  r_peak: "most bytes held, prefill included, over FullKV's at the end",
-  r_read: "bytes that attention reads over FullKV's, summed over the passes after prefill",
+  r_mean: "bytes held, divided by FullKV's, both summed over the passes after prefill",
+  r_peak: "most bytes held at any time, prefill included, divided by FullKV's at the end",
+  r_read: "bytes that attention reads, divided by FullKV's, both summed over the passes after prefill",
 };
 
 function settingsTable(run, settings) {
