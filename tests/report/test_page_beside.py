@@ -149,6 +149,15 @@ def test_links_follow_the_choices_and_unknown_ones_are_left_out(opened):
     assert page.one("#sample-title").text == "needle-1000-100-0"
 
 
+def test_a_page_without_an_address_of_its_own_works_all_the_same(opened):
+    page = opened()
+    page.js("history.pushState = history.replaceState = () => { throw new DOMException('no', 'SecurityError'); }")
+    page.choose(select(4), "1")
+    assert len(page.column("beside", 1)) == 2
+    page.click("#samples a.open")
+    assert page.one("#sample-title").text == "needle-1000-0-0" and not hash_of(page)
+
+
 def saved(page, css):
     """Name and text of the SVG that a button of `css` saves."""
     page.js("HTMLAnchorElement.prototype.click = function () { window.name = this.download; }")

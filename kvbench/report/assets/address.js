@@ -71,7 +71,11 @@ const changesOf = new WeakMap(); // of links
 function go(changes, instead = false) {
   Object.assign(view, changes);
   const target = fragment(view);
-  if (target !== location.hash) history[instead ? "replaceState" : "pushState"](null, "", target || "#");
+  try {
+    if (target !== location.hash) history[instead ? "replaceState" : "pushState"](null, "", target || "#");
+  } catch {
+    // in a frame that has no address of its own, views work but have no links
+  }
   for (const link of document.querySelectorAll("a.view")) link.href = fragment({ ...view, ...changesOf.get(link) });
 }
 
