@@ -121,7 +121,7 @@ EARLY = {
     "prefill.chunk=0": "prefill.chunk=0 must be an integer of at least 1",
     "decode.batch=0": "decode.batch=0 must be auto, all or an integer of at least 1",
     "decode.batch=every": "decode.batch='every' must be auto, all or an integer of at least 1",
-    "shard=3": "shard=3 is not one of the 1",
+    "shard=3": "shard=3 must be from 0 to 0 with shards=1",
     "model.path=/nope": "model.path='/nope' must be a folder with a config.json",
     "model=hf": "model=hf needs a model: model=org/name on the hub, or model=/folder",
     "model.dtype=float8": "unknown model.dtype 'float8'. Did you mean 'float32'?",
