@@ -72,8 +72,9 @@ def estimate_text(found: Cost) -> str:
     if found.gpu_hours is None:
         return ""
     return (
-        f"Estimated: {hours_text(found.gpu_hours)} {H100.assumptions}; {gib_text(found.gib)} in bfloat16 for weights, "
-        "the longest prompt's full cache and the caches that decode together."
+        f"Estimated for answers of full length: {hours_text(found.gpu_hours)} {H100.assumptions}; "
+        f"{gib_text(found.gib)} in bfloat16 for weights, the longest prompt's full cache and the caches that decode "
+        "together."
     )
 
 

@@ -112,9 +112,9 @@ def _experiments() -> list[str]:
         head,
         *(f"{line} [dim]({cost})[/]" if cost else line for line, cost in zip(lines, found, strict=True)),
         "",
-        f"GPU hours and memory are estimated from the models' shapes, in bfloat16 {H100.assumptions};",
-        "compression, scoring and the launches of kernels come on top. To see the published values, and the cost of a",
-        "smaller run:",
+        f"GPU hours and memory are estimated from the models' shapes, in bfloat16 {H100.assumptions},",
+        "for answers of full length; compression, scoring and the launches of kernels come on top.",
+        "The published values, and the cost of a smaller run:",
         r"  kvbench table +experiment=NAME published=true \[model=NAME] \[limit=N]",
     ]
 

@@ -47,7 +47,7 @@ PREFILL = "before the chat template, read once by settings that share a prefill.
 def test_records_and_prompt_tokens_follow_from_the_configuration(overrides, said):
     name, *more = overrides
     text = cost_text(configurations([f"+experiment={name}", *more]))
-    assert text.partition(" Estimated: ")[0] == f"Cost: {said}"
+    assert text.partition(" Estimated for ")[0] == f"Cost: {said}"
 
 
 def test_the_cost_of_data_of_ones_own_is_not_known():
@@ -153,7 +153,8 @@ def test_help_has_the_cost_of_each_experiment_and_the_assumptions():
 
 def test_an_estimate_names_what_it_assumes_and_what_it_counts():
     assert estimate_text(Cost([(1, 1)], None, 2.345, 19.31)) == (
-        "Estimated: 2.3 GPU hours on an H100, with prefill at 40 % of 989 TFLOP/s and decoding at 60 % of 3.35 TB/s; "
+        "Estimated for answers of full length: 2.3 GPU hours on an H100, "
+        "with prefill at 40 % of 989 TFLOP/s and decoding at 60 % of 3.35 TB/s; "
         "19 GiB in bfloat16 for weights, the longest prompt's full cache and the caches that decode together."
     )
     assert estimate_text(Cost([(1, 1)], None, None, None)) == ""
