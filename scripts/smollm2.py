@@ -34,7 +34,7 @@ from kvbench.run import run as command
 from kvbench.utils.environment import environment, now
 
 ROOT = Path(__file__).parents[1]
-GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "output_dir=runs/smollm2"]
+GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
 
 
 def configured(*names: str) -> dict:
@@ -48,8 +48,11 @@ def variant(config: dict, **changes) -> dict:
 
 
 def run(target: Path, methods: dict[str, dict], ratio: object, base: dict) -> pd.DataFrame:
-    """Run methods as the command would, keep what it made of them, and return its table."""
-    folder = command.run(base | {"method": methods, "ratio": ratio})
+    """Run methods as the command would, keep what it made of them, and return its table.
+
+    Each experiment has a folder of its own: tables show all records of a folder.
+    """
+    folder = command.run(base | {"method": methods, "ratio": ratio, "output_dir": f"runs/smollm2/{target.name}"})
     target.mkdir(parents=True, exist_ok=True)
     for file in ("table.md", "table.csv", "heatmap.png"):
         shutil.copy(folder / file, target / file)
