@@ -26,16 +26,18 @@ HEAVY_FILES = {
 HEAVY_FIXTURES = {"driver", "slurm", "real", "embedded_state"}  # the last two take a second to make
 # The files that take longest, the longest first (`pytest --durations`): begun last, one would keep one worker busy.
 LONGEST = (
-    *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "methods/test_every_method.py"),
-    *("evaluation/test_devices.py", "papers/test_experiment.py", "figures/test_make.py", "run/test_torchrun.py"),
-    *("integrations/test_generate.py", "methods/test_every_method_lengths.py", "evaluation/test_launches_goals.py"),
-    *("cache/test_batch.py", "end_to_end/test_experiments.py", "tests/test_cli.py", "evaluation/test_prompts.py"),
-    *("end_to_end/test_niah.py", "end_to_end/test_methods.py", "methods/test_composition_parts.py", "run/test_run.py"),
-    *("evaluation/test_probes.py", "tables/test_paper.py", "run/test_run_interrupts.py", "methods/test_full.py"),
-    *("evaluation/test_speed_rounds.py", "end_to_end/test_longbench.py", "end_to_end/test_own_prompts.py"),
-    *("methods/test_pyramidinfer.py", "evaluation/test_passes_windows.py", "tables/test_run_table.py"),
-    *("end_to_end/test_docs.py", "end_to_end/test_ruler.py", "run/test_sweep.py", "tables/test_command.py"),
-    *("figures/test_style.py", "methods/test_spindle.py", "methods/test_by_head.py", "scripts/test_gpu_check.py"),
+    *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "papers/test_experiment.py"),
+    *("evaluation/test_devices.py", "methods/test_every_method.py", "integrations/test_generate.py"),
+    *("run/test_torchrun.py", "methods/test_every_method_lengths.py", "figures/test_make.py"),
+    *("cache/test_batch.py", "evaluation/test_launches_goals.py", "tests/test_cli.py", "methods/test_pyramidinfer.py"),
+    *("papers/test_experiment_published.py", "end_to_end/test_experiments.py", "end_to_end/test_methods.py"),
+    *("end_to_end/test_niah.py", "run/test_run.py", "evaluation/test_prompts.py", "methods/test_composition_parts.py"),
+    *("run/test_run_interrupts.py", "evaluation/test_probes.py", "tables/test_run_table.py"),
+    *("end_to_end/test_own_prompts.py", "evaluation/test_speed_rounds.py", "methods/test_full.py"),
+    *("end_to_end/test_docs.py", "end_to_end/test_longbench.py", "utils/test_jsonl.py", "end_to_end/test_ruler.py"),
+    *("evaluation/test_passes_windows.py", "tables/test_paper.py", "run/test_sweep.py", "figures/test_style.py"),
+    *("tables/test_command.py", "run/test_calibrate.py", "run/test_run_faults.py", "methods/test_by_head.py"),
+    *("methods/test_kivi.py", "methods/test_spindle.py", "tables/test_make.py", "scripts/test_gpu_check.py"),
 )
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 

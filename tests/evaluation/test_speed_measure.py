@@ -103,3 +103,14 @@ def test_bytes_held_and_read_while_decoding_are_beside_those_of_fullkv(model):
     assert quest.r_read < 0.9 < quest.r_mean
     late = measure(model, prompt(100), setting("simlayerkv_decode"), 1, 6).figures
     assert late.decode_tokens == 5 and late.r_end == late.decode_bytes_end / (105 * token)
+
+
+@pytest.mark.parametrize("frozen", [0, 5])
+def test_objects_are_collected_again_unless_some_were_excluded_before(frozen, monkeypatch):
+    calls = []
+    monkeypatch.setattr(rounds.gc, "get_freeze_count", lambda: frozen)
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(rounds.gc, name, lambda name=name: calls.append(name))
+    with rounds.little_to_collect():
+        assert calls == ["freeze"]
+    assert calls == ["freeze", *(["unfreeze"] if not frozen else [])]

@@ -133,13 +133,18 @@ def batch_of(limit: MemoryLimit, wanted: int | str, first: FirstMeasurement) -> 
 
 @contextmanager
 def little_to_collect() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, which runs before every measurement."""
+    """Exclude existing objects from garbage collection, which runs before every measurement.
+
+    Afterwards they are collected again, unless the caller had excluded some of them before.
+    """
+    before = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not before:
+            gc.unfreeze()
 
 
 def rotated(series: Sequence, number: int) -> list:
