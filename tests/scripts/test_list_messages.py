@@ -1,0 +1,17 @@
+"""The list of messages has the texts of errors and printed lines, with what is filled in."""
+
+from scripts.list_messages import messages
+
+SOURCE = """
+def f(x):
+    err.print("first" if x else f"second {x.name!r}")
+    raise UserError(
+        f"x={x!r} must be"
+        " positive"
+    )
+    g("not a message")
+"""
+
+
+def test_messages_are_listed_in_order_as_they_are_read():
+    assert list(messages(SOURCE)) == [(3, "first second {x.name}"), (4, "x={x} must be positive")]
