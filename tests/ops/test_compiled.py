@@ -1,6 +1,7 @@
 """Loops compiled for the CPU compute what the torch references do."""
 
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -52,3 +53,8 @@ def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_
     for other in (buffer[:, 1:3], buffer[..., :2], buffer.mT, buffer[:, :0], buffer[:1]):
         found = whole(other)
         assert (found[:, : other.shape[1]] == other.numpy()).all() and found.flags.c_contiguous
+
+
+@pytest.mark.parametrize("module", ["kvbench.ops.compiled.codebook_append", "kvbench.ops.compiled.codebook_attention"])
+def test_the_loops_of_an_operator_are_in_a_module_of_its_name(module):
+    assert callable(getattr(import_module(module), module.rpartition(".")[2]))
