@@ -176,7 +176,7 @@ def test_a_mistake_on_the_command_line_is_one_line(tasks, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "task, arguments, more, message",
     [
-        ("capitals_text", "method=streaming_llm,ratio=0.5", {}, "streaming_llm 0.5 cannot answer"),
+        ("capitals_text", "method=streaming_llm,ratio=0.5", {}, "streaming_llm 0.5 cannot run tasks with rolling"),
         ("capitals_text", "method=full,storage@method.full.storage=kivi", {}, "full cannot run tasks with rolling"),
         ("capitals_generated", "method=full", {"gen_kwargs": "num_beams=3"}, "num_beams=3: kvbench decodes greedily"),
         ("capitals_generated", "method=full", {"gen_kwargs": "do_sample=True"}, "do_sample=True: kvbench decodes"),
