@@ -4,32 +4,38 @@
 
 For Llama-3-8B's shape (P parameters, L layers, H query heads, K KV heads, d head_dim, bfloat16) and n prompt tokens:
 
-    decode, one token   t = max(launches · OVERHEAD, bytes / (BANDWIDTH · USED)) + waits · WAIT
+    decode, one token   t = max(launches · OVERHEAD, bytes / BANDWIDTH) + waits · WAIT
                         launches = L · kernels per layer (results/benchmarks/launches.json) + OUTSIDE
                         bytes    = 2 P + r_bytes · n · 4 L K d
     batch of 12         launches of one step of the batch; bytes = 2 P + sum of the twelve caches
     one by one          12 t of a single setting
-    prefill             t = (2 P n + 2 L H d n²) / (FLOPS · REACHED)           causal: half of 4 L H d n²
-    column sums         a second pass over Q and K: L H d n² / (FLOPS · REACHED) more, and its launches
+    prefill             t = (2 P n + 2 L H d n²) / FLOPS           causal: half of 4 L H d n²
+    column sums         a second pass over Q and K: L H d n² / FLOPS more, and its launches
     codebook            t = L · (launches · OVERHEAD + N · PICK), N = r n kept tokens: at most N picks one after the
                         other in each program, and all heads' programs of a layer at the same time
 
-Each wait of the CPU adds WAIT. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; r_bytes of
+BANDWIDTH and FLOPS are CARD's: the peaks of the data sheet times the share that is assumed to be reached. Each wait of
+the CPU adds WAIT. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; r_bytes of
 SpindleKV is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot
 keep the memory busy, and everything that counts cannot know, makes a GPU slower than this.
 """
 
 import argparse
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kvbench.models.flops import forward_flops, token_bytes
+from kvbench.papers.gpu import H100
 
 ROOT = Path(__file__).parents[1]
 COUNTS = ROOT / "results" / "benchmarks" / "launches.json"
 OUT = ROOT / "results" / "gpu"
-# NVIDIA's data sheet of the H100 SXM: bytes and dense bfloat16 operations per second; the share of each that large
-# kernels reach is an assumption, as are the seconds of a launch and of a pick.
-BANDWIDTH, FLOPS = 3.35e12, 989e12
-USED, REACHED = 0.75, 0.55
+# The shares of its peaks that large kernels reach are an assumption, as are the seconds of a launch and of a pick.
+CARD = replace(H100, flops_share=0.55, bandwidth_share=0.75)
 OVERHEAD, PICK, WAIT = 5e-6, 4e-6, 10e-6
 OUTSIDE = 25  # kernels of a step outside of the layers: embedding, norm, logits, choosing the token
 P, L, H, K, D = 8.03e9, 32, 32, 8, 128
@@ -41,15 +47,15 @@ MEMORY = 80e9
 
 
 def cache_bytes(n: int, share: float = 1.0) -> float:
-    return share * n * 4 * L * K * D
+    return share * n * token_bytes(L, K, D, itemsize=2)
 
 
 def step_seconds(kernels: float, bytes_read: float) -> float:
-    return max((L * kernels + OUTSIDE) * OVERHEAD, bytes_read / (BANDWIDTH * USED))
+    return max((L * kernels + OUTSIDE) * OVERHEAD, CARD.seconds(0, bytes_read))
 
 
 def prefill_seconds(n: int) -> float:
-    return (2 * P * n + 2 * L * H * D * n**2) / (FLOPS * REACHED)
+    return CARD.seconds(forward_flops(P, [None] * L, H, D, n), 0)
 
 
 def setting(name: str, n: int, counts: dict) -> dict:
@@ -72,7 +78,7 @@ def setting(name: str, n: int, counts: dict) -> dict:
 def length(n: int, counts: dict) -> dict:
     prefill = prefill_seconds(n)
     added = counts["prefill"]["n=1024"]["column_sums_add"]["kernels"]
-    sums = L * H * D * n**2 / (FLOPS * REACHED) + L * added * OVERHEAD
+    sums = CARD.seconds(L * H * D * n**2, 0) + L * added * OVERHEAD
     batch = counts["twelve_settings"]
     shares = [1.0, 0.1, 0.2, *[0.1, 0.2, 0.4] * 3]  # of scripts/bench_shared_prefill.py
     together = step_seconds(batch["batch"]["kernels"], 2 * P + sum(cache_bytes(n, share) for share in shares))

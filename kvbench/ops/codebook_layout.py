@@ -34,7 +34,11 @@ class Place(NamedTuple):
     value_width: int
 
 
-KEYS, VALUES = 6, 9  # first field of either side
+# Numbers of fields, as loops and kernels read a row of the layout; a side has its book, offset and width in this order.
+TOKENS, START, POSITIONS, BITS, RAW, WINDOW, KEYS, VALUES = (
+    Place._fields.index(name)
+    for name in ("tokens", "start", "positions", "bits", "raw", "window", "key_book", "value_book")
+)
 
 
 def to_tensor(places: list[Place], device: torch.device) -> Tensor:

@@ -18,22 +18,9 @@ from kvbench.report.titles import titles
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
 SCRIPTS = (
-    *(
-        "dom",
-        "address",
-        "table",
-        "picture",
-        "scores",
-        "drawing",
-        "plot",
-        "frontier",
-        "speed",
-        "heatmap",
-        "beside",
-        "layers",
-    ),
-    *("sample", "sample_list", "provenance", "page"),
-)
+    "dom address table picture scores drawing plot frontier speed heatmap beside layers sample sample_list "
+    "provenance page"
+).split()
 
 
 def page(folders: Sequence[Path]) -> str:

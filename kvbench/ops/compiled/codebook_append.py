@@ -5,10 +5,8 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.codebook_append import TINY, are_units, decoded_vectors
-from kvbench.ops.codebook_layout import Place
+from kvbench.ops.codebook_layout import START, TOKENS
 from kvbench.ops.compiled.loops import loop
-
-TOKENS, START = Place._fields.index("tokens"), Place._fields.index("start")
 
 
 def codebook_append(

@@ -4,13 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import Place
+from kvbench.ops.codebook_layout import BITS, KEYS, POSITIONS, RAW, START, TOKENS, VALUES, WINDOW
 from kvbench.ops.compiled.loops import loop
-
-FIELD = {name: number for number, name in enumerate(Place._fields)}
-TOKENS, START, POSITIONS, BITS = (FIELD[name] for name in ("tokens", "start", "positions", "bits"))
-RAW, WINDOW = FIELD["raw"], FIELD["window"]
-KEY_BOOK, VALUE_BOOK = FIELD["key_book"], FIELD["value_book"]  # then: offset and width of references
 
 
 def codebook_attention(
@@ -83,7 +78,7 @@ def key_logits(
         place = places[stream]
         tokens, stride = place[TOKENS], (place[TOKENS] + 7) // 8
         for token in range(tokens + decoded):
-            entry = place[KEY_BOOK] + reference(references, place[KEY_BOOK + 1], place[KEY_BOOK + 2], token)
+            entry = place[KEYS] + reference(references, place[KEYS + 1], place[KEYS + 2], token)
             if token >= tokens:
                 position = prompt + token - tokens
             elif place[POSITIONS] >= 0:
@@ -123,7 +118,7 @@ def weighted_values(weights, entries, references, magnitudes, raw, places, decod
         place = places[stream]
         count = place[TOKENS] + decoded
         for token in range(count):
-            entry = place[VALUE_BOOK] + reference(references, place[VALUE_BOOK + 1], place[VALUE_BOOK + 2], token)
+            entry = place[VALUES] + reference(references, place[VALUES + 1], place[VALUES + 2], token)
             magnitude = magnitudes[place[START] + token] if len(magnitudes) else np.float32(1)
             for q in range(g):
                 weight = weights[stream, q, token] * magnitude
