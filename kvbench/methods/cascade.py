@@ -102,7 +102,7 @@ class HeldLayer:
         self.rows = torch.ones(layer.keys.shape[:2], dtype=torch.bool, device=layer.keys.device)
         self.keys, self.values = (x.flatten(0, 1) for x in (layer.keys, layer.values))  # [held tokens, head_dim]
         nothing = layer.keys.new_zeros(1).expand(layer.keys.shape)  # the shape, of no bytes
-        self.state = replace(layer, keys=nothing, values=nothing, scores=scores, _votes={}, _moments={})
+        self.state = replace(layer, keys=nothing, values=nothing, scores=scores)
 
     def cut(self, rows: Tensor) -> None:
         """Hold no more than the tokens in rows, bool [num_key_value_heads, n]."""

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvbench.ops.attention import causal_probabilities
+from kvbench.ops.attention import grouped_logits
+from kvbench.ops.softmax import Scaling, log_sum
 
 # Requests of our own wording: the first chunk's, and that of the others, which the end of the chunk before completes.
 REQUESTS = (
     "\n\nWrite out the text above once more, word for word.",
     "\n\nWrite out the text above once more, word for word, from the place where it says: ",
 )
-TILE = 2**24  # attention weights that exist at a time
+TILE = 2**24  # logits that exist at a time
+TILES = {"cpu": 2**19}  # few enough for a core's cache
 
 
 @dataclass(frozen=True)
@@ -70,20 +72,27 @@ class ContextScores:
     outside: int
 
 
-def largest_attention(queries: Tensor, keys: Tensor, scaling: float, first: int, last: int, tile: int = TILE) -> Tensor:
+def largest_attention(
+    queries: Tensor, keys: Tensor, scaling: Scaling, first: int, last: int, tile: int | None = None
+) -> Tensor:
     """The most attention that keys first … last-1 get from any query of their group: [num_key_value_heads, last-first].
 
     queries [num_attention_heads, q, head_dim] are of the last q of the keys [num_key_value_heads, len, head_dim], both
-    after RoPE; each attends to the keys up to its own. float32 in [0, 1]; about `tile` weights exist at a time.
+    after RoPE; each attends to the keys up to its own, and the keys before `last` are not after any query. float32 in
+    [0, 1]; about `tile` logits exist at a time.
     """
     heads, q, _ = queries.shape
     length = keys.shape[1]
     keys = keys.float()
     grouped = queries.unflatten(0, (len(keys), -1))  # [num_key_value_heads, group, q, head_dim]
-    most = torch.zeros(len(keys), last - first, device=keys.device)
-    step = max(tile // (heads * length), 1)
+    most = torch.full((len(keys), last - first), float("-inf"), device=keys.device)
+    step = max((tile or TILES.get(keys.device.type, TILE)) // (heads * length), 1)
     for at in range(0, q, step):
         rows = grouped[:, :, at : at + step]
-        attention, _ = causal_probabilities(rows, keys, length - q + at, scaling)
-        torch.maximum(most, attention[..., first:last].amax(dim=(1, 2)), out=most)
-    return most
+        t = rows.shape[2]
+        logits = grouped_logits(rows, keys[:, : length - q + at + t], scaling)  # without keys that no query sees
+        own = torch.ones(t, t, dtype=torch.bool, device=keys.device)
+        logits[..., -t:].masked_fill_(own.triu(1), float("-inf"))
+        lse = log_sum(logits, scaling)[..., None]
+        torch.maximum(most, (logits[..., first:last] - lse).amax(dim=(1, 2)), out=most)
+    return most.exp()

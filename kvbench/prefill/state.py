@@ -1,8 +1,9 @@
 """The state after a forward pass over a prompt: keys, values and observations of each layer."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -67,8 +68,7 @@ class LayerState:
     num_layers: int = 1  # of the model that are compressed: all but those with a sliding window
     window: int | None = None  # the layer's sliding window, which does hold the prompt
     scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer
-    _votes: dict[int, Tensor] = field(default_factory=dict, repr=False)
-    _moments: dict[int, WindowMoments] = field(default_factory=dict, repr=False)
+    _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n(self) -> int:
@@ -89,22 +89,31 @@ class LayerState:
         held = self.seen if self.window is None else min(self.seen, self.window - 1)
         return (self.keys.nbytes + self.values.nbytes) // self.n * held
 
+    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returns, computed for the first setting that asks for `name` and kept for the run's others."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
     def window_votes(self, window: int) -> Tensor:
         """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
 
-        Computed from exactly these queries, also where the run observed more, and cached for the run's other settings.
+        Computed from exactly these queries, also where the run observed more; once for all settings.
         """
-        if window not in self._votes:
+
+        def votes() -> Tensor:
             queries = self.queries[:, -window:].contiguous()
-            self._votes[window], _ = column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])
-        return self._votes[window]
+            return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])[0]
+
+        return self.once(("window votes", window), votes)
 
     def window_moments(self, window: int) -> WindowMoments:
-        """Mean, variance and entropy of the attention of the last `window` queries; cached as `window_votes`."""
-        if window not in self._moments:
-            queries = self.queries[:, -window:].contiguous()
-            self._moments[window] = window_moments(queries, self.keys, self.scaling)
-        return self._moments[window]
+        """Mean, variance and entropy of the attention of the last `window` queries; once for all settings."""
+
+        def moments() -> WindowMoments:
+            return window_moments(self.queries[:, -window:].contiguous(), self.keys, self.scaling)
+
+        return self.once(("window moments", window), moments)
 
 
 @dataclass

@@ -37,7 +37,8 @@ class RKV(Window):
     def votes(self, layer: LayerState) -> Tensor:
         votes = self.importance * self.attention(layer)
         if self.importance < 1:
-            votes[:, : layer.n - self.window] -= (1 - self.importance) * self.redundancy(layer.keys)[:, : -self.window]
+            redundancy = layer.once(("redundancy", self.threshold), lambda: self.redundancy(layer.keys))
+            votes[:, : layer.n - self.window] -= (1 - self.importance) * redundancy[:, : -self.window]
         return votes
 
     def attention(self, layer: LayerState) -> Tensor:

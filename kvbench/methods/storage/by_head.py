@@ -43,5 +43,4 @@ def one_head(layer: LayerState, head: int, heads: int) -> LayerState:
         values=layer.values[kv : kv + 1],
         num_attention_heads=group,
         queries=queries,
-        _votes={},
     )
