@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -72,7 +72,8 @@ class LayerCache(AttendingLayer):
     late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
                    (`kept` changes then, too). None: `nbytes` of the new cache.
     triggers       how often a cache that is reduced at intervals while decoding was; None for others.
-    takes_blocks   whether several tokens can be appended at once, each attending to those before it.
+    takes_blocks   whether several tokens can be appended at once, each attending to those before it; if not, a block
+                   is read by `attend_one_by_one`.
     batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
                    does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
     packed_row     its place among the rows of a batch, once its keys and values have moved there (`pack`).
@@ -122,6 +123,27 @@ class LayerCache(AttendingLayer):
     def nbytes(self) -> int:
         """Bytes of the storages behind `tensors`, each counted once and in full, slack included."""
         return held_bytes([self])
+
+
+def attend_one_by_one(
+    cache: LayerCache,
+    keys: Tensor,
+    values: Tensor,
+    query: Tensor,
+    scaling: Scaling,
+    appended: Callable[[], object] = lambda: None,
+) -> Tensor:
+    """Append keys, values [1, num_key_value_heads, t, head_dim] one token after the other, each attended to at once.
+
+    For a cache that does not take blocks: one layer's output for a token depends on no later token, so the tokens need
+    not go through the model one by one. Calls `appended` after every token, before its attention is computed.
+    """
+    outputs = []
+    for new in zip(keys.split(1, dim=2), values.split(1, dim=2), query.split(1, dim=2), strict=True):
+        cache.update(*new[:2])
+        appended()
+        outputs.append(cache.attend(new[2], scaling))
+    return torch.cat(outputs, dim=2)
 
 
 def held_bytes(caches: Sequence[LayerCache], others: Sequence[Tensor] = ()) -> int:

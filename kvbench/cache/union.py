@@ -14,8 +14,6 @@ class UnionLayer(RaggedLayer):
     The attention output equals that of the unfolded cache; each token of the union is stored once.
     """
 
-    takes_blocks = False
-
     @staticmethod
     def packed_from(keys: Tensor, values: Tensor, chosen: Tensor, lengths: Sequence[int] | None) -> Packed:
         """chosen, bool [num_key_value_heads, group, n]: the tokens of each query head; lengths: sizes of the unions."""

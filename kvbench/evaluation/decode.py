@@ -1,7 +1,7 @@
 """Decoding from compressed layer caches, of one sequence or of several as a batch."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -140,28 +140,23 @@ def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
 def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
-    One forward pass where every cache takes a block of tokens, else one pass per token, as in decoding.
+    One forward pass; within it, caches that do not take blocks get the tokens one by one, as in decoding.
     """
-    for logits in _blocks(model, cache, ids, logits_to_keep=1):
-        last = logits
-    return last[:, -1]
+    return _forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
 
 
 @torch.inference_mode()
 def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return torch.cat(list(_blocks(model, cache, ids)), dim=1)
+    return _forward(model, cache, _to_all(cache, ids))
 
 
-def _blocks(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options) -> Iterator[Tensor]:
-    step = len(ids) if all(layer.takes_blocks for layer in cache.layers) else 1
-    sequences = len(cache.layers[0].rows)
-    for block in ids.to(model.device).expand(sequences, -1).split(step, dim=1):
-        yield _forward(model, cache, block, **options)
+def _to_all(cache: BatchCache, ids: Tensor) -> Tensor:
+    return ids.expand(len(cache.sequences), -1)
 
 
 def _forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
-    logits = model(input_ids=ids, past_key_values=cache, use_cache=True, **options).logits
+    logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits

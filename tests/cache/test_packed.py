@@ -86,7 +86,7 @@ def test_rows_of_a_batch_attend_as_each_does_alone_also_after_some_have_left(kin
 
 
 def test_a_block_of_tokens_is_appended_to_every_row():
-    kinds = ["dense", "unfolded", "ragged", "ragged by query head"]
+    kinds = ["dense", "unfolded", "ragged", "ragged by query head", "union"]
     batch = BatchLayer([layer(kind) for kind in kinds])
     alone = [(layer(kind), slice(row, row + 1)) for row, kind in enumerate(kinds)]
     for step, t in enumerate([1, 5, 1, BLOCK + 3]):

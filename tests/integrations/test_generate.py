@@ -152,11 +152,17 @@ def test_what_such_a_cache_cannot_do_is_one_line(model, ours):
         cache.crop(10)
     with pytest.raises(UserError, match="a new one"):
         cache.reset()
-    quantised = CompressedCache(ours, setting("quest", 0.3))
-    new_tokens(ours, prompt(N), past_key_values=quantised)
-    if not quantised.caches[0].takes_blocks:
-        with pytest.raises(UserError, match="takes one token at a time after the prompt, not 5"):
-            ours(input_ids=prompt(5)[None], past_key_values=quantised)
+
+
+@pytest.mark.parametrize("name", ["snapkv", "quest", "spindle", "rkv"])
+def test_several_tokens_after_the_prompt_are_read_as_one_after_the_other(ours, name):
+    turn = prompt(5, seed=1)[None]
+    block, single = (CompressedCache(ours, setting(name, 0.5)) for _ in range(2))
+    for cache in (block, single):
+        ours(input_ids=prompt(N)[None], past_key_values=cache)
+    together = ours(input_ids=turn, past_key_values=block).logits
+    one_by_one = [ours(input_ids=token, past_key_values=single).logits for token in turn.split(1, dim=1)]
+    torch.testing.assert_close(together, torch.cat(one_by_one, dim=1), atol=2e-3, rtol=1e-2)
 
 
 def test_importing_kvbench_imports_no_torch_and_other_names_are_missing():

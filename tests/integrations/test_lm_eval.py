@@ -224,7 +224,7 @@ def test_reading_gives_the_logits_after_every_token(method):
     def caches(budget):
         return method.compress(prefill(model, ids, Needs(column_sums=True)), budget)
 
-    assert batched([caches(40)]).layers[0].takes_blocks == isinstance(method, FullKV)
+    assert batched([caches(40)]).layers[0].blocks == [isinstance(method, FullKV)]
     every = read_all(model, batched([caches(20), caches(20)]), more)
     assert every.shape == (2, 7, 97)
     for end in range(1, 8):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.passes import Compressed, Stream, num_layers
@@ -27,6 +27,7 @@ class CompressingLayer(AttendingLayer):
         super().__init__()
         self.cache, self.index = cache, index
         self.inner: AttendingLayer | None = None
+        self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a cache that takes no blocks
 
     @property
     def windowed(self) -> bool:
@@ -40,14 +41,15 @@ class CompressingLayer(AttendingLayer):
         if self.inner is None:
             self.cache.begin(t)
         if self.cache.compressed and t > 1 and not self.inner.takes_blocks:
-            raise UserError(
-                f"{self.cache.setting.label} takes one token at a time after the prompt, not {t}: give generate the "
-                "whole prompt and a new cache"
-            )
-        self.inner.update(keys, values)
+            self.waiting = keys, values
+        else:
+            self.inner.update(keys, values)
 
     @torch.no_grad()
     def attend(self, query: Tensor, scaling: float) -> Tensor:
+        if self.waiting:
+            (keys, values), self.waiting = self.waiting, None
+            return attend_one_by_one(self.inner, keys, values, query, scaling)
         out = self.inner.attend(query, scaling)
         if self.cache.compressed is None and self is self.cache.layers[-1]:
             self.cache.compress()
