@@ -1,5 +1,6 @@
 """Greedy cover: a few of many vectors that stand for all of them by cosine similarity (SpindleKV's algorithm 1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,22 +47,32 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
     Returns, int64 and 0 where there is nothing: entries [B, N], the rows picked in that order; sizes [B], how many;
     references [B, N], the place in that order of the entry of every row.
     """
+    return covers(x, lengths, counts, _distinct, lambda units, weights: _greedy(neighbours(units, theta), weights))
+
+
+def covers(
+    x: Tensor, lengths: Tensor, counts: Tensor, distinct: Callable, greedy: Callable
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `greedy_covers` returns, one set after the other on the host.
+
+    distinct   of rows int32 [N, d] and their counts int64 [N]: equal rows merged to M nodes in order of first
+               occurrence, as that row [M], the weight [M] and the node of each row [N].
+    greedy     of directions [M, d] and weights [M]: the place in the order of the entry of every node, and that order.
+    """
     entries, references = torch.zeros_like(counts), torch.zeros_like(counts)
     sizes = torch.zeros_like(lengths)
     for b, n in enumerate(lengths.tolist()):
         units = directions(x[b, :n]).cpu()
-        first, weights, nodes = _distinct(units, counts[b, :n].cpu().numpy())
-        owner, order = _greedy(neighbours(units[first], theta), weights)
+        first, weights, nodes = distinct((units * GRID).to(torch.int32).numpy(), counts[b, :n].cpu().numpy())
+        owner, order = greedy(units[first], weights)
         sizes[b] = len(order)
         entries[b, : len(order)] = torch.from_numpy(first[order])
         references[b, :n] = torch.from_numpy(owner[nodes])
     return entries, sizes, references
 
 
-def _distinct(units: Tensor, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Equal rows merged to M nodes in order of first occurrence: that row [M], its weight [M], node of each row [N]."""
-    integers = (units * GRID).to(torch.int32).numpy()
-    rows = integers.view(np.dtype((np.void, integers.dtype.itemsize * units.shape[1])))[:, 0]
+def _distinct(integers: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = integers.view(np.dtype((np.void, integers.dtype.itemsize * integers.shape[1])))[:, 0]
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     order = first.argsort()
     nodes = order.argsort()[inverse]

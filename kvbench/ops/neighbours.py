@@ -114,6 +114,16 @@ class Bits:
         return np.unpackbits(self.bits[rows], axis=-1, count=self.nodes, bitorder="little")
 
 
+def rounded(units: Tensor) -> tuple[Tensor, float]:
+    """Directions [M, d] of which products may be taken, and how far such a cosine can be from the exact one."""
+    # A float32 component is within 2^-24 of the unit's, relatively, and a sum of d products of them within d · 2^-24
+    # of the exact one in any order (times 1 + d · 2^-24), both for vectors of length 1. The rest is for theta's own
+    # rounding and that of the lengths.
+    slack = 1.01 * (units.shape[1] + 6) * 2.0**-24
+    single = torch.get_float32_matmul_precision() == "highest"  # else float32 products may be of bfloat16
+    return (units.float() if single else units), slack
+
+
 def block(nodes: int) -> int:
     """Rows of similarities with `nodes` columns that are computed at once."""
     return max(TILE // max(nodes, 1), 1)
@@ -123,13 +133,8 @@ def _tiles(units: Tensor, theta: float, triangle: bool) -> Iterator[tuple[int, n
     """For one block of rows after the other: its first row, and which of its similarities exceed theta, as indices into
     the flattened block [rows, M]; with `triangle` its columns begin at the first row.
     """
-    m, d = units.shape
-    # A float32 component is within 2^-24 of the unit's, relatively, and a sum of d products of them within d · 2^-24
-    # of the exact one in any order (times 1 + d · 2^-24), both for vectors of length 1. The rest is for theta's own
-    # rounding and that of the lengths.
-    slack = 1.01 * (d + 6) * 2.0**-24
-    single = torch.get_float32_matmul_precision() == "highest"  # else float32 products may be of bfloat16
-    vectors = units.float() if single else units
+    m = len(units)
+    vectors, slack = rounded(units)
     rows = block(m)
     similarities = vectors.new_empty(rows * m)
     above = np.empty(rows * m, dtype=bool)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from kvbench.ops.compiled.loops import whole
+from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
 from tests.support.codebook_twins import TOLERANCE, append_agrees, attention_agrees
@@ -55,6 +56,6 @@ def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_
         assert (found[:, : other.shape[1]] == other.numpy()).all() and found.flags.c_contiguous
 
 
-@pytest.mark.parametrize("module", ["kvbench.ops.compiled.codebook_append", "kvbench.ops.compiled.codebook_attention"])
-def test_the_loops_of_an_operator_are_in_a_module_of_its_name(module):
-    assert callable(getattr(import_module(module), module.rpartition(".")[2]))
+@pytest.mark.parametrize("name", ["codebook_append", "codebook_attention", "greedy_covers", "quantised_attention"])
+def test_the_loops_of_an_operator_are_in_a_module_of_its_name(name):
+    assert callable(getattr(import_module(f"kvbench.ops.compiled.{name}"), name)) and name in LAUNCHES
