@@ -1,8 +1,8 @@
 """All methods at equal r_bytes on the embedded model: `python scripts/leaderboard.py run`, then `… report`.
 
-run     makes the records under --runs (default runs/leaderboard): 200 number needles with the question visible and
-        hidden, and RULER's tasks. --contexts N stops after so many contexts of five needles each; the same command
-        with a larger N continues, and a stopped one goes on where it was.
+run     makes the records under --runs (default runs/leaderboard): 202 number needles with the question visible and
+        hidden, and RULER's tasks. --limit N stops after so many needles of each grid; the same command with a larger N
+        continues, and a stopped one goes on where it was.
 report  writes tables, figures and what made them to results/leaderboard from the records that are there.
 
 The model computes in bfloat16, so that shares of bytes are those of a 16-bit cache. DuoAttention and HeadKV read
@@ -46,21 +46,27 @@ OVERRIDES = [
     *(f"method.headkv.heads.scores_file={SCORES}", f"method.duo_attention.gates_file={SCORES}"),
     *("method.duo_attention.sinks=4", "method.duo_attention.recent=64"),
 ]
-NEEDLES = ["benchmark=niah_multi", "benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
-RULER = ["benchmark=ruler", "benchmark.lengths=[1024]", "benchmark.tasks=[niah_single_1,niah_single_2,niah_multikey_1]"]
-PARTS = {
-    "needles_visible": ["question=visible", *NEEDLES],
-    "needles_hidden": ["question=hidden", *NEEDLES],
-    "ruler": ["question=visible", *RULER],
+# Depths are every 12.5 % of the text. The grid with 2,048 tokens takes most of the time, so it has fewer texts.
+NEEDLES = {
+    "1k and 2k": (["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "benchmark.seeds=20"], 70),
+    "1k": (["benchmark.lengths=[1024]", "benchmark.depths=[12.5,37.5,62.5,87.5]", "benchmark.seeds=33"], 132),
 }
-CONTEXTS = 40  # at two lengths: 20 seeds
+RULER = ["benchmark.lengths=[1024]", "benchmark.tasks=[niah_single_1,niah_single_2,niah_multikey_1]"]
+PARTS = {
+    "needles_visible": {
+        name: ([*grid, "benchmark=niah_multi", "question=visible"], limit) for name, (grid, limit) in NEEDLES.items()
+    },
+    "needles_hidden": {
+        name: ([*grid, "benchmark=niah_multi", "question=hidden"], limit) for name, (grid, limit) in NEEDLES.items()
+    },
+    "ruler": {"1k": ([*RULER, "benchmark=ruler", "question=visible", "benchmark.num_samples=20"], 20)},  # of each task
+}
 
 
-def configuration(part: str, contexts: int) -> dict:
-    """The configuration of one part, each method at ratios of its own."""
+def configuration(grid: list[str], limit: int) -> dict:
+    """The configuration of one grid of a part, each method at ratios of its own."""
     names = [*FIXED, *EVICTION, *OTHER]
-    samples = ["benchmark.num_samples=20"] if part == "ruler" else ["benchmark.seeds=20", f"limit={5 * contexts}"]
-    overrides = [f"method=[{','.join(names)}]", *OVERRIDES, *PARTS[part], *samples]
+    overrides = [f"method=[{','.join(names)}]", *OVERRIDES, *grid, f"limit={limit}"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = OmegaConf.to_container(compose("config", overrides), resolve=True)
     for name in EVICTION:
@@ -70,22 +76,24 @@ def configuration(part: str, contexts: int) -> dict:
     return cfg
 
 
-def run(parts: list[str], contexts: int, runs: str) -> None:
+def run(parts: list[str], most: int | None, runs: str) -> None:
     for part in parts:
-        print(f"== {part}", flush=True)
-        command.run(configuration(part, contexts) | {"output_dir": f"{runs}/{part}"})
+        for name, (grid, limit) in PARTS[part].items():
+            print(f"== {part}, {name}", flush=True)
+            cfg = configuration(grid, limit if most is None else min(limit, most))
+            command.run(cfg | {"output_dir": f"{runs}/{part}"})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=["run", "report"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="of run; default: all")
-    parser.add_argument("--contexts", type=int, default=CONTEXTS, help="of needles; default: all 40")
+    parser.add_argument("--limit", type=int, help="samples of each grid or task; default: all")
     parser.add_argument("--runs", default="runs/leaderboard")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
     if options.do == "run":
-        run(options.parts, options.contexts, options.runs)
+        run(options.parts, options.limit, options.runs)
     else:
         report(Path(options.runs), ROOT / "results/leaderboard", TARGETS)
 

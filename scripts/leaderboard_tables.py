@@ -23,11 +23,11 @@ def settings_of(records: pd.DataFrame, measure: str) -> pd.DataFrame:
     complete = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
     records = records[records["sample"].map(complete)]
     records = records.assign(value=[scores[measure] for scores in records["scores"]])
-    if "context" not in records:
-        records = records.assign(context=records["sample"])
+    # needles of one seed share their text, in every context
+    texts = records["seed"] if "seed" in records else records["sample"]
     rows = []
     for (method, setting), own in records.groupby(["method", "setting"], sort=False):
-        low, high = clustered([own["value"].tolist()], [own["context"].tolist()])
+        low, high = clustered([own["value"].tolist()], [texts[own.index].tolist()])
         rows.append(
             {
                 "method": method,
