@@ -21,7 +21,10 @@ HEAVY_FILES = {
     *("records/test_store.py", "run/test_run.py", "run/test_run_faults.py", "run/test_run_hostile_names.py"),
     *("run/test_run_interrupts.py", "run/test_run_not_finite.py", "run/test_status.py", "run/test_surroundings.py"),
     *("run/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py", "tables/test_command.py"),
-    *("tables/test_make.py", "utils/test_download.py", "models/test_hub.py"),
+    *("tables/test_make.py", "utils/test_download.py", "models/test_hub.py", "figures/test_curve_points.py"),
+    *("papers/test_cost.py", "papers/test_command_of.py", "tables/test_published_table.py", "tables/test_paper.py"),
+    *("run/test_frontier.py", "run/test_check.py", "evaluation/test_distance.py"),
+    "scripts/test_make_screenshots.py",
 }
 HEAVY_FIXTURES = {"driver", "slurm", "real", "embedded_state"}  # the last two take a second to make
 # The files that take longest, the longest first (`pytest --durations`): begun last, one would keep one worker busy.
