@@ -11,13 +11,19 @@ For Llama-3-8B's shape (P parameters, L layers, H query heads, K KV heads, d hea
     one by one          12 t of a single setting
     prefill             t = (2 P n + 2 L H d n²) / FLOPS           causal: half of 4 L H d n²
     column sums         a second pass over Q and K: L H d n² / FLOPS more, and its launches
-    codebook            t = L · (launches · OVERHEAD + N · PICK), N = r n kept tokens: at most N picks one after the
-                        other in each program, and all heads' programs of a layer at the same time
+    codebook            t = L · launches · OVERHEAD + groups · picks · (PICK + N · SCAN) + 2 L K N² d / FLOPS64
+                        N = r n kept tokens of a head; picks = N · the share of vectors that are picked one after the
+                        other, keys and values, counted on real vectors of the small model
+                        (results/benchmarks/codebook_8k.json, the layers with most); groups of layers are found at the
+                        same time, a program for each head, as many as AT_ONCE allows; N² d: half of the similarities'
+                        2 N² d, as they are symmetric, for keys and for values
 
-BANDWIDTH and FLOPS are CARD's: the peaks of the data sheet times the share that is assumed to be reached. Each wait of
-the CPU adds WAIT. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; r_bytes of
-SpindleKV is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot
-keep the memory busy, and everything that counts cannot know, makes a GPU slower than this.
+BANDWIDTH, FLOPS and FLOPS64 (float64) are CARD's: the peaks of the data sheet times the share that is assumed to be
+reached. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; each wait adds WAIT. PICK and
+SCAN (of looking at one more vector for the next pick) are assumptions. A search for the ratio stores layers more
+than once: as often as its launches are those of one time. r_bytes of SpindleKV is taken as its ratio, and KIVI's as 4
+bits with a scale and a minimum for 32 values. A kernel that cannot keep the memory busy, and everything that counts
+cannot know, makes a GPU slower than this.
 """
 
 import argparse
@@ -28,15 +34,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from kvbench.methods.storage.codebook import AT_ONCE, cover_bytes
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.gpu import H100
 
 ROOT = Path(__file__).parents[1]
 COUNTS = ROOT / "results" / "benchmarks" / "launches.json"
+COVERS = ROOT / "results" / "benchmarks" / "codebook_8k.json"
 OUT = ROOT / "results" / "gpu"
 # The shares of its peaks that large kernels reach are an assumption, as are the seconds of a launch and of a pick.
 CARD = replace(H100, flops_share=0.55, bandwidth_share=0.75)
-OVERHEAD, PICK, WAIT = 5e-6, 4e-6, 10e-6
+OVERHEAD, WAIT = 5e-6, 10e-6
+PICK, SCAN = 4e-6, 2e-9
+FLOPS64 = 67e12 * CARD.flops_share
 OUTSIDE = 25  # kernels of a step outside of the layers: embedding, norm, logits, choosing the token
 P, L, H, K, D = 8.03e9, 32, 32, 8, 128
 LENGTHS = (8192, 32768, 131072)
@@ -58,13 +68,25 @@ def prefill_seconds(n: int) -> float:
     return CARD.seconds(forward_flops(P, [None] * L, H, D, n), 0)
 
 
+def codebook_seconds(kept: int) -> float:
+    """Of all layers' keys and values, without launches."""
+    rows = json.loads(COVERS.read_text(encoding="utf-8"))["rows"].items()
+    shares = [
+        max(row["picks"] / row["vectors"] for name, row in rows if name.endswith(side)) for side in ("keys", "values")
+    ]
+    layers = max(min(AT_ONCE // (K * cover_bytes(kept, D)), L), 1)
+    picks = sum(shares) * kept
+    return -(-L // layers) * picks * (PICK + kept * SCAN) + 2 * L * K * kept**2 * D / FLOPS64
+
+
 def setting(name: str, n: int, counts: dict) -> dict:
     decode, compress = counts["presets"][name]["decode"], counts["presets"][name]["compress"]
     share = SETTINGS[name]
     seconds = step_seconds(decode["kernels"], 2 * P + cache_bytes(n, share)) + L * decode["waits"] * WAIT
     compress_seconds = L * (compress["kernels"] * OVERHEAD + compress["waits"] * WAIT)
     if name == "spindle":
-        compress_seconds += L * RATIO * n * PICK
+        times = compress["kernels"] / counts["presets"]["spindlekv_paper"]["compress"]["kernels"]
+        compress_seconds += times * codebook_seconds(round(RATIO * n))
     return {
         "decode_tokens_per_s": 1 / seconds,
         "bound_by": "launches" if seconds > 1.001 * step_seconds(0, 2 * P + cache_bytes(n, share)) else "bytes",

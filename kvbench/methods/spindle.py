@@ -103,7 +103,11 @@ class SpindleKV(Method):
         return Selection(tokens.expand(layer.num_attention_heads, -1), layer.n)
 
     def compress(self, state: PrefillState, budget: float) -> list[LayerCache]:
-        return super().compress(state, budget) if self.control is None else self._controlled(state, budget)
+        if self.control is not None:
+            return self._controlled(state, budget)
+        count = len(state.layers)
+        selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        return self.eviction.storage.store_all(state.layers, selections)
 
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
         return self.control is not None and abs(getattr(ratio, self.control_on) - target) > TOLERANCE * target
@@ -118,14 +122,16 @@ class SpindleKV(Method):
         sizes: dict[tuple, tuple[Kept, int]] = {}
         caches: dict[int, tuple[tuple, LayerCache]] = {}
 
-        def store(index: int, key: tuple, kept: float) -> LayerCache:
-            if index not in caches or caches[index][0] != key:
+        def store(changed: list[tuple], kept: float) -> None:
+            """Store the layers with these keys again."""
+            for index, *_ in changed:
                 caches.pop(index, None)  # before the next one is made
-                layer = state.layers[index]
-                stored = self.eviction.storage.store(layer, self.select(layer, index, count, kept))
-                caches[index] = key, stored
-                sizes[key] = stored.kept, stored.nbytes
-            return caches[index][1]
+            layers = [state.layers[index] for index, *_ in changed]
+            selections = [self.select(state.layers[index], index, count, kept) for index, *_ in changed]
+            made = self.eviction.storage.store_all(layers, selections)
+            for key, cache in zip(changed, made, strict=True):
+                caches[key[0]] = key, cache
+                sizes[key] = cache.kept, cache.nbytes
 
         def keys(kept: float) -> list[tuple]:
             """What determines each layer's selection: its tokens, and how many of them are always the last ones."""
@@ -136,15 +142,14 @@ class SpindleKV(Method):
 
         def ratio_at(kept: float) -> float:
             kept = self._whole(kept)
-            for index, key in enumerate(keys(kept)):
-                if key not in sizes:
-                    store(index, key, kept)
+            store([key for key in keys(kept) if key not in sizes], kept)
             layers, stored = zip(*(sizes[key] for key in keys(kept)), strict=True)
             return getattr(ReserveRatio.of(layers, sum(stored), state.nbytes), self.control_on)
 
         least = min(self.eviction.minimum_budget, state.n)
         kept = self._whole(find_budget(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
-        return [store(index, key, kept) for index, key in enumerate(keys(kept))]
+        store([key for key in keys(kept) if caches.get(key[0], (None,))[0] != key], kept)
+        return [caches[index][1] for index in range(count)]
 
     def _whole(self, kept: float) -> float:
         """The budget in whole tokens, except for LinearPyramid, in which fractions move whole tokens between layers."""

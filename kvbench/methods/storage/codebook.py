@@ -1,8 +1,11 @@
 """The codebook as a storage: any selection of tokens, held as entries, references and magnitudes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.ragged_selection import RaggedSelection
@@ -21,10 +24,50 @@ from kvbench.methods.storage.codebook_coding import (
 from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.methods.storage.codebook_side import Side
 from kvbench.ops.read import read
-from kvbench.ops.rope import fixed_rotation
+from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.ops.rope_table import rope_table
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Share, checked
+
+# Bytes that finding codebooks takes on a GPU at a time: enough for all layers of a short prompt, to keep it busy.
+AT_ONCE = 2**31
+
+
+@dataclass
+class Wanted:
+    """What is to be coded of one layer."""
+
+    layer: LayerState
+    selection: Selection | RaggedSelection
+    rope: Rope
+    wanted: Tensor  # bool [streams, query heads, n]: the tokens in codebooks
+    unfolded: bool  # whether ratios count query heads
+    retained: Tensor  # int64 [heads that ratios count]: tokens kept
+    rows: Rows
+    order: Tensor  # [num_key_value_heads, window]: the last tokens, those first that stay as they are
+    windows: Tensor  # int64 [num_key_value_heads]: how many these are
+
+    @classmethod
+    def of(cls, layer: LayerState, selection: Selection | RaggedSelection, how: "Codebook") -> "Wanted":
+        rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
+        heads, n = layer.num_key_value_heads, layer.n
+        wanted = selection.mask(layer)  # [kv, group, n]
+        unfolded = how.ratio_over == "query_heads" and selection.heads(layer) > heads
+        # tokens of each head of ratio_over; over KV heads those that any head of the group keeps
+        retained = (wanted.sum(dim=2) if unfolded else wanted.any(dim=1).sum(dim=1)).flatten()
+        late = min(how.window, n)
+        raw = wanted[:, :, n - late :].all(dim=1)  # [kv, late]
+        wanted[:, :, n - late :] &= ~raw[:, None]
+        if how.scope == "head":
+            wanted = wanted.flatten(0, 1)[:, None]
+        books = 1 if how.scope == "layer" else len(wanted)
+        rows = Rows.of(wanted, books, heads, min(n, wanted.shape[1] * selection.longest(layer)))
+        return cls(layer, selection, rope, wanted, unfolded, retained, rows, *compact(raw, late))
+
+    def keys_before_rope(self) -> Tensor:
+        """float32 [num_key_value_heads, n, head_dim]."""
+        positions = torch.arange(self.layer.n, device=self.layer.keys.device)
+        return self.rope.rotate(self.layer.keys.float(), -positions)
 
 
 @checked
@@ -59,42 +102,58 @@ class Codebook(Storage):
     takes_ragged = True
 
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> CodebookLayer:
-        rope = fixed_rotation(layer.rope, "a codebook of keys before RoPE")
-        table = rope_table(rope, layer.keys.shape[2])
-        heads, n, dtype = layer.num_key_value_heads, layer.n, layer.keys.dtype
-        wanted = selection.mask(layer)  # [kv, group, n]
-        unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > heads
-        # tokens of each head of ratio_over; over KV heads those that any head of the group keeps
-        retained = (wanted.sum(dim=2) if unfolded else wanted.any(dim=1).sum(dim=1)).flatten()
-        late = min(self.window, n)
-        raw = wanted[:, :, n - late :].all(dim=1)  # [kv, late]
-        wanted[:, :, n - late :] &= ~raw[:, None]
-        if self.scope == "head":
-            wanted = wanted.flatten(0, 1)[:, None]
-        books = 1 if self.scope == "layer" else len(wanted)
-        rows = Rows.of(wanted, books, heads, min(n, wanted.shape[1] * selection.longest(layer)))
-        positions = torch.arange(n, device=layer.keys.device)
-        keys = Covered.of(rope.rotate(layer.keys.float(), -positions), rows, self.theta_k)
-        values = Covered.of(layer.values, rows, self.theta_v)
-        order, windows = compact(raw, late)
+        return self.store_all([layer], [selection])[0]
 
-        known = read(
-            retained, rows.counts.sum(), wanted.any(dim=1).sum(dim=1), rows.lengths, keys.sizes, values.sizes, windows,
-            *shape_of_streams(wanted),
-        )  # fmt: skip
+    def store_all(
+        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
+    ) -> list[CodebookLayer]:
+        """The caches of all layers; on a GPU the codebooks of as many layers as `AT_ONCE` allows at the same time."""
+        caches, sizes = [], [self._cover_bytes(*each) for each in zip(layers, selections, strict=True)]
+        for group in groups(sizes, AT_ONCE if layers and layers[0].keys.is_cuda else 0):
+            caches += self._store_together(layers[group], selections[group])
+        return caches
+
+    def _cover_bytes(self, layer: LayerState, selection: Selection | RaggedSelection) -> int:
+        streams = layer.num_attention_heads if self.scope == "head" else layer.num_key_value_heads
+        books, streams_of_a_book = (1, streams) if self.scope == "layer" else (streams, 1)
+        vectors = streams_of_a_book * min(layer.n, selection.longest(layer) * layer.num_attention_heads // streams)
+        return books * cover_bytes(vectors, layer.keys.shape[2])
+
+    def _store_together(
+        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
+    ) -> list[CodebookLayer]:
+        wanted = [Wanted.of(layer, selection, self) for layer, selection in zip(layers, selections, strict=True)]
+        rows = [own.rows for own in wanted]
+        keys = Covered.of_layers([own.keys_before_rope() for own in wanted], rows, self.theta_k)
+        values = Covered.of_layers([layer.values for layer in layers], rows, self.theta_v)
+        known = [
+            (own.retained, own.rows.counts.sum(), own.wanted.any(dim=1).sum(dim=1), own.rows.lengths, k.sizes, v.sizes,
+             own.windows, *shape_of_streams(own.wanted))
+            for own, k, v in zip(wanted, keys, values, strict=True)
+        ]  # fmt: skip
+        numbers = iter(read(*(value for of_layer in known for value in of_layer)))
+        return [
+            self._cache(own, k, v, [next(numbers) for _ in of_layer])
+            for own, k, v, of_layer in zip(wanted, keys, values, known, strict=True)
+        ]
+
+    def _cache(self, own: "Wanted", keys: Covered, values: Covered, known: list[list[int]]) -> CodebookLayer:
+        layer, n, dtype = own.layer, own.layer.n, own.layer.keys.dtype
         retained, (copies,), tokens, lengths, key_sizes, value_sizes, windows, *shape = known
+        table = rope_table(own.rope, layer.keys.shape[2])
         k = keys.packed(lengths, key_sizes, tokens, self.reconstruct, dtype)
         v = values.packed(lengths, value_sizes, tokens, self.reconstruct, dtype)
         k.entries = table.pair(k.entries)
-        index = pack(first(rows.index, lengths), rows.index) % n
-        streams = pack_streams(wanted, list(index.split(tokens)), *shape)
-        kept_raw = pack_raw(layer.keys[:, n - late :], layer.values[:, n - late :], order, windows)
+        index = pack(first(own.rows.index, lengths), own.rows.index) % n
+        streams = pack_streams(own.wanted, list(index.split(tokens)), *shape)
+        late = slice(n - own.order.shape[1], n)
+        kept_raw = pack_raw(layer.keys[:, late], layer.values[:, late], own.order, windows)
         kept_raw.keys = table.pair(kept_raw.keys)
 
         # over query heads every head's own pairs count, copies included
-        coded = copies if unfolded else sum(tokens)
-        kept = self._kept(layer, selection, (k, v), retained, coded, 2 * sum(windows), unfolded)
-        return CodebookLayer(k, v, streams, kept_raw, n, kept, rope)
+        coded = copies if own.unfolded else sum(tokens)
+        kept = self._kept(layer, own.selection, (k, v), retained, coded, 2 * sum(windows), own.unfolded)
+        return CodebookLayer(k, v, streams, kept_raw, n, kept, own.rope)
 
     def _kept(
         self,
@@ -128,3 +187,19 @@ class Codebook(Storage):
             ratio_over="query_heads" if unfolded else "kv_heads",
             per_head=tuple(retained) if isinstance(selection, RaggedSelection) else None,
         )
+
+
+def cover_bytes(vectors: int, head_dim: int) -> int:
+    """What finding one codebook takes while it lasts: similarities in bits, vectors in float32 and float64."""
+    return vectors * (vectors // 8 + 12 * head_dim)
+
+
+def groups(sizes: Sequence[int], most: int) -> list[slice]:
+    """Neighbouring layers of which these many bytes add up to at most `most`, or one that has more."""
+    parts, start, held = [], 0, 0
+    for index, size in enumerate(sizes):
+        if index > start and held + size > most:
+            parts.append(slice(start, index))
+            start, held = index, 0
+        held += size
+    return [*parts, slice(start, len(sizes))] if sizes else []

@@ -1,6 +1,6 @@
-"""From the tokens that heads want to a codebook cache: every head of a layer at once, and one wait for its sizes."""
+"""From the tokens that heads want to a codebook cache: heads of several layers at once, one wait for their sizes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,10 +45,21 @@ class Covered:
     theta: float
 
     @classmethod
-    def of(cls, vectors: Tensor, rows: Rows, theta: float) -> "Covered":
-        """Codebooks of vectors [num_key_value_heads, n, head_dim]."""
-        x = vectors.flatten(0, 1)[rows.index].float()
-        return cls(x, *greedy_covers(x, rows.lengths, rows.counts, float(theta)), theta)
+    def of_layers(cls, vectors: Sequence[Tensor], rows: Sequence[Rows], theta: float) -> list["Covered"]:
+        """Codebooks of each layer's vectors [num_key_value_heads, n, head_dim], all found at the same time."""
+        x = [side.flatten(0, 1)[own.index].float() for side, own in zip(vectors, rows, strict=True)]
+        longest = max(own.index.shape[1] for own in rows)
+        counts = [F.pad(own.counts, (0, longest - own.counts.shape[1])) for own in rows]
+        padded = [F.pad(own, (0, 0, 0, longest - own.shape[1])) for own in x]
+        books = [len(own.lengths) for own in rows]
+        found = greedy_covers(
+            torch.cat(padded), torch.cat([own.lengths for own in rows]), torch.cat(counts), float(theta)
+        )
+        by_layer = zip(x, *(part.split(books) for part in found), strict=True)
+        return [
+            cls(own, entries[:, : own.shape[1]], sizes, references[:, : own.shape[1]], theta)
+            for own, entries, sizes, references in by_layer
+        ]
 
     def packed(
         self, lengths: list[int], sizes: list[int], tokens: list[int], reconstruct: bool, dtype: torch.dtype
