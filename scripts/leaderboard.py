@@ -2,7 +2,7 @@
 
 run     makes the records under --runs (default runs/leaderboard): 202 number needles with the question visible and
         hidden, and RULER's tasks. --limit N stops after so many needles of each grid; the same command with a larger N
-        continues, and a stopped one goes on where it was.
+        continues, and a stopped one goes on where it was. --shard 0 --shards 2 makes one half, for two processes.
 report  writes tables, figures and what made them to results/leaderboard from the records that are there.
 
 The model computes in bfloat16, so that shares of bytes are those of a 16-bit cache. DuoAttention and HeadKV read
@@ -76,12 +76,12 @@ def configuration(grid: list[str], limit: int) -> dict:
     return cfg
 
 
-def run(parts: list[str], most: int | None, runs: str) -> None:
+def run(parts: list[str], most: int | None, runs: str, shard: int, shards: int) -> None:
     for part in parts:
         for name, (grid, limit) in PARTS[part].items():
             print(f"== {part}, {name}", flush=True)
             cfg = configuration(grid, limit if most is None else min(limit, most))
-            command.run(cfg | {"output_dir": f"{runs}/{part}"})
+            command.run(cfg | {"output_dir": f"{runs}/{part}", "shard": shard, "shards": shards})
 
 
 def main() -> None:
@@ -89,11 +89,13 @@ def main() -> None:
     parser.add_argument("do", choices=["run", "report"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="of run; default: all")
     parser.add_argument("--limit", type=int, help="samples of each grid or task; default: all")
+    parser.add_argument("--shard", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--runs", default="runs/leaderboard")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
     if options.do == "run":
-        run(options.parts, options.limit, options.runs)
+        run(options.parts, options.limit, options.runs, options.shard, options.shards)
     else:
         report(Path(options.runs), ROOT / "results/leaderboard", TARGETS)
 
