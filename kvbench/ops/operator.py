@@ -3,11 +3,11 @@
     @operator("double(Tensor x) -> Tensor", launches=1)
     def double(x): return 2 * x
 
-registers `torch.ops.kvbench.double`, which `double` calls from then on. On a GPU the function of the same name in
-`kvbench.ops.kernels.double` runs instead, where Triton is installed; on a CPU that in `kvbench.ops.compiled.double`,
-where there is one and Numba is installed. `use_kernels` forces torch or Triton. An operator is one entry for a dispatch
-counter, on every device; `LAUNCHES` has the number of kernels that it launches on a GPU. With a `Softmax` in place of a
-scaling, the reference runs on every device.
+registers `torch.ops.kvbench.double`, which `double` calls for tensors on a GPU from then on: there an operator is one
+entry for a dispatch counter, and `LAUNCHES` has the number of kernels that it launches. The function of the same name
+in `kvbench.ops.kernels.double` runs instead, where Triton is installed; on a CPU that in `kvbench.ops.compiled.double`,
+where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in place of a scaling,
+the reference runs on every device.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,6 +55,9 @@ def operator(
         def call(*args, **kwargs):
             if any(isinstance(x, Softmax) for x in (*args, *kwargs.values())):
                 return reference(*args, **kwargs)  # no kernel bends logits
+            device = _device(args, kwargs)
+            if device.type == "cpu":  # without torch's dispatcher, which takes longer than some loops
+                return implementation(name, reference, device)(*args, **kwargs)
             return registered(*args, **kwargs)
 
         return call

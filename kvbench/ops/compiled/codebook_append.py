@@ -23,29 +23,76 @@ def codebook_append(
     bound: float,
 ) -> None:
     """See `kvbench.ops.codebook_append`."""
-    units, norms, fresh = decoded_vectors(vectors, turn, entries.dtype, magnitudes is not None)
-    rows = entries.float()  # of float32 the entries themselves
-    added = np.empty(len(layout), np.int64)
+    single = entries.dtype == torch.float32
+    if single:
+        units, norms, fresh = decoded_singles(vectors, turn, magnitudes is not None)
+    else:
+        of_torch = decoded_vectors(vectors, turn, entries.dtype, magnitudes is not None)
+        units, norms, fresh = (x.float().numpy() for x in of_torch)
+    places = layout.numpy()
+    added = np.empty(len(places), np.int64)
     code(
-        rows.numpy(),
+        entries.float().numpy(),  # of float32 the entries themselves
         references.numpy(),
         sizes.numpy(),
-        units.numpy(),
-        fresh.float().numpy(),
+        units,
+        fresh,
         are_units(entries, magnitudes),
-        layout.numpy(),
+        places,
         side,
         decoded,
         bound,
         added,
     )
-    if entries.dtype != torch.float32:
+    if not single:
         streams = np.flatnonzero(added >= 0)
         heads = streams * len(fresh) // len(added)
-        entries.index_copy_(0, torch.from_numpy(added[streams]), fresh[torch.from_numpy(heads)])
+        entries.index_copy_(0, torch.from_numpy(added[streams]), torch.from_numpy(fresh[heads]).to(entries.dtype))
     if magnitudes is not None:
-        at = layout[:, START] + layout[:, TOKENS] + decoded
-        magnitudes.index_copy_(0, at, norms.repeat_interleave(len(layout) // len(norms)))
+        at = places[:, START] + places[:, TOKENS] + decoded
+        of_streams = norms.repeat(len(places) // len(norms))
+        if single:
+            magnitudes.numpy()[at] = of_streams
+        else:
+            magnitudes.index_copy_(0, torch.from_numpy(at), torch.from_numpy(of_streams).to(magnitudes.dtype))
+
+
+def decoded_singles(
+    vectors: Tensor, turn: Tensor | None, reconstructs: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`decoded_vectors` of float32."""
+    x = vectors.numpy()
+    units, fresh, norms = np.empty_like(x), np.empty_like(x), np.empty(len(x), np.float32)
+    directions(x, NO_TURN if turn is None else turn.numpy(), reconstructs, units, norms, fresh)
+    return units, norms, fresh
+
+
+NO_TURN = np.empty((0, 2), np.float32)
+
+
+@loop
+def directions(vectors, turn, reconstructs, units, norms, fresh):
+    """Write what `decoded_vectors` returns of vectors [heads, head_dim], with turn [pairs, 2] undone."""
+    heads, width = vectors.shape
+    pairs = len(turn)
+    for head in range(heads):
+        own, unit = fresh[head], units[head]
+        for pair in range(pairs):
+            cosine, sine = turn[pair, 0], turn[pair, 1]
+            real, imaginary = vectors[head, 2 * pair], vectors[head, 2 * pair + 1]
+            own[2 * pair] = real * cosine + imaginary * sine
+            own[2 * pair + 1] = imaginary * cosine - real * sine
+        for c in range(2 * pairs, width):
+            own[c] = vectors[head, c]
+        square = np.float32(0)
+        for c in range(width):
+            square += own[c] * own[c]
+        norms[head] = np.sqrt(square)
+        for c in range(width):
+            unit[c] = own[c] / max(norms[head], np.float32(TINY))
+        if reconstructs:
+            for c in range(width):
+                own[c] = unit[c]
 
 
 @loop

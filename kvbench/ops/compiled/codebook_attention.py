@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.codebook_layout import BITS, KEYS, POSITIONS, RAW, START, TOKENS, VALUES, WINDOW
-from kvbench.ops.compiled.loops import loop
+from kvbench.ops.compiled.loops import add_rows, loop, row_products
 
 
 def codebook_attention(
@@ -39,7 +39,7 @@ def codebook_attention(
         nothing if positions is None else positions.numpy(),
         nothing if bits is None else bits.numpy(),
         raw_keys.float().numpy(),
-        turns.numpy(),
+        turns.flatten(1).numpy(),
         places,
         prompt,
         decoded,
@@ -60,72 +60,125 @@ def _coded(entries: Tensor, references: Tensor, magnitudes: Tensor | None) -> tu
 @loop
 def reference(references, first, width, token):
     """The number of `width` bytes, lowest first, that `token` has in references uint8 [bytes] from `first` on."""
-    number = 0
-    for byte in range(width):
-        number |= np.int64(references[first + token * width + byte]) << (8 * byte)
+    at = first + token * width
+    number = np.int64(references[at])
+    for byte in range(1, width):
+        number |= np.int64(references[at + byte]) << (8 * byte)
     return number
+
+
+# What can be computed once for each entry is not computed for each token: there are fewer entries than tokens. Rows of
+# larger arrays go to functions of their own, which Numba compiles to vector instructions.
 
 
 @loop
 def key_logits(
     query, entries, references, magnitudes, positions, bits, raw, turns, places, prompt, decoded, logits
 ):  # fmt: skip
-    """Write the products of query [streams, g, head_dim] with coded and then raw keys to logits [streams, g, most]."""
-    streams, g, width = query.shape
-    pairs = turns.shape[1]
-    key = np.empty(width, np.float32)
+    """Write the products of query [streams, g, head_dim] with coded and then raw keys to logits [streams, g, most].
+
+    With pairs of channels as complex numbers, the product of a query q and an entry e that is turned by t is the real
+    part of q · conj(e) · conj(t), summed over the pairs; q · conj(e) is the same at every position.
+    """
+    streams, g, _ = query.shape
+    most = logits.shape[2]
+    which, where = np.empty(most, np.int64), np.empty(most, np.int64)
+    queries, vectors = query.view(np.complex64), entries.view(np.complex64)
+    terms = np.empty_like(vectors)
     for stream in range(streams):
         place = places[stream]
-        tokens, stride = place[TOKENS], (place[TOKENS] + 7) // 8
-        for token in range(tokens + decoded):
-            entry = place[KEYS] + reference(references, place[KEYS + 1], place[KEYS + 2], token)
-            if token >= tokens:
-                position = prompt + token - tokens
-            elif place[POSITIONS] >= 0:
-                position = np.int64(positions[place[POSITIONS] + token])
-            else:
-                position = token
-            for pair in range(pairs):
-                cosine, sine = turns[position, pair, 0], turns[position, pair, 1]
-                real, imaginary = entries[entry, 2 * pair], entries[entry, 2 * pair + 1]
-                key[2 * pair] = real * cosine - imaginary * sine
-                key[2 * pair + 1] = real * sine + imaginary * cosine
-            for c in range(2 * pairs, width):
-                key[c] = entries[entry, c]
-            magnitude = magnitudes[place[START] + token] if len(magnitudes) else np.float32(1)
-            for q in range(g):
-                if token < tokens and place[BITS] >= 0:
-                    byte = bits[place[BITS] + q * stride + token // 8]
-                    if not byte >> (token % 8) & 1:
-                        continue
-                product = np.float32(0)
-                for c in range(width):
-                    product += query[stream, q, c] * key[c]
-                logits[stream, q, token] = product * magnitude
-        for token in range(place[WINDOW]):
-            for q in range(g):
-                product = np.float32(0)
-                for c in range(width):
-                    product += query[stream, q, c] * raw[place[RAW] + token, c]
-                logits[stream, q, tokens + decoded + token] = product
+        tokens, seen = place[TOKENS], place[BITS]
+        count = tokens + decoded
+        last = entries_of(references, place[KEYS], place[KEYS + 1], place[KEYS + 2], which[:count])
+        positions_of(positions, place[POSITIONS], tokens, prompt, where[:count])
+        for q in range(g):
+            own = logits[stream, q]
+            multiply(queries[stream, q], vectors[place[KEYS] : last + 1], terms[place[KEYS] : last + 1])
+            turned_products(terms.view(np.float32), turns, which[:count], where[:count], own)
+            if len(magnitudes):
+                scale(own, magnitudes[place[START] : place[START] + count])
+            if seen >= 0:
+                hide(own, bits[seen + q * ((tokens + 7) // 8) :], tokens)
+            row_products(query[stream, q], raw[place[RAW] : place[RAW] + place[WINDOW]], own[count:])
+
+
+@loop
+def entries_of(references, book, first, size, which):
+    """Write the entry of each token to `which`, and return the last one, or book - 1 without tokens."""
+    last = book - 1
+    for token in range(len(which)):
+        number = np.int64(0)
+        for byte in range(size):  # the lowest first
+            number |= np.int64(references[first + token * size + byte]) << (8 * byte)
+        which[token] = book + number
+        last = max(last, which[token])
+    return last
+
+
+@loop
+def positions_of(positions, first, tokens, prompt, where):
+    """Write the position of each token to `where`: of the prompt's as they are stored, then of the decoded ones."""
+    for token in range(tokens):
+        where[token] = np.int64(positions[first + token]) if first >= 0 else np.int64(token)
+    for token in range(tokens, len(where)):
+        where[token] = prompt + token - tokens
+
+
+@loop
+def multiply(query, entries, out):
+    for entry in range(len(entries)):
+        for pair in range(len(query)):
+            out[entry, pair] = query[pair] * np.conj(entries[entry, pair])
+
+
+@loop
+def turned_products(terms, turns, which, where, out):
+    width, turned = terms.shape[1], turns.shape[1]
+    for token in range(len(which)):
+        own, turn = terms[which[token]], turns[where[token]]
+        total = np.float32(0)
+        for c in range(turned):
+            total += own[c] * turn[c]
+        for c in range(turned, width, 2):  # not turned: the real parts
+            total += own[c]
+        out[token] = total
+
+
+@loop
+def scale(out, factors):
+    for token in range(len(factors)):
+        out[token] *= factors[token]
+
+
+@loop
+def hide(out, bits, tokens):
+    """The logits of tokens without a bit become -inf."""
+    for token in range(tokens):
+        if not bits[token // 8] >> (token % 8) & 1:
+            out[token] = -np.inf
 
 
 @loop
 def weighted_values(weights, entries, references, magnitudes, raw, places, decoded, out):
     """Add the sums of coded and raw values, times weights [streams, g, most], to out [streams, g, head_dim]."""
-    streams, g, width = out.shape
+    streams, g, _ = out.shape
+    which = np.empty(weights.shape[2], np.int64)
+    shares = np.zeros(len(entries), np.float32)  # each entry's part of all weights
     for stream in range(streams):
         place = places[stream]
-        count = place[TOKENS] + decoded
-        for token in range(count):
-            entry = place[VALUES] + reference(references, place[VALUES + 1], place[VALUES + 2], token)
-            magnitude = magnitudes[place[START] + token] if len(magnitudes) else np.float32(1)
-            for q in range(g):
-                weight = weights[stream, q, token] * magnitude
-                for c in range(width):
-                    out[stream, q, c] += weight * entries[entry, c]
-        for token in range(place[WINDOW]):
-            for q in range(g):
-                weight = weights[stream, q, count + token]
-                for c in range(width):
-                    out[stream, q, c] += weight * raw[place[RAW] + token, c]
+        book, count = place[VALUES], place[TOKENS] + decoded
+        last = entries_of(references, book, place[VALUES + 1], place[VALUES + 2], which[:count])
+        for q in range(g):
+            own = weights[stream, q]
+            if len(magnitudes):
+                scale(own, magnitudes[place[START] : place[START] + count])
+            gather(own, which[:count], shares)
+            add_rows(shares[book : last + 1], entries[book : last + 1], out[stream, q])
+            shares[book : last + 1] = 0
+            add_rows(own[count : count + place[WINDOW]], raw[place[RAW] : place[RAW] + place[WINDOW]], out[stream, q])
+
+
+@loop
+def gather(weights, which, shares):
+    for token in range(len(which)):
+        shares[which[token]] += weights[token]

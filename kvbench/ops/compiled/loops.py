@@ -36,3 +36,21 @@ def whole(x: Tensor) -> np.ndarray:
     if not fits or (x.storage_offset() + size) * x.element_size() > x.untyped_storage().nbytes():
         return x.contiguous().numpy()
     return x.as_strided((x.shape[0], rows, row), x.stride()).numpy()
+
+
+@loop
+def add_rows(weights, rows, out):
+    """Add the sum of the first rows [at least n, width], times weights [n], to out [width]."""
+    for row in range(len(weights)):
+        for c in range(len(out)):
+            out[c] += weights[row] * rows[row, c]
+
+
+@loop
+def row_products(query, rows, out):
+    """Write the products of query [width] and rows [n, width] to out [at least n]."""
+    for row in range(len(rows)):
+        total = np.float32(0)
+        for c in range(len(query)):
+            total += query[c] * rows[row, c]
+        out[row] = total

@@ -3,9 +3,10 @@
 from functools import cache
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from kvbench.ops.compiled.loops import loop, whole
+from kvbench.ops.compiled.loops import add_rows, loop, row_products, whole
 
 
 def quantised_attention(
@@ -28,15 +29,12 @@ def quantised_attention(
     """See `kvbench.ops.quantised_attention`."""
     heads, older, coded = key_rows.shape[0], value_codes.shape[1], key_scale.shape[1] * group
     grouped = (query.float() * scaling).view(heads, -1, query.shape[-1])
-    logits = grouped.new_empty(*grouped.shape[:2], length)
+    logits, out = grouped.new_empty(*grouped.shape[:2], length), torch.zeros_like(grouped)
     stored = _arrays(key_codes, key_scale, key_minimum)
-    key_logits(key_bits)(grouped.numpy(), *stored, coded, group, logits.numpy())
-    logits[..., coded:] = grouped @ key_rows[:, : length - coded].float().mT
-    weights = logits.softmax(dim=-1)
-    recent = weights[..., older:]
-    out = (recent.roll(older % ring, dims=-1) if older else recent) @ value_rows[:, : length - older].float()
+    key_logits(key_bits)(grouped.numpy(), *stored, key_rows.float().numpy(), coded, group, logits.numpy())
+    weights = logits.softmax(dim=-1).numpy()
     stored = _arrays(value_codes, value_scale, value_minimum)
-    weighted_values(value_bits)(weights.numpy(), *stored, older, group, out.numpy())
+    weighted_values(value_bits)(weights, *stored, value_rows.float().numpy(), older, group, ring, out.numpy())
     return out.view(query.shape).to(query.dtype)
 
 
@@ -44,15 +42,18 @@ def _arrays(codes: Tensor, scale: Tensor, minimum: Tensor) -> tuple[np.ndarray, 
     return whole(codes), whole(scale.float()), whole(minimum.float())
 
 
+BLOCK = 128  # tokens whose values are decoded at a time: they stay in a core's cache
+
+
 @cache
 def key_logits(bits: int):
-    """The loop that writes the products of queries [heads, g, head_dim] and `coded` keys of `bits` bits to logits
-    [heads, g, at least coded]."""
+    """The loop that writes the products of queries [heads, g, head_dim] and all keys to logits [heads, g, length]: of
+    `coded` keys of `bits` bits, and then of the first of rows [heads, at least length - coded, head_dim]."""
     planes = 8 // bits
     mask = np.uint8(2**bits - 1)
 
     @loop
-    def run(query, codes, scale, minimum, coded, group, logits):
+    def run(query, codes, scale, minimum, recent, coded, group, logits):
         heads, g, width = query.shape
         rows = group // planes
         scaled = np.empty((g, width), np.float32)
@@ -77,47 +78,62 @@ def key_logits(bits: int):
                             for c in range(width):
                                 product += scaled[q, c] * keys[p, c]
                             logits[head, q, number * group + p * rows + row] += product
+            for q in range(g):
+                own = logits[head, q, coded:]
+                row_products(query[head, q], recent[head, : len(own)], own)
 
     return run
 
 
 @cache
 def weighted_values(bits: int):
-    """The loop that adds the sum of `coded` values of `bits` bits, times weights [heads, g, at least coded], to out
-    [heads, g, head_dim]."""
+    """The loop that adds the sum of all values, times weights [heads, g, length], to out [heads, g, head_dim]: of
+    `coded` values of `bits` bits, and of rows [heads, at most ring, head_dim], in which value i is row i mod ring."""
     planes = 8 // bits
     mask = np.uint8(2**bits - 1)
 
     @loop
-    def run(weights, codes, scale, minimum, coded, group, out):
+    def decode(codes, factor, low, out):
+        """Bytes [n] as float32 [n, planes]."""
+        for i in range(len(codes)):
+            for p in range(planes):  # in 8 bits all the way: wider numbers are no vector instructions
+                code = np.float32(np.uint8(np.uint8(codes[i] >> np.uint8(p * bits)) & mask))
+                out[i * planes + p] = code * factor[i] + low[i]
+
+    @loop
+    def run(weights, codes, scale, minimum, recent, coded, group, ring, out):
         heads, g, width = out.shape
-        groups, part = width // group, group // planes
-        stored = groups * part  # bytes of a token
-        factor, low = np.empty(stored, np.float32), np.empty(stored, np.float32)
-        values = np.empty((planes, stored), np.float32)
-        total = np.empty((g, planes, stored), np.float32)
+        part = group // planes
+        stored = width // planes  # bytes of a token
+        factor, low = np.empty((BLOCK, stored), np.float32), np.empty((BLOCK, stored), np.float32)
+        values = np.empty((BLOCK, width), np.float32)
+        total = np.empty(width, np.float32)
         for head in range(heads):
-            total[:] = 0
-            for token in range(coded):
-                for number in range(groups):
-                    own_factor, own_low = scale[head, token, number], minimum[head, token, number]
-                    for c in range(part):
-                        factor[number * part + c] = own_factor
-                        low[number * part + c] = own_low
-                for c in range(stored):
-                    byte = codes[head, token, c]
-                    for p in range(planes):
-                        code = np.uint8(np.uint8(byte >> np.uint8(p * bits)) & mask)
-                        values[p, c] = np.float32(code) * factor[c] + low[c]
+            for start in range(0, coded, BLOCK):
+                end = min(start + BLOCK, coded)
+                spread(scale[head, start:end], part, factor)
+                spread(minimum[head, start:end], part, low)
+                decode(codes[head, start:end].ravel(), factor.ravel(), low.ravel(), values.ravel())
                 for q in range(g):
-                    weight = weights[head, q, token]
-                    for p in range(planes):
-                        for c in range(stored):
-                            total[q, p, c] += weight * values[p, c]
+                    total[:] = 0
+                    add_rows(weights[head, q, start:end], values, total)
+                    for number in range(width // group):
+                        for p in range(planes):
+                            for c in range(part):
+                                out[head, q, number * group + p * part + c] += total[(number * part + c) * planes + p]
+            closed = coded - coded % ring + ring  # the value that is row 0 again
             for q in range(g):
-                for number in range(groups):
-                    for p in range(planes):
-                        for c in range(part):
-                            out[head, q, number * group + p * part + c] += total[q, p, number * part + c]
+                own = weights[head, q]
+                add_rows(own[coded:closed], recent[head, coded % ring :], out[head, q])
+                add_rows(own[closed:], recent[head], out[head, q])
 
     return run
+
+
+@loop
+def spread(of_groups, part, out):
+    """Numbers of groups [n, groups] for each of their `part` bytes, out [n, groups · part]."""
+    for token in range(len(of_groups)):
+        for number in range(of_groups.shape[1]):
+            for c in range(part):
+                out[token, number * part + c] = of_groups[token, number]
