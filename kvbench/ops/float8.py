@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.code_table import look_up
+from kvbench.ops.operator import operator
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = 448.0
@@ -16,6 +17,7 @@ def to_float8(x: Tensor) -> Tensor:
     return x.clamp(-LARGEST, LARGEST).to(E4M3)
 
 
+@operator("from_float8(Tensor x) -> Tensor", launches=1)
 def from_float8(x: Tensor) -> Tensor:
     """Contiguous e4m3 numbers, an even count in the last dimension, as float32.
 
@@ -23,7 +25,7 @@ def from_float8(x: Tensor) -> Tensor:
     """
     if x.device.type != "cpu":
         return x.float()
-    return look_up(_pairs(), x.view(torch.uint16).int())
+    return look_up(_pairs(), x.view(torch.uint16))
 
 
 @cache

@@ -59,7 +59,9 @@ def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_
 MODULES = [
     "kvbench.ops.compiled.codebook_append",
     "kvbench.ops.compiled.codebook_attention",
+    "kvbench.ops.compiled.from_float8",
     "kvbench.ops.compiled.greedy_covers",
+    "kvbench.ops.compiled.look_up",
     "kvbench.ops.compiled.quantised_attention",
 ]
 
