@@ -7,6 +7,7 @@ from torch import Tensor
 from kvbench.ops.compiled.loops import loop
 
 FARTHER = 2.0**120  # float32's exponents begin so far below those of e4m3
+NAN = np.int32(0x7FC00000)
 
 
 def from_float8(x: Tensor) -> Tensor:
@@ -21,4 +22,7 @@ def place_bits(codes, out):
     """Sign, exponent and fraction where float32 has them."""
     for i in range(len(codes)):
         code = np.int32(codes[i])
-        out[i] = np.int32((code & np.int32(128)) << np.int32(24)) | np.int32((code & np.int32(127)) << np.int32(20))
+        number = np.int32((code & np.int32(127)) << np.int32(20))
+        if code & np.int32(127) == np.int32(127):
+            number = NAN
+        out[i] = np.int32((code & np.int32(128)) << np.int32(24)) | number
