@@ -32,14 +32,15 @@ class BatchLayer(AttendingLayer):
         self.alone = list(range(len(self.rows)))
         self.packs = len(self.rows) > 1
         self.waiting: dict[int, tuple[Tensor, Tensor]] = {}  # new keys and values of rows that get them one by one
-        self.before: list[int] = []  # bytes held before the last pass, where rows are packed
+        self.before: list[int] = []  # bytes held before the last block of tokens, where rows are packed
         self.counted: list[list[Counts]] = []  # of each row's steps in the last pass: one, or one per token
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.packs:
             self._pack(room=keys.shape[2] + BLOCK - 1)
         if self.together:
-            self.before = [row.filled_bytes for row in self.rows]
+            if keys.shape[2] > 1:
+                self.before = [row.filled_bytes for row in self.rows]
             self.packed.append(self._of_packed(keys), self._of_packed(values))
         for row in self.alone:
             new = keys[row : row + 1], values[row : row + 1]

@@ -57,16 +57,6 @@ def _coded(entries: Tensor, references: Tensor, magnitudes: Tensor | None) -> tu
     return entries.float().numpy(), references.numpy(), magnitudes.float().numpy()
 
 
-@loop
-def reference(references, first, width, token):
-    """The number of `width` bytes, lowest first, that `token` has in references uint8 [bytes] from `first` on."""
-    at = first + token * width
-    number = np.int64(references[at])
-    for byte in range(1, width):
-        number |= np.int64(references[at + byte]) << (8 * byte)
-    return number
-
-
 # What can be computed once for each entry is not computed for each token: there are fewer entries than tokens. Rows of
 # larger arrays go to functions of their own, which Numba compiles to vector instructions.
 
