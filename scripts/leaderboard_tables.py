@@ -15,6 +15,7 @@ from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 
 OVER = 1.05  # r_bytes may exceed a target by so much
+FACTS = ("kvbench", "git", "data_sha256", "processor", "torch", "transformers")  # of the runs, for manifest.json
 MEASURES = {"needles_visible": "digits", "needles_hidden": "digits", "ruler": "score"}
 
 
@@ -54,7 +55,13 @@ def within(settings: pd.DataFrame, target: float) -> pd.DataFrame:
     return best.assign(rank=ranks)
 
 
-def table(parts: Mapping[str, pd.DataFrame], target: float) -> TextTable:
+def above(settings: pd.DataFrame, target: float) -> pd.DataFrame:
+    """The settings of methods that have none within the target."""
+    least = settings.groupby("method")["r_bytes"].transform("min")
+    return settings[(least > OVER * target) & (settings["method"] != "full")]
+
+
+def table(parts: Mapping[str, pd.DataFrame], target: float, title: str) -> TextTable:
     """Methods by their mean score over the parts; for each part r_bytes, score with interval, and rank."""
     ranked = {part: within(settings, target) for part, settings in parts.items()}
     scores = pd.DataFrame({part: of["score"] for part, of in ranked.items()})
@@ -64,7 +71,7 @@ def table(parts: Mapping[str, pd.DataFrame], target: float) -> TextTable:
         *(f"{part.replace('_', ' ')}: {what}" for part in ranked for what in ("r_bytes", "score", "rank")),
     ]
     rows = [[method, *(cell for of in ranked.values() for cell in cells(of, method))] for method in order]
-    return TextTable(header, rows, f"r_bytes up to {target:g}")
+    return TextTable(header, rows, title)
 
 
 def cells(of: pd.DataFrame, method: str) -> list[str]:
@@ -110,11 +117,14 @@ def report(runs: Path, target: Path, targets: Sequence[float]) -> None:
     caption = f"smollm2-135m, bfloat16; samples: {counts}; each method's setting with the most bytes within the target"
     target.mkdir(parents=True, exist_ok=True)
     pd.concat(parts, names=["part"]).reset_index("part").round(4).to_csv(target / "leaderboard.csv", index=False)
-    tables = "\n".join(table(parts, share).markdown() for share in targets)
-    write_atomically(target / "leaderboard.md", f"{caption}\n\n{tables}")
+    tables = [table(parts, share, f"## r_bytes up to {share:g}") for share in targets]
+    most = max(targets)
+    others = {part: above(settings, most) for part, settings in parts.items()}
+    if any(len(of) for of in others.values()):
+        title = f"## Methods that need more than {most:g}, ranked among themselves"
+        tables.append(table(others, float("inf"), title))
+    write_atomically(target / "leaderboard.md", caption + "\n\n" + "\n".join(one.markdown() for one in tables))
     save(figure(parts, targets, caption), target / "leaderboard")
     made = manifests(*(str(runs / part) for part in there))
-    facts = {
-        column: sorted({str(value) for value in made[column]}) for column in ("kvbench", "git", "processor", "torch")
-    }
+    facts = {column: sorted({str(value) for value in made[column]}) for column in FACTS}
     write_atomically(target / "manifest.json", json.dumps({"made": now(), "samples": counts, **facts}, indent=2) + "\n")

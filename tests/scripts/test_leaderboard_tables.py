@@ -1,0 +1,39 @@
+"""scripts/leaderboard_tables.py: settings within a target of bytes, and ranks with ties."""
+
+import pandas as pd
+
+from scripts.leaderboard_tables import above, settings_of, table, within
+
+SCORES = {"full": [1, 1, 1, 1], "good": [1, 1, 1, 1], "close": [1, 0.9, 1, 0.9], "bad": [0, 0, 0, 0]}
+
+
+def records(sizes=(("full", 1.0), ("good", 0.2), ("close", 0.21), ("bad", 0.1), ("bad", 0.19), ("large", 0.6))):
+    rows = []
+    for method, size in sizes:
+        for number, score in enumerate(SCORES.get(method, [0.5] * 4)):
+            row = {"sample": str(number), "seed": number, "method": method, "setting": f"{method} {size}"}
+            rows.append(row | {"r_bytes": size, "scores": {"digits": score}})
+    return pd.DataFrame(rows)
+
+
+def test_a_sample_that_a_setting_lacks_counts_for_none():
+    some = records().drop(index=3)  # FullKV's last
+    settings = settings_of(some, "digits").set_index("setting")
+    assert set(settings["samples"]) == {3}
+    assert settings.loc["close 0.21", "score"] == 2.9 / 3
+
+
+def test_each_method_has_its_largest_setting_within_the_target_and_equal_ranks_where_intervals_overlap():
+    settings = settings_of(records(), "digits")
+    best = within(settings, 0.2)
+    assert dict(best["setting"]) == {"full": "full 1.0", "good": "good 0.2", "close": "close 0.21", "bad": "bad 0.19"}
+    assert dict(best["rank"]) == {"full": 1, "good": 1, "close": 1, "bad": 4}
+    assert dict(above(settings, 0.2)["method"].value_counts()) == {"large": 1}
+
+
+def test_a_table_has_methods_by_their_mean_over_the_parts_and_a_dash_where_one_is_missing():
+    parts = {"one": settings_of(records(), "digits"), "other": settings_of(records((("full", 1.0),)), "digits")}
+    made = table(parts, 0.2, "## r_bytes up to 0.2")
+    assert [row[0] for row in made.rows] == ["full", "good", "close", "bad"]
+    assert made.rows[1][4:] == ["–"] * 3
+    assert made.header[:2] == ["method", "one: r_bytes"]
