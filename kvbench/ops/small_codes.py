@@ -26,10 +26,11 @@ def pack_codes(codes: Tensor, bits: int) -> Tensor:
 
 def unpack_codes(packed: Tensor, bits: int, table: Tensor) -> Tensor:
     """What packed codes uint8 [..., m · bits / 8] mean by a `code_table`: float32 [..., m]."""
+    words = packed.int()
     if bits == 3:  # two words of 12 bits in three bytes
-        low, middle, high = packed.int().unflatten(-1, (-1, 3)).unbind(dim=-1)
-        packed = torch.stack([low | (middle & 15) << 8, middle >> 4 | high << 4], dim=-1).flatten(-2)
-    return look_up(table, packed)
+        low, middle, high = words.unflatten(-1, (-1, 3)).unbind(dim=-1)
+        words = torch.stack([low | (middle & 15) << 8, middle >> 4 | high << 4], dim=-1).flatten(-2)
+    return look_up(table, words)
 
 
 @lru_cache(maxsize=64)

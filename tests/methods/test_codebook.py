@@ -33,6 +33,7 @@ from tests.support.every_method import state
 from tests.support.tiny import FAMILIES, prompt, random_layer, tiny_model
 
 at_eviction_ratio = partial(SpindleKV, control=None)
+CPU = torch.device("cpu")
 SMALL = dict(window=8, theta_k=0.6, theta_v=0.5)
 
 
@@ -272,6 +273,11 @@ def test_layers_coded_together_are_what_each_is_alone(scope, dtype):
 
 
 def test_groups_of_layers_hold_as_many_bytes_as_they_may():
-    assert groups([3, 3, 3, 9, 1, 1], 6) == [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)]
-    assert groups([3, 4], 0) == [slice(0, 1), slice(1, 2)]
-    assert groups([3, 4], 7) == [slice(0, 2)] and groups([], 7) == []
+    assert groups([3, 3, 3, 9, 1, 1], [CPU] * 6, 6) == [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)]
+    assert groups([3, 4], [CPU] * 2, 0) == [slice(0, 1), slice(1, 2)]
+    assert groups([3, 4], [CPU] * 2, 7) == [slice(0, 2)] and groups([], [], 7) == []
+
+
+def test_groups_of_layers_are_on_one_device():
+    other = torch.device("cuda", 1)
+    assert groups([1, 1, 1, 1], [CPU, CPU, other, other], 9) == [slice(0, 2), slice(2, 4)]

@@ -71,16 +71,16 @@ def test_unfolded_heads_reach_every_published_ratio_over_the_models_own_cache(em
 
 def test_the_search_stores_few_caches_and_keeps_one_per_layer(embedded_state, monkeypatch):
     alive, most, stored = WeakSet(), [0], []
-    store = Codebook.store
+    store = Codebook._cache
 
-    def counted(self, layer, selection):
-        cache = store(self, layer, selection)
+    def counted(self, *parts):
+        cache = store(self, *parts)
         alive.add(cache)
         stored.append(cache.kept.nominal)
         most[0] = max(most[0], len(alive))
         return cache
 
-    monkeypatch.setattr(Codebook, "store", counted)
+    monkeypatch.setattr(Codebook, "_cache", counted)
     layers = len(embedded_state.layers)
     caches = SpindleKV().compress(embedded_state, 0.3 * embedded_state.n)
     assert most[0] <= layers and len(stored) <= 4 * layers

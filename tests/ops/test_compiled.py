@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from kvbench.ops.compiled.loops import whole
-from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
 from tests.support.codebook_twins import TOLERANCE, append_agrees, attention_agrees
@@ -61,12 +60,10 @@ MODULES = [
     "kvbench.ops.compiled.codebook_attention",
     "kvbench.ops.compiled.from_float8",
     "kvbench.ops.compiled.greedy_covers",
-    "kvbench.ops.compiled.look_up",
     "kvbench.ops.compiled.quantised_attention",
 ]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_loops_of_an_operator_are_in_a_module_of_its_name(module):
-    name = module.rpartition(".")[2]
-    assert callable(getattr(import_module(module), name)) and name in LAUNCHES
+    assert callable(getattr(import_module(module), module.rpartition(".")[2]))

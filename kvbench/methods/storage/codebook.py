@@ -109,7 +109,8 @@ class Codebook(Storage):
     ) -> list[CodebookLayer]:
         """The caches of all layers; on a GPU the codebooks of as many layers as `AT_ONCE` allows at the same time."""
         caches, sizes = [], [self._cover_bytes(*each) for each in zip(layers, selections, strict=True)]
-        for group in groups(sizes, AT_ONCE if layers and layers[0].keys.is_cuda else 0):
+        devices = [layer.keys.device for layer in layers]
+        for group in groups(sizes, devices, AT_ONCE if layers and layers[0].keys.is_cuda else 0):
             caches += self._store_together(layers[group], selections[group])
         return caches
 
@@ -194,11 +195,11 @@ def cover_bytes(vectors: int, head_dim: int) -> int:
     return vectors * (vectors // 8 + 12 * head_dim)
 
 
-def groups(sizes: Sequence[int], most: int) -> list[slice]:
-    """Neighbouring layers of which these many bytes add up to at most `most`, or one that has more."""
+def groups(sizes: Sequence[int], devices: Sequence[torch.device], most: int) -> list[slice]:
+    """Neighbouring layers on one device whose bytes, `sizes`, add up to at most `most`, or one layer that has more."""
     parts, start, held = [], 0, 0
     for index, size in enumerate(sizes):
-        if index > start and held + size > most:
+        if index > start and (held + size > most or devices[index] != devices[start]):
             parts.append(slice(start, index))
             start, held = index, 0
         held += size
