@@ -1,5 +1,6 @@
 """The models and prompts of the check: random weights, no tokenizer, nothing from the network."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.models.random_weights import random_model
-from kvbench.prefill import LayerState, PrefillState
+from kvbench.prefill import PrefillState
 
 SHAPE = Path(__file__).parents[2] / "conf" / "model" / "llama3-8b-random.yaml"
 # For comparisons with the CPU: the attention of Llama-3-8B in 4 layers, and little else.
@@ -34,5 +35,5 @@ def on_cpu(state: PrefillState) -> PrefillState:
     for layer in state.layers:
         moved = {name: value.cpu() for name, value in vars(layer).items() if isinstance(value, Tensor)}
         moved["lookahead_sums"] = {w: sums.cpu() for w, sums in layer.lookahead_sums.items()}
-        layers.append(LayerState(**{**vars(layer), **moved, "_votes": {}}))
+        layers.append(replace(layer, **moved))  # without what it remembers of its device
     return PrefillState(layers, state.logits.cpu())
