@@ -13,15 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GRID = 2.0**25
+TINY = torch.finfo(torch.float32).tiny
 # Rows of one tile of similarities: a constant, so memory is O(n · TILE).
 TILE = 256
 
 
 def directions(x: Tensor) -> Tensor:
     """x [N, d] of any dtype as unit vectors on the grid, float64 [N, d]; a zero vector stays zero."""
+    return in_steps(x).div_(GRID)
+
+
+def in_steps(x: Tensor) -> Tensor:
+    """`directions` in steps of the grid: whole numbers, float64 [N, d]."""
     x = x.float().double()
     norms = square_sums(x).sqrt_()[..., None]
-    return (x / norms.clamp_min_(torch.finfo(torch.float32).tiny)).mul_(GRID).round_().div_(GRID)
+    return (x / norms.clamp_min_(TINY)).mul_(GRID).round_()
 
 
 def square_sums(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kvbench.ops.directions import GRID, directions
+from kvbench.ops.directions import GRID, in_steps
 from kvbench.ops.neighbours import Graph, neighbours
 from kvbench.ops.operator import operator
 
@@ -47,14 +47,17 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
     Returns, int64 and 0 where there is nothing: entries [B, N], the rows picked in that order; sizes [B], how many;
     references [B, N], the place in that order of the entry of every row.
     """
-    return covers(x, lengths, counts, _distinct, lambda units, weights: _greedy(neighbours(units, theta), weights))
+    return covers(
+        x, lengths, counts, _steps, _distinct, lambda units, weights: _greedy(neighbours(units, theta), weights)
+    )
 
 
 def covers(
-    x: Tensor, lengths: Tensor, counts: Tensor, distinct: Callable, greedy: Callable
+    x: Tensor, lengths: Tensor, counts: Tensor, steps: Callable, distinct: Callable, greedy: Callable
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `greedy_covers` returns, one set after the other on the host.
 
+    steps      of x [N, d]: its directions in steps of the grid, int32 [N, d].
     distinct   of rows int32 [N, d] and their counts int64 [N]: equal rows merged to M nodes in order of first
                occurrence, as that row [M], the weight [M] and the node of each row [N].
     greedy     of directions [M, d] and weights [M]: the place in the order of the entry of every node, and that order.
@@ -62,13 +65,17 @@ def covers(
     entries, references = torch.zeros_like(counts), torch.zeros_like(counts)
     sizes = torch.zeros_like(lengths)
     for b, n in enumerate(lengths.tolist()):
-        units = directions(x[b, :n]).cpu()
-        first, weights, nodes = distinct((units * GRID).to(torch.int32).numpy(), counts[b, :n].cpu().numpy())
-        owner, order = greedy(units[first], weights)
+        rows = steps(x[b, :n])
+        first, weights, nodes = distinct(rows, counts[b, :n].cpu().numpy())
+        owner, order = greedy(torch.from_numpy(rows[first] / GRID), weights)
         sizes[b] = len(order)
         entries[b, : len(order)] = torch.from_numpy(first[order])
         references[b, :n] = torch.from_numpy(owner[nodes])
     return entries, sizes, references
+
+
+def _steps(x: Tensor) -> np.ndarray:
+    return in_steps(x).to(torch.int32).cpu().numpy()
 
 
 def _distinct(integers: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,15 +1,22 @@
 """Loops compiled for the CPU compute what the torch references do."""
 
 import math
+import os
 from importlib import import_module
 
+import numba
 import pytest
 import torch
 
-from kvbench.ops.compiled.loops import whole
+from kvbench.ops.compiled import loops
+from kvbench.ops.compiled.loops import most_threads, whole
+from kvbench.ops.greedy_cover import greedy_cover
+from kvbench.ops.operator import use_kernels
+from kvbench.ops.quantised_attention import quantised_attention
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
 from tests.support.codebook_twins import TOLERANCE, append_agrees, attention_agrees
+from tests.support.quantised import arguments, sequences
 from tests.support.tiny import tiny_model
 
 
@@ -53,6 +60,32 @@ def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_
     for other in (buffer[:, 1:3], buffer[..., :2], buffer.mT, buffer[:, :0], buffer[:1]):
         found = whole(other)
         assert (found[:, : other.shape[1]] == other.numpy()).all() and found.flags.c_contiguous
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Torch uses two; how many Numba was to use, each time."""
+    counts, tell, before = [], numba.set_num_threads, torch.get_num_threads()
+    monkeypatch.setattr(loops, "set_num_threads", lambda count: counts.append(count) or tell(count))
+    torch.set_num_threads(2)
+    yield counts
+    torch.set_num_threads(before)
+
+
+def test_threads_that_share_a_loop_compute_what_one_does(threads):
+    attention_agrees(random_cache([37, 0], [11, 0], [5, 7], 3, 8, bits=[0]), 3, decoded=3)
+    keys, values = sequences(300, 3, 64, 4, 32, 64)
+    given = arguments(torch.randn(1, 9, 1, 64, generator=torch.Generator().manual_seed(0)), keys, values, 0.125)
+    x = torch.randn(700, 4, generator=torch.Generator().manual_seed(0))
+    found = quantised_attention(*given), greedy_cover(x, 0.9).references
+    with use_kernels("torch"):
+        torch.testing.assert_close(found[0], quantised_attention(*given))
+        assert torch.equal(found[1], greedy_cover(x, 0.9).references)
+    assert set(threads) == ({2} if most_threads(os.getpid()) > 1 else set())
+
+
+def test_a_forked_process_does_not_use_the_threads_of_its_parent():
+    assert most_threads(os.getpid() + 1) == 1
 
 
 MODULES = [

@@ -138,7 +138,7 @@ class Codebook(Storage):
             for own, k, v, of_layer in zip(wanted, keys, values, known, strict=True)
         ]
 
-    def _cache(self, own: "Wanted", keys: Covered, values: Covered, known: list[list[int]]) -> CodebookLayer:
+    def _cache(self, own: Wanted, keys: Covered, values: Covered, known: list[list[int]]) -> CodebookLayer:
         layer, n, dtype = own.layer, own.layer.n, own.layer.keys.dtype
         retained, (copies,), tokens, lengths, key_sizes, value_sizes, windows, *shape = known
         table = rope_table(own.rope, layer.keys.shape[2])

@@ -2,10 +2,11 @@
 
 import numpy as np
 import torch
+from numba import prange
 from torch import Tensor
 
 from kvbench.ops.codebook_layout import BITS, KEYS, POSITIONS, RAW, START, TOKENS, VALUES, WINDOW
-from kvbench.ops.compiled.loops import add_rows, loop, row_products
+from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared
 
 
 def codebook_attention(
@@ -61,7 +62,7 @@ def _coded(entries: Tensor, references: Tensor, magnitudes: Tensor | None) -> tu
 # larger arrays go to functions of their own, which Numba compiles to vector instructions.
 
 
-@loop
+@shared
 def key_logits(
     query, entries, references, magnitudes, positions, bits, raw, turns, places, prompt, decoded, logits
 ):  # fmt: skip
@@ -71,38 +72,40 @@ def key_logits(
     part of q · conj(e) · conj(t), summed over the pairs; q · conj(e) is the same at every position.
     """
     streams, g, _ = query.shape
-    most = logits.shape[2]
-    which, where = np.empty(most, np.int64), np.empty(most, np.int64)
     queries, vectors = query.view(np.complex64), entries.view(np.complex64)
-    terms = np.empty_like(vectors)
-    for stream in range(streams):
+    which = np.empty((streams, logits.shape[2]), np.int64)
+    where, used = np.empty_like(which), np.empty(streams, np.int64)
+    for stream in prange(streams):
         place = places[stream]
-        tokens, seen = place[TOKENS], place[BITS]
+        count = place[TOKENS] + decoded
+        used[stream] = entries_of(references, place[KEYS + 1], place[KEYS + 2], which[stream, :count])
+        positions_of(positions, place[POSITIONS], place[TOKENS], prompt, where[stream, :count])
+    for task in prange(streams * g):
+        stream, q = task // g, task % g
+        place, own = places[stream], logits[stream, q]
+        tokens, seen, book = place[TOKENS], place[BITS], place[KEYS]
         count = tokens + decoded
-        last = entries_of(references, place[KEYS], place[KEYS + 1], place[KEYS + 2], which[:count])
-        positions_of(positions, place[POSITIONS], tokens, prompt, where[:count])
-        for q in range(g):
-            own = logits[stream, q]
-            multiply(queries[stream, q], vectors[place[KEYS] : last + 1], terms[place[KEYS] : last + 1])
-            turned_products(terms.view(np.float32), turns, which[:count], where[:count], own)
-            if len(magnitudes):
-                scale(own, magnitudes[place[START] : place[START] + count])
-            if seen >= 0:
-                hide(own, bits[seen + q * ((tokens + 7) // 8) :], tokens)
-            row_products(query[stream, q], raw[place[RAW] : place[RAW] + place[WINDOW]], own[count:])
+        terms = np.empty((used[stream], vectors.shape[1]), np.complex64)
+        multiply(queries[stream, q], vectors[book : book + used[stream]], terms)
+        turned_products(terms.view(np.float32), turns, which[stream, :count], where[stream, :count], own)
+        if len(magnitudes):
+            scale(own, magnitudes[place[START] : place[START] + count])
+        if seen >= 0:
+            hide(own, bits[seen + q * ((tokens + 7) // 8) :], tokens)
+        row_products(query[stream, q], raw[place[RAW] : place[RAW] + place[WINDOW]], own[count:])
 
 
 @loop
-def entries_of(references, book, first, size, which):
-    """Write the entry of each token to `which`, and return the last one, or book - 1 without tokens."""
-    last = book - 1
+def entries_of(references, first, size, which):
+    """Write the number of each token's entry to `which`, and return how many entries there are up to the last one."""
+    used = np.int64(0)
     for token in range(len(which)):
         number = np.int64(0)
         for byte in range(size):  # the lowest first
             number |= np.int64(references[first + token * size + byte]) << (8 * byte)
-        which[token] = book + number
-        last = max(last, which[token])
-    return last
+        which[token] = number
+        used = max(used, number + 1)
+    return used
 
 
 @loop
@@ -148,24 +151,26 @@ def hide(out, bits, tokens):
             out[token] = -np.inf
 
 
-@loop
+@shared
 def weighted_values(weights, entries, references, magnitudes, raw, places, decoded, out):
     """Add the sums of coded and raw values, times weights [streams, g, most], to out [streams, g, head_dim]."""
     streams, g, _ = out.shape
-    which = np.empty(weights.shape[2], np.int64)
-    shares = np.zeros(len(entries), np.float32)  # each entry's part of all weights
-    for stream in range(streams):
+    which, used = np.empty((streams, weights.shape[2]), np.int64), np.empty(streams, np.int64)
+    for stream in prange(streams):
         place = places[stream]
+        used[stream] = entries_of(
+            references, place[VALUES + 1], place[VALUES + 2], which[stream, : place[TOKENS] + decoded]
+        )
+    for task in prange(streams * g):
+        stream, q = task // g, task % g
+        place, own = places[stream], weights[stream, q]
         book, count = place[VALUES], place[TOKENS] + decoded
-        last = entries_of(references, book, place[VALUES + 1], place[VALUES + 2], which[:count])
-        for q in range(g):
-            own = weights[stream, q]
-            if len(magnitudes):
-                scale(own, magnitudes[place[START] : place[START] + count])
-            gather(own, which[:count], shares)
-            add_rows(shares[book : last + 1], entries[book : last + 1], out[stream, q])
-            shares[book : last + 1] = 0
-            add_rows(own[count : count + place[WINDOW]], raw[place[RAW] : place[RAW] + place[WINDOW]], out[stream, q])
+        if len(magnitudes):
+            scale(own, magnitudes[place[START] : place[START] + count])
+        shares = np.zeros(used[stream], np.float32)  # each entry's part of all weights
+        gather(own, which[stream, :count], shares)
+        add_rows(shares, entries[book : book + used[stream]], out[stream, q])
+        add_rows(own[count : count + place[WINDOW]], raw[place[RAW] : place[RAW] + place[WINDOW]], out[stream, q])
 
 
 @loop

@@ -1,12 +1,16 @@
 """Greedy covers on the CPU: the graph in bits, every bit looked at by vector instructions."""
 
+import math
+from functools import partial
+
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numba import prange
 from torch import Tensor
 
-from kvbench.ops.compiled.loops import loop
-from kvbench.ops.directions import bound
+from kvbench.ops.compiled.loops import loop, shared
+from kvbench.ops.directions import GRID, TINY, bound
 from kvbench.ops.greedy_cover import covers
 from kvbench.ops.neighbours import TILE, rounded
 
@@ -17,7 +21,13 @@ BITS = np.uint32(1) << np.arange(WORD, dtype=np.uint32)
 
 def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
     """See `kvbench.ops.greedy_cover`. A graph takes M²/8 bytes."""
-    return covers(x, lengths, counts, distinct, lambda units, weights: pick(graph(units, theta), weights))
+    return covers(x, lengths, counts, steps, distinct, lambda units, weights: pick(graph(units, theta), weights))
+
+
+def steps(x: Tensor) -> np.ndarray:
+    rows = np.empty(x.shape, np.int32)
+    on_grid(x.float().contiguous().numpy(), 2 ** math.ceil(math.log2(max(x.shape[1], 1))), GRID, TINY, rows)
+    return rows
 
 
 def distinct(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,10 +64,30 @@ def graph(units: Tensor, theta: float) -> np.ndarray:
 def pick(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     m = len(weights)
     own, order = np.zeros(len(bits), np.int64), np.empty(m, np.int64)
-    padded = np.zeros(len(bits), np.int64)
+    padded = np.zeros(len(bits), np.int32)
     padded[:m] = weights
-    picked = cover(bits, padded, own, order, WORD)
+    degrees = padded.copy()
+    add_neighbours(bits, padded, degrees, WORD)
+    picked = cover(bits, padded, degrees, own, order, WORD)
     return own[:m], order[:picked]
+
+
+@partial(shared, fastmath=False)  # the sums' order matters
+def on_grid(x, width, grid, tiny, rows):
+    """Write `in_steps` of x [N, d] to rows; width: d or the next power of 2."""
+    n, d = x.shape
+    for i in prange(n):
+        squares = np.zeros(width)
+        for c in range(d):
+            squares[c] = np.float64(x[i, c]) * np.float64(x[i, c])
+        half = width // 2
+        while half:
+            for c in range(half):
+                squares[c] += squares[half + c]
+            half //= 2
+        norm = max(np.sqrt(squares[0]), tiny)
+        for c in range(d):
+            rows[i, c] = np.int32(np.rint(np.float64(x[i, c]) / norm * grid))
 
 
 @loop
@@ -91,18 +121,16 @@ def merge(rows, counts, table, first, weights, nodes):
     return m
 
 
-@loop
+@shared
 def mark(cosines, start, m, units, low, high, theta, bits, values):
     """Bits of the nodes from `start` on, for larger nodes alone, from their cosines with all nodes from `start` on.
 
     values: of the bits of a word. Loops over an argument's length are compiled to vector instructions; those of a
     constant length are not.
     """
-    rows, size = len(cosines), len(values)
-    for r in range(rows):
+    size = len(values)
+    for r in prange(min(len(cosines), m - start)):
         i = start + r
-        if i >= m:
-            break
         for word in range(i // WORD, bits.shape[1]):
             begin = word * WORD
             own = cosines[r, begin - start :]
@@ -132,12 +160,13 @@ def mark(cosines, start, m, units, low, high, theta, bits, values):
             bits[i, word] = above
 
 
-@loop
+@shared
 def mirror(bits, size):
     """Every pair of a smaller and a larger node also as one of a larger and a smaller."""
     words = bits.shape[1]
-    turned = np.empty(WORD, np.uint32)
-    for high in range(words):
+    for place in prange(words):
+        high = place // 2 if place % 2 else words - 1 - place // 2  # much and little to do, in turn
+        turned = np.empty(WORD, np.uint32)
         for low in range(high + 1):
             turned[:] = 0
             for r in range(WORD):
@@ -149,20 +178,24 @@ def mirror(bits, size):
                 bits[high * WORD + k, low] |= turned[k]
 
 
+@shared
+def add_neighbours(bits, weights, degrees, size):
+    """Add to each node's degree the weights of its neighbours."""
+    words = bits.shape[1]
+    for i in prange(len(weights)):
+        degree = np.int32(0)
+        for word in range(words):
+            found = bits[i, word]
+            if found:
+                for k in range(size):
+                    degree += np.int32((found >> np.uint32(k)) & np.uint32(1)) * weights[word * WORD + k]
+        degrees[i] += degree
+
+
 @loop
-def cover(bits, weights, own, order, size):
+def cover(bits, weights, degrees, own, order, size):
     """Writes each node's entry as a place in `order`, and that order, and returns how many entries there are."""
     nodes, words = bits.shape
-    degrees = weights.astype(np.int32)
-    for i in range(nodes):
-        if weights[i]:
-            degree = np.int32(0)
-            for word in range(words):
-                found = bits[i, word]
-                if found:
-                    for k in range(size):
-                        degree += np.int32((found >> np.uint32(k)) & np.uint32(1)) * np.int32(weights[word * WORD + k])
-            degrees[i] += degree
     left = np.full(words, 0xFFFFFFFF, np.uint32)  # not covered yet
     members = np.empty(nodes, np.int64)
     blocks = -(-nodes // BLOCK)
@@ -200,7 +233,7 @@ def cover(bits, weights, own, order, size):
             degrees[node] = 0
         for place in range(count):
             node = members[place]
-            weight = np.int32(weights[node])
+            weight = weights[node]
             for word in range(words):
                 found = bits[node, word] & left[word]
                 if found:

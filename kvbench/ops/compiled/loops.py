@@ -1,9 +1,12 @@
-"""How loops are compiled, and how they see tensors."""
+"""How loops are compiled, how threads share them, and how they see tensors."""
 
 import os
 from collections.abc import Callable
+from functools import cache, wraps
+from types import FunctionType
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from kvbench.utils.files import cache_root
@@ -11,19 +14,62 @@ from kvbench.utils.files import cache_root
 # Read when Numba is first imported: a folder that can be written to, wherever kvbench is installed.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root() / "numba"))
 
-from numba import njit
+from numba import get_num_threads, njit, set_num_threads, threading_layer
+
+# Of Numba's automatic parallelism, the loops that say so alone.
+PRANGE = {"prange": True} | dict.fromkeys(
+    ("comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"), False
+)
 
 
-def loop(function: Callable) -> Callable:
+def loop(function: Callable, **more) -> Callable:
     """`function` compiled at its first call, and kept on the disk where that is possible.
 
-    Sums may be reordered, so that they use vector instructions; NaN and infinity keep their meaning.
+    Sums may be reordered, so that they use vector instructions; NaN and infinity keep their meaning. On the disk a
+    function is known by its name, its code and the numbers that it closes over, and never found again if it closes over
+    another compiled one.
     """
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}} | more
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can be written to
         return njit(**options)(function)
+
+
+def shared(function: Callable, **more) -> Callable:
+    """`loop`, in which as many threads as torch uses share the loops over `prange`.
+
+    What a function computes must not depend on the number of threads.
+    """
+    alone = loop(function, **more)
+    renamed = FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
+    renamed.__qualname__ = f"{function.__qualname__}_together"  # another one on the disk
+    together = loop(renamed, parallel=PRANGE, **more)
+
+    @wraps(function)
+    def run(*args):
+        threads = torch.get_num_threads()
+        if threads == 1 or (most := most_threads(os.getpid())) == 1:
+            return alone(*args)
+        set_num_threads(min(threads, most))
+        return together(*args)
+
+    return run
+
+
+@cache
+def most_threads(process: int) -> int:
+    """How many threads Numba has; 1 where several Python threads or a forked process could not use them."""
+    if process != PROCESS:
+        return 1
+    try:
+        most = get_num_threads()
+    except ValueError:  # Numba has none here
+        return 1
+    return most if threading_layer() in ("omp", "tbb") else 1
+
+
+PROCESS = os.getpid()
 
 
 def whole(x: Tensor) -> np.ndarray:

@@ -4,9 +4,10 @@ from functools import cache
 
 import numpy as np
 import torch
+from numba import literally, prange
 from torch import Tensor
 
-from kvbench.ops.compiled.loops import add_rows, loop, row_products, whole
+from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared, whole
 
 
 def quantised_attention(
@@ -52,35 +53,37 @@ def key_logits(bits: int):
     planes = 8 // bits
     mask = np.uint8(2**bits - 1)
 
-    @loop
+    @shared
     def run(query, codes, scale, minimum, recent, coded, group, logits):
         heads, g, width = query.shape
-        rows = group // planes
-        scaled = np.empty((g, width), np.float32)
-        keys = np.empty((planes, width), np.float32)
-        for head in range(heads):
-            for number in range(coded // group):
+        groups, rows = coded // group, group // planes
+        for task in prange(heads * (groups + 1)):
+            head, number = task // (groups + 1), task % (groups + 1)
+            if number == groups:
                 for q in range(g):
-                    base = np.float32(0)
-                    for c in range(width):
-                        scaled[q, c] = query[head, q, c] * scale[head, number, c]
-                        base += query[head, q, c] * minimum[head, number, c]
-                    for token in range(number * group, number * group + group):
-                        logits[head, q, token] = base
-                for row in range(rows):
-                    for c in range(width):
-                        byte = codes[head, number * rows + row, c]
-                        for p in range(planes):  # in 8 bits all the way: wider numbers are no vector instructions
-                            keys[p, c] = np.float32(np.uint8(np.uint8(byte >> np.uint8(p * bits)) & mask))
-                    for p in range(planes):
-                        for q in range(g):
-                            product = np.float32(0)
-                            for c in range(width):
-                                product += scaled[q, c] * keys[p, c]
-                            logits[head, q, number * group + p * rows + row] += product
+                    own = logits[head, q, coded:]
+                    row_products(query[head, q], recent[head, : len(own)], own)
+                continue
+            scaled = np.empty((g, width), np.float32)
+            keys = np.empty((planes, width), np.float32)
             for q in range(g):
-                own = logits[head, q, coded:]
-                row_products(query[head, q], recent[head, : len(own)], own)
+                base = np.float32(0)
+                for c in range(width):
+                    scaled[q, c] = query[head, q, c] * scale[head, number, c]
+                    base += query[head, q, c] * minimum[head, number, c]
+                for token in range(number * group, number * group + group):
+                    logits[head, q, token] = base
+            for row in range(rows):
+                for c in range(width):
+                    byte = codes[head, number * rows + row, c]
+                    for p in range(planes):  # in 8 bits all the way: wider numbers are no vector instructions
+                        keys[p, c] = np.float32(np.uint8(np.uint8(byte >> np.uint8(p * bits)) & mask))
+                for p in range(planes):
+                    for q in range(g):
+                        product = np.float32(0)
+                        for c in range(width):
+                            product += scaled[q, c] * keys[p, c]
+                        logits[head, q, number * group + p * rows + row] += product
 
     return run
 
@@ -90,44 +93,48 @@ def weighted_values(bits: int):
     """The loop that adds the sum of all values, times weights [heads, g, length], to out [heads, g, head_dim]: of
     `coded` values of `bits` bits, and of rows [heads, at most ring, head_dim], in which value i is row i mod ring."""
     planes = 8 // bits
-    mask = np.uint8(2**bits - 1)
 
-    @loop
-    def decode(codes, factor, low, out):
-        """Bytes [n] as float32 [n, planes]."""
-        for i in range(len(codes)):
-            for p in range(planes):  # in 8 bits all the way: wider numbers are no vector instructions
-                code = np.float32(np.uint8(np.uint8(codes[i] >> np.uint8(p * bits)) & mask))
-                out[i * planes + p] = code * factor[i] + low[i]
-
-    @loop
+    @shared
     def run(weights, codes, scale, minimum, recent, coded, group, ring, out):
         heads, g, width = out.shape
         part = group // planes
         stored = width // planes  # bytes of a token
-        factor, low = np.empty((BLOCK, stored), np.float32), np.empty((BLOCK, stored), np.float32)
-        values = np.empty((BLOCK, width), np.float32)
-        total = np.empty(width, np.float32)
+        blocks = (coded + BLOCK - 1) // BLOCK
+        sums = np.zeros((heads, blocks, g, width), np.float32)
+        for task in prange(heads * blocks):
+            head, block = task // blocks, task % blocks
+            start, end = block * BLOCK, min((block + 1) * BLOCK, coded)
+            factor, low = np.empty((BLOCK, stored), np.float32), np.empty((BLOCK, stored), np.float32)
+            values = np.empty((BLOCK, width), np.float32)
+            spread(scale[head, start:end], part, factor)
+            spread(minimum[head, start:end], part, low)
+            decode(codes[head, start:end].ravel(), factor.ravel(), low.ravel(), values.ravel(), planes)
+            for q in range(g):
+                add_rows(weights[head, q, start:end], values, sums[head, block, q])
+        closed = coded - coded % ring + ring  # the value that is row 0 again
         for head in range(heads):
-            for start in range(0, coded, BLOCK):
-                end = min(start + BLOCK, coded)
-                spread(scale[head, start:end], part, factor)
-                spread(minimum[head, start:end], part, low)
-                decode(codes[head, start:end].ravel(), factor.ravel(), low.ravel(), values.ravel())
-                for q in range(g):
-                    total[:] = 0
-                    add_rows(weights[head, q, start:end], values, total)
+            for q in range(g):
+                for block in range(blocks):
                     for number in range(width // group):
                         for p in range(planes):
                             for c in range(part):
-                                out[head, q, number * group + p * part + c] += total[(number * part + c) * planes + p]
-            closed = coded - coded % ring + ring  # the value that is row 0 again
-            for q in range(g):
+                                place = (number * part + c) * planes + p
+                                out[head, q, number * group + p * part + c] += sums[head, block, q, place]
                 own = weights[head, q]
                 add_rows(own[coded:closed], recent[head, coded % ring :], out[head, q])
                 add_rows(own[closed:], recent[head], out[head, q])
 
     return run
+
+
+@loop
+def decode(codes, factor, low, out, planes):
+    """Bytes [n] as float32 [n, planes]."""
+    bits = 8 // literally(planes)
+    for i in range(len(codes)):
+        for p in range(planes):  # in 8 bits all the way: wider numbers are no vector instructions
+            code = np.float32(np.uint8(np.uint8(codes[i] >> np.uint8(p * bits)) & np.uint8(2**bits - 1)))
+            out[i * planes + p] = code * factor[i] + low[i]
 
 
 @loop
