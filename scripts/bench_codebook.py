@@ -67,7 +67,7 @@ def compare(x: Tensor, theta: float, plain: bool) -> dict:
 
 
 def timed(cover: Callable, x: Tensor, theta: float, before: int = 1) -> tuple[Any, float]:
-    """Seconds of a call after one `before`, as of one of many in a row: threads that slept take milliseconds to wake."""
+    """Seconds of a call after some `before`, as in a row of many: threads that slept take milliseconds to wake."""
     time.sleep(SETTLE)
     for _ in range(before):
         cover(x, theta)
