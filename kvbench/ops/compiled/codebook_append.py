@@ -2,11 +2,12 @@
 
 import numpy as np
 import torch
+from numba import prange
 from torch import Tensor
 
 from kvbench.ops.codebook_append import TINY, are_units, decoded_vectors
 from kvbench.ops.codebook_layout import START, TOKENS
-from kvbench.ops.compiled.loops import loop
+from kvbench.ops.compiled.loops import loop, shared
 
 
 def codebook_append(
@@ -95,34 +96,41 @@ def directions(vectors, turn, reconstructs, units, norms, fresh):
                 own[c] = unit[c]
 
 
-@loop
+@shared
 def code(rows, references, sizes, units, fresh, are_units, places, side, decoded, bound, added):
     """For each stream, write the reference to the nearest entry, or to a new one, which is also written to rows.
 
     added [streams]: the row of the new entry, or -1.
     """
-    streams, heads, books, width = len(places), len(units), len(sizes), rows.shape[1]
-    for stream in range(streams):
-        head, book = stream * heads // streams, stream * books // streams
-        first, offset, size = places[stream, side], places[stream, side + 1], places[stream, side + 2]
-        number, largest = np.int64(-1), np.float32(-np.inf)
-        for entry in range(sizes[book]):
-            product, square = np.float32(0), np.float32(0)
-            for c in range(width):
-                product += rows[first + entry, c] * units[head, c]
-            if not are_units:
-                for c in range(width):
-                    square += rows[first + entry, c] * rows[first + entry, c]
-                product /= max(np.sqrt(square), np.float32(TINY))
-            if product > largest:
-                number, largest = np.int64(entry), product
-        added[stream] = -1
-        if not largest > bound:
-            number = sizes[book]
-            sizes[book] += 1
-            added[stream] = first + number
-            for c in range(width):
-                rows[first + number, c] = fresh[head, c]
-        place = offset + size * (places[stream, TOKENS] + decoded)
-        for byte in range(size):
-            references[place + byte] = np.uint8((number >> (8 * byte)) & 255)
+    streams, heads, books = len(places), len(units), len(sizes)
+    for book in prange(books):
+        for stream in range(book * streams // books, (book + 1) * streams // books):
+            unit, vector = units[stream * heads // streams], fresh[stream * heads // streams]
+            first, offset, size = places[stream, side], places[stream, side + 1], places[stream, side + 2]
+            number, largest = nearest(rows[first : first + sizes[book]], unit, are_units)
+            added[stream] = -1
+            if not largest > bound:
+                number = sizes[book]
+                sizes[book] += 1
+                added[stream] = first + number
+                rows[first + number] = vector
+            place = offset + size * (places[stream, TOKENS] + decoded)
+            for byte in range(size):
+                references[place + byte] = np.uint8((number >> (8 * byte)) & 255)
+
+
+@loop
+def nearest(rows, unit, are_units):
+    """The row with the largest cosine with `unit`, the first of equal ones, and that cosine; -1 and -inf of no rows."""
+    number, largest = np.int64(-1), np.float32(-np.inf)
+    for row in range(len(rows)):
+        product, square = np.float32(0), np.float32(0)
+        for c in range(len(unit)):
+            product += rows[row, c] * unit[c]
+        if not are_units:
+            for c in range(len(unit)):
+                square += rows[row, c] * rows[row, c]
+            product /= max(np.sqrt(square), np.float32(TINY))
+        if product > largest:
+            number, largest = np.int64(row), product
+    return number, largest

@@ -58,41 +58,54 @@ def _coded(entries: Tensor, references: Tensor, magnitudes: Tensor | None) -> tu
     return entries.float().numpy(), references.numpy(), magnitudes.float().numpy()
 
 
-# What can be computed once for each entry is not computed for each token: there are fewer entries than tokens. Rows of
-# larger arrays go to functions of their own, which Numba compiles to vector instructions.
+BLOCK = 128  # tokens whose keys are turned at a time, a multiple of 8: they stay in a core's cache
+
+
+# Rows of larger arrays go to functions of their own, which Numba compiles to vector instructions.
 
 
 @shared
 def key_logits(
     query, entries, references, magnitudes, positions, bits, raw, turns, places, prompt, decoded, logits
 ):  # fmt: skip
-    """Write the products of query [streams, g, head_dim] with coded and then raw keys to logits [streams, g, most].
-
-    With pairs of channels as complex numbers, the product of a query q and an entry e that is turned by t is the real
-    part of q · conj(e) · conj(t), summed over the pairs; q · conj(e) is the same at every position.
-    """
-    streams, g, _ = query.shape
-    queries, vectors = query.view(np.complex64), entries.view(np.complex64)
-    which = np.empty((streams, logits.shape[2]), np.int64)
-    where, used = np.empty_like(which), np.empty(streams, np.int64)
-    for stream in prange(streams):
+    """Write the products of query [streams, g, head_dim] with coded and then raw keys to logits [streams, g, most]."""
+    streams, g, width = query.shape
+    vectors, turning = entries.view(np.complex64), turns.view(np.complex64)
+    blocks = (logits.shape[2] + BLOCK - 1) // BLOCK
+    for task in prange(streams * blocks):
+        stream, start = task // blocks, task % blocks * BLOCK
         place = places[stream]
-        count = place[TOKENS] + decoded
-        used[stream] = entries_of(references, place[KEYS + 1], place[KEYS + 2], which[stream, :count])
-        positions_of(positions, place[POSITIONS], place[TOKENS], prompt, where[stream, :count])
-    for task in prange(streams * g):
-        stream, q = task // g, task % g
-        place, own = places[stream], logits[stream, q]
-        tokens, seen, book = place[TOKENS], place[BITS], place[KEYS]
-        count = tokens + decoded
-        terms = np.empty((used[stream], vectors.shape[1]), np.complex64)
-        multiply(queries[stream, q], vectors[book : book + used[stream]], terms)
-        turned_products(terms.view(np.float32), turns, which[stream, :count], where[stream, :count], own)
-        if len(magnitudes):
-            scale(own, magnitudes[place[START] : place[START] + count])
-        if seen >= 0:
-            hide(own, bits[seen + q * ((tokens + 7) // 8) :], tokens)
-        row_products(query[stream, q], raw[place[RAW] : place[RAW] + place[WINDOW]], own[count:])
+        tokens, count = place[TOKENS], place[TOKENS] + decoded
+        end = min(start + BLOCK, count)
+        if start < end:
+            which, where = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+            keys = np.empty((BLOCK, width // 2), np.complex64)
+            entries_of(references, place[KEYS + 1] + start * place[KEYS + 2], place[KEYS + 2], which[: end - start])
+            positions_of(positions, place[POSITIONS], tokens, prompt, start, where[: end - start])
+            turn(vectors[place[KEYS] :], turning, which[: end - start], where[: end - start], keys)
+            for q in range(g):
+                own = logits[stream, q, start:end]
+                row_products(query[stream, q], keys.view(np.float32)[: end - start], own)
+                if len(magnitudes):
+                    scale(own, magnitudes[place[START] + start : place[START] + end])
+                if place[BITS] >= 0:
+                    hide(own, bits[place[BITS] + q * ((tokens + 7) // 8) + start // 8 :], min(tokens, end) - start)
+        if start + BLOCK >= logits.shape[2]:
+            for q in range(g):
+                rows = raw[place[RAW] : place[RAW] + place[WINDOW]]
+                row_products(query[stream, q], rows, logits[stream, q, count:])
+
+
+@loop
+def turn(vectors, turns, which, where, out):
+    """Write the vectors of `which`, turned as at the positions `where`, to out: pairs of channels are complex numbers."""
+    turned = turns.shape[1]
+    for token in range(len(which)):
+        own, by, to = vectors[which[token]], turns[where[token]], out[token]
+        for pair in range(turned):
+            to[pair] = own[pair] * by[pair]
+        for pair in range(turned, len(own)):
+            to[pair] = own[pair]
 
 
 @loop
@@ -109,32 +122,14 @@ def entries_of(references, first, size, which):
 
 
 @loop
-def positions_of(positions, first, tokens, prompt, where):
-    """Write the position of each token to `where`: of the prompt's as they are stored, then of the decoded ones."""
-    for token in range(tokens):
-        where[token] = np.int64(positions[first + token]) if first >= 0 else np.int64(token)
-    for token in range(tokens, len(where)):
-        where[token] = prompt + token - tokens
-
-
-@loop
-def multiply(query, entries, out):
-    for entry in range(len(entries)):
-        for pair in range(len(query)):
-            out[entry, pair] = query[pair] * np.conj(entries[entry, pair])
-
-
-@loop
-def turned_products(terms, turns, which, where, out):
-    width, turned = terms.shape[1], turns.shape[1]
-    for token in range(len(which)):
-        own, turn = terms[which[token]], turns[where[token]]
-        total = np.float32(0)
-        for c in range(turned):
-            total += own[c] * turn[c]
-        for c in range(turned, width, 2):  # not turned: the real parts
-            total += own[c]
-        out[token] = total
+def positions_of(positions, first, tokens, prompt, start, where):
+    """Write the positions of the tokens from `start` on to `where`: of prompt tokens as stored, then of decoded ones."""
+    for place in range(len(where)):
+        token = start + place
+        if token >= tokens:
+            where[place] = prompt + token - tokens
+        else:
+            where[place] = np.int64(positions[first + token]) if first >= 0 else np.int64(token)
 
 
 @loop
@@ -153,7 +148,10 @@ def hide(out, bits, tokens):
 
 @shared
 def weighted_values(weights, entries, references, magnitudes, raw, places, decoded, out):
-    """Add the sums of coded and raw values, times weights [streams, g, most], to out [streams, g, head_dim]."""
+    """Add the sums of coded and raw values, times weights [streams, g, most], to out [streams, g, head_dim].
+
+    Weights are added up for each entry first: there are fewer entries than tokens.
+    """
     streams, g, _ = out.shape
     which, used = np.empty((streams, weights.shape[2]), np.int64), np.empty(streams, np.int64)
     for stream in prange(streams):
