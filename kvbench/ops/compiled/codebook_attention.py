@@ -98,7 +98,7 @@ def key_logits(
 
 @loop
 def turn(vectors, turns, which, where, out):
-    """Write the vectors of `which`, turned as at the positions `where`, to out: pairs of channels are complex numbers."""
+    """Write the vectors of `which`, turned to the positions `where`, to out; complex numbers are pairs of channels."""
     turned = turns.shape[1]
     for token in range(len(which)):
         own, by, to = vectors[which[token]], turns[where[token]], out[token]
@@ -123,7 +123,7 @@ def entries_of(references, first, size, which):
 
 @loop
 def positions_of(positions, first, tokens, prompt, start, where):
-    """Write the positions of the tokens from `start` on to `where`: of prompt tokens as stored, then of decoded ones."""
+    """Write the positions of the tokens from `start` on to `where`: as stored, and then those of decoded tokens."""
     for place in range(len(where)):
         token = start + place
         if token >= tokens:
