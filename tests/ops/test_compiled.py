@@ -74,6 +74,7 @@ def threads(monkeypatch):
 
 def test_threads_that_share_a_loop_compute_what_one_does(threads):
     attention_agrees(random_cache([37, 0], [11, 0], [5, 7], 3, 8, bits=[0]), 3, decoded=3)
+    append_agrees(random_cache([9, 0, 5], [40, 0, 3], [1, 1, 1], 2, 8), steps=2)
     keys, values = sequences(300, 3, 64, 4, 32, 64)
     given = arguments(torch.randn(1, 9, 1, 64, generator=torch.Generator().manual_seed(0)), keys, values, 0.125)
     x = torch.randn(700, 4, generator=torch.Generator().manual_seed(0))
