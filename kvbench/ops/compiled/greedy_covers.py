@@ -1,6 +1,5 @@
 """Greedy covers on the CPU: the graph in bits, every bit looked at by vector instructions."""
 
-import math
 from functools import partial
 
 import numpy as np
@@ -26,7 +25,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
 
 def steps(x: Tensor) -> np.ndarray:
     rows = np.empty(x.shape, np.int32)
-    on_grid(x.float().contiguous().numpy(), 2 ** math.ceil(math.log2(max(x.shape[1], 1))), GRID, TINY, rows)
+    on_grid(x.float().contiguous().numpy(), rows)
     return rows
 
 
@@ -73,9 +72,12 @@ def pick(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 @partial(shared, fastmath=False)  # the sums' order matters
-def on_grid(x, width, grid, tiny, rows):
-    """Write `in_steps` of x [N, d] to rows; width: d or the next power of 2."""
+def on_grid(x, rows):
+    """Write `in_steps` of x [N, d] to rows."""
     n, d = x.shape
+    width = 1  # a power of 2
+    while width < d:
+        width *= 2
     for i in prange(n):
         squares = np.zeros(width)
         for c in range(d):
@@ -85,9 +87,9 @@ def on_grid(x, width, grid, tiny, rows):
             for c in range(half):
                 squares[c] += squares[half + c]
             half //= 2
-        norm = max(np.sqrt(squares[0]), tiny)
+        norm = max(np.sqrt(squares[0]), TINY)
         for c in range(d):
-            rows[i, c] = np.int32(np.rint(np.float64(x[i, c]) / norm * grid))
+            rows[i, c] = np.int32(np.rint(np.float64(x[i, c]) / norm * GRID))
 
 
 @loop

@@ -16,6 +16,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root() / "numba"))
 
 from numba import get_num_threads, njit, set_num_threads, threading_layer
 
+PROCESS = os.getpid()
 # Of Numba's automatic parallelism, the loops that say so alone.
 PRANGE = {"prange": True} | dict.fromkeys(
     ("comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"), False
@@ -67,9 +68,6 @@ def most_threads(process: int) -> int:
     except ValueError:  # Numba has none here
         return 1
     return most if threading_layer() in ("omp", "tbb") else 1
-
-
-PROCESS = os.getpid()
 
 
 def whole(x: Tensor) -> np.ndarray:
