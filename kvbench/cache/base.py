@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from kvbench.cache.packed import BLOCK, Packed, PackedRow
+from kvbench.cache.pack import Pack, PackRow
+from kvbench.cache.packed import BLOCK
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.softmax import Scaling
 
@@ -83,7 +84,7 @@ class LayerCache(AttendingLayer):
     triggers: int | None = None
     takes_blocks: bool = False
     batches: bool = False
-    packed_row: PackedRow | None = None
+    packed_row: PackRow | None = None
 
     def __init__(self, seen: int, kept: Kept | None):
         super().__init__()
@@ -94,8 +95,8 @@ class LayerCache(AttendingLayer):
     def tensors(self) -> list[Tensor]:
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
 
-    def pack(self) -> Packed | None:
-        """Its keys and values as one packed row, which it no longer holds; None for a layer that keeps its own."""
+    def pack(self) -> Pack | None:
+        """Its keys and values as a pack of one row, which it no longer holds; None for a layer that keeps its own."""
         return None
 
     @property
@@ -126,14 +127,14 @@ class LayerCache(AttendingLayer):
 
 
 def attend_one_by_one(
-    cache: LayerCache,
+    cache: LayerCache | Pack,
     keys: Tensor,
     values: Tensor,
     query: Tensor,
     scaling: Scaling,
     appended: Callable[[], object] = lambda: None,
 ) -> Tensor:
-    """Append keys, values [1, num_key_value_heads, t, head_dim] one token after the other, each attended to at once.
+    """Append keys, values [rows, num_key_value_heads, t, head_dim] one token after the other, each attended to at once.
 
     For a cache that does not take blocks: one layer's output for a token depends on no later token, so the tokens need
     not go through the model one by one. Calls `appended` after every token, before its attention is computed.

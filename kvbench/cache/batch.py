@@ -1,6 +1,7 @@
 """Several sequences decoding as one batch, with caches of different kinds and sizes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -8,17 +9,55 @@ from transformers import Cache
 
 from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
 from kvbench.cache.decode_bytes import DecodeBytes
-from kvbench.cache.packed import BLOCK, Packed
+from kvbench.cache.pack import Pack
+from kvbench.cache.packed import BLOCK
 
 Counts = tuple[int, int, int]  # bytes held and read in a step, and those of a sliding window among the held ones
+
+
+class Part:
+    """The rows of a batch that one cache answers: a pack of several, or the row's own cache."""
+
+    def __init__(self, cache: LayerCache | Pack, rows: list[int], blocks: bool):
+        """blocks: whether it gets several tokens at once, or one after the other."""
+        self.cache, self.rows, self.blocks = cache, rows, blocks
+        self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a part that gets them one by one
+
+    def of(self, x: Tensor) -> Tensor:
+        """The part's rows of x [rows of the batch, …]."""
+        if len(self.rows) == len(x):
+            return x
+        parts = [x[row : row + 1] for row in self.rows]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        if self.blocks or keys.shape[2] == 1:
+            self.cache.update(keys, values)
+        else:
+            self.waiting = keys, values
+
+    def attend(self, query: Tensor, scaling: float, appended: Callable[[], object]) -> Tensor:
+        """`appended` is called after every token of those that waited."""
+        if self.waiting is None:
+            return self.cache.attend(query, scaling)
+        (keys, values), self.waiting = self.waiting, None
+        return attend_one_by_one(self.cache, keys, values, query, scaling, appended)
+
+    def keep(self, rows: Sequence[int]) -> "Part | None":
+        """The part without the other rows of the batch, where `rows` are now 0, 1, …; None without any row."""
+        kept = [place for place, row in enumerate(self.rows) if row in rows]
+        if isinstance(self.cache, Pack) and 0 < len(kept) < len(self.rows):
+            self.cache.keep(kept)
+        self.rows = [rows.index(self.rows[place]) for place in kept]
+        return self if kept else None
 
 
 class BatchLayer(AttendingLayer):
     """The caches of one layer, one per sequence, so that a forward pass reads the model's weights once for all.
 
-    All sequences have seen the same number of tokens; each may store any of them. At the first new token, the caches
-    that can be packed move into one: they append with one operation and attend with one, whatever their kinds and
-    lengths. The others are updated one by one, as a single cache is.
+    All sequences have seen the same number of tokens; each may store any of them. At the first new token, caches of a
+    kind that can be packed move into one: they append with one operation and attend with one, whatever their lengths.
+    The others are updated one by one, as a single cache is.
     """
 
     def __init__(self, rows: Sequence[LayerCache], blocks: Sequence[bool] | None = None):
@@ -27,61 +66,48 @@ class BatchLayer(AttendingLayer):
         self.rows = list(rows)
         self.blocks = [row.takes_blocks for row in rows] if blocks is None else list(blocks)
         self.seen = self.rows[0].seen
-        self.packed: Packed | None = None
-        self.together: list[int] = []  # rows that are packed
-        self.alone = list(range(len(self.rows)))
+        self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(self.rows)]
         self.packs = len(self.rows) > 1
-        self.waiting: dict[int, tuple[Tensor, Tensor]] = {}  # new keys and values of rows that get them one by one
-        self.before: list[int] = []  # bytes held before the last block of tokens, where rows are packed
+        self.before: list[int] = []  # bytes held before the last block of tokens
         self.counted: list[list[Counts]] = []  # of each row's steps in the last pass: one, or one per token
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.packs:
             self._pack(room=keys.shape[2] + BLOCK - 1)
-        if self.together:
-            if keys.shape[2] > 1:
-                self.before = [row.filled_bytes for row in self.rows]
-            self.packed.append(self._of_packed(keys), self._of_packed(values))
-        for row in self.alone:
-            new = keys[row : row + 1], values[row : row + 1]
-            if self.blocks[row] or keys.shape[2] == 1:
-                self.rows[row].update(*new)
-            else:
-                self.waiting[row] = new
+        if keys.shape[2] > 1:
+            self.before = [row.filled_bytes for row in self.rows]
+        for part in self.parts:
+            part.append(part.of(keys), part.of(values))
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        self.counted = [self._counts(row, query.shape[2]) for row in range(len(self.rows))]
-        if not self.alone:
-            return self.packed.attend(query, scaling)
-        if len(self.rows) == 1:
-            return self._attend_alone(0, query, scaling)
-        outputs = {row: self._attend_alone(row, query[row : row + 1], scaling) for row in self.alone}
-        if self.together:
-            packed = self.packed.attend(self._of_packed(query), scaling)
-            outputs |= dict(zip(self.together, packed.split(1), strict=True))
-        return torch.cat([outputs[row] for row in range(len(self.rows))])
+        self.counted = [[] for _ in self.rows]
+        for part in self.parts:
+            if part.waiting is None:
+                for row in part.rows:
+                    self.counted[row] = self._counts(row, query.shape[2])
+        outputs = [part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts]
+        if len(outputs) == 1:
+            return outputs[0]
+        order = [row for part in self.parts for row in part.rows]
+        of_rows = dict(zip(order, (one for out in outputs for one in out.split(1)), strict=True))
+        return torch.cat([of_rows[row] for row in range(len(self.rows))])
+
+    def _count(self, part: Part) -> None:
+        """Count a step of rows that get their tokens one by one."""
+        for row in part.rows:
+            self.counted[row].append(counts(self.rows[row]))
 
     def _counts(self, number: int, t: int) -> list[Counts]:
-        """Of one step for all t tokens, or of t steps in a row that gets them one by one: also where this layer is
-        packed, to which every token adds as much. Those of waiting tokens follow as they are appended."""
+        """Of one step for all t tokens, or of t steps in a row of a sequence that gets them one by one but in whose
+        cache here they are at once: every token adds as much."""
         row = self.rows[number]
-        if number in self.waiting:
-            return []
         if self.blocks[number] or t == 1:
             return [counts(row)]
         first, last = self.before[number], row.filled_bytes
         return [(held, held, 0) for held in range(first + (last - first) // t, last + 1, (last - first) // t)]
 
-    def _attend_alone(self, number: int, query: Tensor, scaling: float) -> Tensor:
-        row = self.rows[number]
-        if number not in self.waiting:
-            return row.attend(query, scaling)
-        return attend_one_by_one(
-            row, *self.waiting.pop(number), query, scaling, lambda: self.counted[number].append(counts(row))
-        )
-
     def tensors(self) -> list[Tensor]:
-        packed = [] if self.packed is None else self.packed.tensors()
+        packed = [tensor for part in self.parts if isinstance(part.cache, Pack) for tensor in part.cache.tensors()]
         return packed + [tensor for row in self.rows for tensor in row.tensors()]
 
     @property
@@ -90,25 +116,29 @@ class BatchLayer(AttendingLayer):
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these sequences and drop the others."""
-        if self.together:
-            self.packed.keep([self.together.index(row) for row in rows if row in self.together])
         self.rows, self.blocks = [self.rows[row] for row in rows], [self.blocks[row] for row in rows]
-        packed = [row in self.together for row in rows]
-        self.together = [row for row, there in enumerate(packed) if there]
-        self.alone = [row for row, there in enumerate(packed) if not there]
+        self.parts = [kept for part in self.parts if (kept := part.keep(rows))]
 
     def _pack(self, room: int) -> None:
-        parts = {row: part for row, cache in enumerate(self.rows) if (part := cache.pack()) is not None}
         self.packs = False
-        if not parts:
-            return
-        self.packed = Packed.joined(list(parts.values()), room)
-        self.together, self.alone = list(parts), [row for row in self.alone if row not in parts]
-        for row, place in zip(self.together, self.packed.rows, strict=True):
-            self.rows[row].packed_row = place
-
-    def _of_packed(self, x: Tensor) -> Tensor:
-        return x if not self.alone else torch.cat([x[row : row + 1] for row in self.together])
+        kinds: list[dict[int, Pack]] = []  # packs that can be joined, each with its row
+        alone = []
+        for row, cache in enumerate(self.rows):
+            pack = cache.pack()
+            kind = next((kind for kind in kinds if pack and next(iter(kind.values())).joins(pack)), None)
+            if pack is None:
+                alone.append(row)
+            elif kind is None:
+                kinds.append({row: pack})
+            else:
+                kind[row] = pack
+        self.parts = [part for part in self.parts if part.rows[0] in alone]
+        for kind in kinds:
+            packs = list(kind.values())
+            joined = type(packs[0]).joined(packs, room)
+            for row, place in zip(kind, joined.rows, strict=True):
+                self.rows[row].packed_row = place
+            self.parts.append(Part(joined, list(kind), joined.takes_blocks))
 
 
 def counts(cache: LayerCache) -> Counts:

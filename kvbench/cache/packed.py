@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from kvbench.cache.pack import Pack, PackRow
 from kvbench.ops.packed_append import packed_append
 from kvbench.ops.packed_attention import packed_attention
 
@@ -29,12 +30,10 @@ class Segment:
 
 
 @dataclass
-class PackedRow:
+class PackedRow(PackRow):
     """The segments of one row of a batch, in order of its stored heads."""
 
-    segments: list[Segment]
-    nbytes: int = 0  # this row's part of the buffers, its room included
-    filled_bytes: int = 0  # without its room
+    segments: list[Segment] = field(default_factory=list)
 
 
 @dataclass
@@ -49,11 +48,13 @@ class Tables:
     heads: Tensor | None = field(default=None)  # [segments + 1] the first of its query heads, of those of all rows
 
 
-class Packed:
+class Packed(Pack):
     """Keys and values [capacity, head_dim] of the segments of `rows`, and bits of those that have some, uint8 [bytes].
 
     A row stores num_key_value_heads or num_attention_heads segments.
     """
+
+    takes_blocks = True
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Sequence[PackedRow], bits: Tensor | None = None):
         """Without room: the segments fill the buffers."""
@@ -67,7 +68,7 @@ class Packed:
     def dense(cls, keys: Tensor, values: Tensor) -> "Packed":
         """One row of keys, values [heads, len, head_dim]; of a contiguous tensor it is no copy."""
         heads, length, _ = keys.shape
-        row = PackedRow([Segment(head * length, length) for head in range(heads)])
+        row = PackedRow(segments=[Segment(head * length, length) for head in range(heads)])
         return cls(keys.flatten(0, 1), values.flatten(0, 1), [row])
 
     @classmethod
@@ -91,9 +92,13 @@ class Packed:
         source = tokens
         if heads > len(keys):
             source = tokens // n // (heads // len(keys)) * n + tokens % n
-        rows = PackedRow([Segment(start, length) for start, length in zip(offsets(lengths), lengths, strict=True)])
+        segments = [Segment(start, length) for start, length in zip(offsets(lengths), lengths, strict=True)]
+        rows = PackedRow(segments=segments)
         bits = None if group_bits is None else _with_bits(rows, group_bits, tokens)
         return cls(keys.flatten(0, 1)[source], values.flatten(0, 1)[source], [rows], bits)
+
+    def joins(self, other: Pack) -> bool:
+        return isinstance(other, Packed)
 
     @classmethod
     def joined(cls, parts: Sequence["Packed"], room: int) -> "Packed":

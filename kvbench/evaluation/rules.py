@@ -50,7 +50,12 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
 def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
     """Where a codebook's streams or packed heads lie, and how many entries or tokens these have: a few numbers for each
     head, no part of what is stored."""
-    tables = [table for x in caches if isinstance(x, CodebookLayer) for table in (x.layout, x.k.sizes, x.v.sizes)]
+    tables = [
+        table
+        for x in caches
+        if isinstance(x, CodebookLayer)
+        for table in (x.books.layout, x.books.k.sizes, x.books.v.sizes)
+    ]
     packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
     tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
     return tables + [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]

@@ -50,7 +50,7 @@ def test_theta_of_one_finds_nothing():
     cache = random_cache([9], [7], [1], 1, 8, bound=math.inf)
     for _ in range(3):
         cache.update(torch.ones(1, 1, 1, 8), torch.ones(1, 1, 1, 8))
-    assert cache.v.sizes.tolist() == [10]
+    assert cache.books.v.sizes.tolist() == [10]
 
 
 def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_copied():

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.methods.storage.codebook_layer import Raw, Streams
 from kvbench.methods.storage.codebook_side import Side
+from kvbench.methods.storage.codebooks import Raw, Streams
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.codebook_layout import smallest_integer
 from kvbench.ops.directions import bound

@@ -1,9 +1,11 @@
 """The keys or the values of a codebook cache: entries of all books, references and magnitudes of all streams."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import WIDTHS, smallest_integer
+from kvbench.ops.codebook_layout import smallest_integer, view_references
 
 
 class Side:
@@ -34,11 +36,61 @@ class Side:
         return stored if self.magnitudes is None else [*stored, self.magnitudes]
 
     @property
-    def token_bytes(self) -> int:
-        """Bytes of one more token in every stream, all of which become entries."""
-        magnitude = 0 if self.magnitudes is None else self.magnitudes.element_size()
-        entry = self.entries.shape[1] * self.entries.element_size()
-        return sum(self.widths) + self.streams * (entry + magnitude)
+    def entry_bytes(self) -> int:
+        return self.entries.shape[1] * self.entries.element_size()
+
+    def vector_bytes(self, stream: int) -> int:
+        """Bytes of the reference and the magnitude of one vector."""
+        return self.widths[stream] + (0 if self.magnitudes is None else self.magnitudes.element_size())
+
+    def token_bytes(self, streams: Sequence[int]) -> int:
+        """Bytes of one more token in these streams, in all of which it becomes an entry."""
+        return sum(self.vector_bytes(stream) + self.entry_bytes for stream in streams)
+
+    def stored_bytes(self, streams: Sequence[int], lengths: Sequence[int]) -> int:
+        """Bytes of these streams, of `lengths` tokens, and of their books."""
+        books = {self._book(stream) for stream in streams}
+        vectors = sum(self.vector_bytes(stream) * n for stream, n in zip(streams, lengths, strict=True))
+        return vectors + sum(self.capacities[book] for book in books) * self.entry_bytes
+
+    def kind(self) -> tuple:
+        """What sides that are joined have in common."""
+        return self.streams, len(self.capacities), self.entries.dtype, self.magnitudes is None, self.bound
+
+    @classmethod
+    def joined(cls, sides: Sequence["Side"], lengths: Sequence[Sequence[int]]) -> "Side":
+        """The streams and books of all sides, whose streams have `lengths` tokens each."""
+        first = sides[0]
+        return cls(
+            torch.cat([side.entries for side in sides]),
+            torch.cat([side.sizes for side in sides]),
+            [capacity for side in sides for capacity in side.capacities],
+            [own for side, of_streams in zip(sides, lengths, strict=True) for own in side.split(of_streams)],
+            None if first.magnitudes is None else torch.cat([side.magnitudes for side in sides]),
+            first.bound,
+        )
+
+    def kept(self, streams: Sequence[int], lengths: Sequence[int]) -> "Side":
+        """These streams, whole books of them, of all, which have `lengths` tokens each."""
+        books = sorted({self._book(stream) for stream in streams})
+        entries, references = self.entries.split(self.capacities), self.split(lengths)
+        magnitudes = None
+        if self.magnitudes is not None:
+            of_streams = self.magnitudes.split(list(lengths))
+            magnitudes = torch.cat([of_streams[stream] for stream in streams])
+        return Side(
+            torch.cat([entries[book] for book in books]),
+            torch.cat([self.sizes[book : book + 1] for book in books]),
+            [self.capacities[book] for book in books],
+            [references[stream] for stream in streams],
+            magnitudes,
+            self.bound,
+        )
+
+    def split(self, lengths: Sequence[int]) -> list[Tensor]:
+        """References of each stream, of `lengths` tokens."""
+        places = zip(self.offsets, self.widths, lengths, strict=True)
+        return [view_references(self.references, *place) for place in places]
 
     def place(self, stream: int) -> tuple[int, int, int]:
         """First row of a stream's book, offset and width in bytes of its references."""
@@ -52,10 +104,7 @@ class Side:
         self.capacities = [capacity + tokens * streams // books for capacity in self.capacities]
         if self.magnitudes is not None:
             self.magnitudes = spread(self.magnitudes, lengths, tokens)
-        widths = self.widths
-        pieces = self.references.split([lengths[s] * widths[s] for s in self._by_width()])
-        own = dict(zip(self._by_width(), pieces, strict=True))
-        self._pack([own[s].view(WIDTHS[widths[s]]) for s in range(streams)], tokens)
+        self._pack(self.split(lengths), tokens)
 
     def _pack(self, references: list[Tensor], room: int = 0) -> None:
         """Pack references of all streams into bytes, each with `room` more, the widest first, so that all are aligned.

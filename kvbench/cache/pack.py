@@ -1,0 +1,58 @@
+"""What the caches of several rows of a batch move into, so that one call appends and attends for all of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor
+
+from kvbench.ops.softmax import Scaling
+
+
+@dataclass
+class PackRow:
+    """One row's part of a pack."""
+
+    nbytes: int = 0  # room for further tokens included
+    filled_bytes: int = 0  # without this room
+
+
+class Pack(ABC):
+    """Keys and values of `rows`, each as if it had a cache of its own.
+
+    takes_blocks   as of a `LayerCache`.
+    """
+
+    rows: list[PackRow]
+    takes_blocks: bool
+
+    @abstractmethod
+    def joins(self, other: "Pack") -> bool:
+        """Whether `joined` can put the rows of the other one behind these."""
+
+    @classmethod
+    @abstractmethod
+    def joined(cls, parts: Sequence[Self], room: int) -> Self:
+        """The rows of all parts, whose objects are those of the new pack. `room`: the tokens to make room for at once,
+        where this does not change how bytes are counted."""
+
+    @abstractmethod
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """Store new tokens in every row: keys (after RoPE) and values, [rows, num_key_value_heads, t, head_dim]."""
+
+    def update(self, keys: Tensor, values: Tensor) -> None:
+        """`append`, as of a layer cache."""
+        self.append(keys, values)
+
+    @abstractmethod
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The attention output of query [rows, num_attention_heads, t, head_dim], of the same shape."""
+
+    @abstractmethod
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows and drop the others."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """Every tensor stored."""

@@ -1,0 +1,232 @@
+"""Codebooks of one layer, of a cache or of all those of a batch: one operation codes a token's keys, one its values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.pack import Pack, PackRow
+from kvbench.cache.packed import BLOCK
+from kvbench.methods.storage.codebook_side import Side
+from kvbench.ops.codebook_append import codebook_append
+from kvbench.ops.codebook_attention import codebook_attention
+from kvbench.ops.codebook_layout import KEYS, VALUES, Place, to_tensor
+from kvbench.ops.rope import Rope
+from kvbench.ops.rope_table import rope_table
+
+
+@dataclass
+class Streams:
+    """Which prompt tokens each stream has coded. A stream is a KV head, or a query head with its own codebook."""
+
+    tokens: list[int]  # coded tokens of the prompt, per stream
+    positions: Tensor | None  # of all streams' tokens, in the narrowest integer type
+    position_offsets: list[int]  # per stream; -1: its tokens are 0 … tokens-1
+    bits: Tensor | None  # uint8, per stream [query heads, ceil(tokens / 8)]: who kept what
+    bit_offsets: list[int]  # per stream; -1: all its query heads kept all
+
+    @classmethod
+    def joined(cls, parts: Sequence["Streams"]) -> "Streams":
+        positions, position_offsets = _behind([(own.positions, own.position_offsets) for own in parts])
+        bits, bit_offsets = _behind([(own.bits, own.bit_offsets) for own in parts])
+        return cls([count for own in parts for count in own.tokens], positions, position_offsets, bits, bit_offsets)
+
+    def keep(self, streams: Sequence[int]) -> None:
+        """Of other streams nothing is read any more."""
+        for name in ("tokens", "position_offsets", "bit_offsets"):
+            setattr(self, name, [getattr(self, name)[stream] for stream in streams])
+
+    def tensors(self) -> list[Tensor]:
+        return [t for t in (self.positions, self.bits) if t is not None]
+
+
+@dataclass
+class Raw:
+    """The prompt's last tokens as they are, packed over KV heads: [rows, head_dim]."""
+
+    keys: Tensor  # after RoPE, in paired order
+    values: Tensor
+    windows: list[int]  # rows of each KV head
+
+    @classmethod
+    def joined(cls, parts: Sequence["Raw"]) -> "Raw":
+        sides = (torch.cat([getattr(own, side) for own in parts]) for side in ("keys", "values"))
+        return cls(*sides, [count for own in parts for count in own.windows])
+
+    def keep(self, heads: Sequence[int]) -> None:
+        self.keys, self.values = (
+            torch.cat([parts[head] for head in heads])
+            for parts in (self.keys.split(self.windows), self.values.split(self.windows))
+        )
+        self.windows = [self.windows[head] for head in heads]
+
+
+@dataclass
+class CodebookRow(PackRow):
+    """What one cache has of codebooks."""
+
+    fixed: int = 0  # bytes of positions, bits and raw vectors
+    token_bytes: int = 0  # of one more token, all of whose vectors become entries
+
+
+class Codebooks(Pack):
+    """Coded vectors of the streams of all rows, and the prompt's last tokens as they are.
+
+    Rows have equally many streams and KV heads. Query head q of a row reads its stream
+    q // (num_attention_heads / streams). Keys are coded before RoPE and rotated to their original positions whenever
+    they are read. A decoded token is matched to an entry or becomes one, once per stream; room for the entries of BLOCK
+    tokens is made at once, since only the device knows how many of them become one.
+    """
+
+    takes_blocks = False
+
+    def __init__(self, keys: Side, values: Side, streams: Streams, raw: Raw, prompt: int, rope: Rope):
+        """One row, of a prompt of `prompt` tokens."""
+        self.k, self.v, self.streams, self.raw = keys, values, streams, raw
+        self.prompt, self.rope = prompt, rope
+        self.decoded = self.room = 0
+        self.rows = [CodebookRow(fixed=sum(t.nbytes for t in (*streams.tensors(), raw.keys, raw.values)))]
+        self._lay_out()
+
+    def joins(self, other: Pack) -> bool:
+        if not isinstance(other, Codebooks):
+            return False
+        return (self._kind(), self.k.kind(), self.v.kind()) == (other._kind(), other.k.kind(), other.v.kind())
+
+    def _kind(self) -> tuple:
+        return len(self.streams.tokens), len(self.raw.windows), self.prompt, self.rope
+
+    @classmethod
+    def joined(cls, parts: Sequence["Codebooks"], room: int) -> "Codebooks":
+        """Room is made when a token comes, as in a cache alone: the width of its references depends on it."""
+        if len(parts) == 1:
+            return parts[0]
+        lengths = [own.streams.tokens for own in parts]
+        k, v = (Side.joined([getattr(own, side) for own in parts], lengths) for side in ("k", "v"))
+        streams, raw = Streams.joined([own.streams for own in parts]), Raw.joined([own.raw for own in parts])
+        joined = cls(k, v, streams, raw, parts[0].prompt, parts[0].rope)
+        joined.rows = [row for own in parts for row in own.rows]
+        joined._count_bytes()
+        return joined
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.k.tensors(), *self.v.tensors(), *self.streams.tensors(), self.raw.keys, self.raw.values]
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        table = rope_table(self.rope, keys.shape[-1])
+        paired, values = table.pair(keys).flatten(0, 1), values.flatten(0, 1)  # [rows · heads, t, head_dim]
+        for number in range(keys.shape[2]):
+            if self.decoded == self.room:
+                self._make_room(BLOCK)
+            position = self.prompt + self.decoded
+            turn = table.turns(self.rope, position + 1, keys.device)[position]
+            self._code(self.k, paired[:, number], turn, KEYS)
+            self._code(self.v, values[:, number], None, VALUES)
+            self.decoded += 1
+            for row in self.rows:
+                row.filled_bytes += row.token_bytes
+
+    def _code(self, side: Side, vectors: Tensor, turn: Tensor | None, fields: int) -> None:
+        codebook_append(
+            side.entries,
+            side.references,
+            side.magnitudes,
+            side.sizes,
+            vectors,
+            turn,
+            self.layout,
+            fields,
+            self.decoded,
+            self.most[fields],
+            side.bound,
+        )
+
+    def attend(self, query: Tensor, scaling: float) -> Tensor:
+        """Attention of one query per head, [rows, num_attention_heads, 1, head_dim]."""
+        table = rope_table(self.rope, query.shape[-1])
+        k, v, streams = self.k, self.v, self.streams
+        grouped = table.pair(query).view(len(streams.tokens), -1, query.shape[-1])
+        out = codebook_attention(
+            grouped,
+            k.entries,
+            k.references,
+            k.magnitudes,
+            v.entries,
+            v.references,
+            v.magnitudes,
+            streams.positions,
+            streams.bits,
+            self.raw.keys,
+            self.raw.values,
+            table.turns(self.rope, self.prompt + self.decoded, query.device),
+            self.layout,
+            self.longest,
+            self.prompt,
+            self.decoded,
+            scaling,
+        )
+        return out.view_as(query)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        of_row, heads = (len(each) // len(self.rows) for each in (self.streams.tokens, self.raw.windows))
+        streams = [row * of_row + stream for row in rows for stream in range(of_row)]
+        lengths = [count + self.room for count in self.streams.tokens]
+        self.k, self.v = (side.kept(streams, lengths) for side in (self.k, self.v))
+        self.streams.keep(streams)
+        self.raw.keep([row * heads + head for row in rows for head in range(heads)])
+        self.rows = [self.rows[row] for row in rows]
+        self._lay_out()
+
+    def _make_room(self, tokens: int) -> None:
+        """Room for `tokens` more decoded tokens."""
+        lengths = [count + self.room for count in self.streams.tokens]
+        self.room += tokens
+        for side in (self.k, self.v):
+            side.make_room(lengths, tokens)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Note where each stream lies in the packed tensors."""
+        streams, windows = self.streams, self.raw.windows
+        copies = len(streams.tokens) // len(windows)
+        self.places, start = [], 0
+        for number, tokens in enumerate(streams.tokens):
+            head = number // copies
+            self.places.append(
+                Place(
+                    tokens,
+                    start,
+                    streams.position_offsets[number],
+                    streams.bit_offsets[number],
+                    sum(windows[:head]),
+                    windows[head],
+                    *self.k.place(number),
+                    *self.v.place(number),
+                )
+            )
+            start += tokens + self.room
+        self.layout = to_tensor(self.places, self.k.entries.device)
+        self.longest = max(*streams.tokens, *windows)
+        self.most = {KEYS: max(self.k.capacities), VALUES: max(self.v.capacities)}
+        self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        """Bytes of each row, without room as if every decoded vector had become an entry."""
+        of_row = len(self.streams.tokens) // len(self.rows)
+        for number, row in enumerate(self.rows):
+            streams = range(number * of_row, (number + 1) * of_row)
+            tokens = [self.streams.tokens[stream] + self.room for stream in streams]
+            row.token_bytes = sum(side.token_bytes(streams) for side in (self.k, self.v))
+            row.nbytes = row.fixed + sum(side.stored_bytes(streams, tokens) for side in (self.k, self.v))
+            row.filled_bytes = row.nbytes - (self.room - self.decoded) * row.token_bytes
+
+
+def _behind(parts: Sequence[tuple[Tensor | None, list[int]]]) -> tuple[Tensor | None, list[int]]:
+    """Tensors one behind the other, and offsets in them; -1 stays."""
+    offsets, start = [], 0
+    for held, own in parts:
+        offsets += [offset if offset < 0 else start + offset for offset in own]
+        start += 0 if held is None else len(held)
+    held = [each for each, _ in parts if each is not None]
+    return torch.cat(held) if held else None, offsets
