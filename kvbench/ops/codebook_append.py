@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import to_places, view_references
+from kvbench.ops.codebook_layout import KEYS, VALUES, Place, to_places, view_references
 from kvbench.ops.operator import operator
 from kvbench.ops.rope_table import unturn
 
@@ -12,36 +12,68 @@ TINY = 1e-12
 
 
 @operator(
-    "codebook_append(Tensor(a!) entries, Tensor(b!) references, Tensor(c!)? magnitudes, Tensor(d!) sizes, "
-    "Tensor vectors, Tensor? turn, Tensor layout, int side, int decoded, int most, float bound) -> ()",
-    launches=2,
+    "codebook_append(Tensor(a!) key_entries, Tensor(b!) key_references, Tensor(c!)? key_magnitudes, "
+    "Tensor(d!) key_sizes, Tensor(e!) value_entries, Tensor(f!) value_references, Tensor(g!)? value_magnitudes, "
+    "Tensor(h!) value_sizes, Tensor keys, Tensor values, Tensor order, Tensor turns, Tensor layout, int prompt, "
+    "int decoded, int most_keys, int most_values, float key_bound, float value_bound) -> ()",
+    launches=4,
 )
 def codebook_append(
+    key_entries: Tensor,
+    key_references: Tensor,
+    key_magnitudes: Tensor | None,
+    key_sizes: Tensor,
+    value_entries: Tensor,
+    value_references: Tensor,
+    value_magnitudes: Tensor | None,
+    value_sizes: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    order: Tensor,
+    turns: Tensor,
+    layout: Tensor,
+    prompt: int,
+    decoded: int,
+    most_keys: int,
+    most_values: int,
+    key_bound: float,
+    value_bound: float,
+) -> None:
+    """Code one new token's keys and values [num_key_value_heads, head_dim], once per stream.
+
+    A stream refers to the entry of its book with the largest cosine, if that is above the bound (ties: the lowest);
+    else the vector becomes the book's next entry. Streams that share a book come one after the other.
+
+    entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
+    `codebook_layout`. sizes int64 [books]: entries of each book, which has room for one more per stream and holds at
+    most `most_keys`, `most_values`. `decoded` tokens came after the `prompt` ones. Keys come after RoPE: turns float32
+    [positions, pairs, 2] is undone first, in the paired order of channels `order` int64 [head_dim] (see `rope_table`),
+    which is that of key entries.
+    """
+    places, paired, turn = to_places(layout), keys.index_select(1, order), turns[prompt + decoded]
+    append_side(key_entries, key_references, key_magnitudes, key_sizes, paired, turn, places, KEYS, decoded, key_bound)
+    append_side(
+        value_entries, value_references, value_magnitudes, value_sizes, values, None, places, VALUES, decoded,
+        value_bound,
+    )  # fmt: skip
+
+
+def append_side(
     entries: Tensor,
     references: Tensor,
     magnitudes: Tensor | None,
     sizes: Tensor,
     vectors: Tensor,
     turn: Tensor | None,
-    layout: Tensor,
+    places: list[Place],
     side: int,
     decoded: int,
-    most: int,
     bound: float,
 ) -> None:
-    """Code one new token's vectors [num_key_value_heads, head_dim], keys or values, once per stream.
-
-    A stream refers to the entry of its book with the largest cosine, if that is above `bound` (ties: the lowest);
-    else the vector becomes the book's next entry. Streams that share a book come one after the other.
-
-    entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
-    `codebook_layout`; side is KEYS or VALUES. sizes int64 [books]: entries of each book, which has room for one more
-    per stream and holds at most `most`. `decoded` tokens came before. turn float32 [pairs, 2] is undone first: keys
-    come after RoPE.
-    """
+    """`codebook_append` of keys or of values: side is KEYS or VALUES."""
     units, norms, fresh = decoded_vectors(vectors, turn, entries.dtype, magnitudes is not None)
     unit = are_units(entries, magnitudes)
-    used, places, at = sizes.tolist(), to_places(layout), []
+    used, at = sizes.tolist(), []
     for stream, place in enumerate(places):
         head, book = stream * len(vectors) // len(places), stream * len(used) // len(places)
         first, offset, width = place[side : side + 3]

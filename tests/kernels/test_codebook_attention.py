@@ -64,7 +64,7 @@ SIGNATURE = {
     **dict.fromkeys(["turns", "partial", "lse"], "*fp32"),
     **dict.fromkeys(["prompt", "decoded", "split_tokens", "total"], "i32"),
     "positions": "*u16",
-    "layout": "*i64",
+    **dict.fromkeys(["layout", "order"], "*i64"),
     "scaling": "fp32",
 }
 STORED = ["query", "key_entries", "key_magnitudes", "value_entries", "value_magnitudes", "raw_keys", "raw_values"]

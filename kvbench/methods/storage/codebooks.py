@@ -11,7 +11,7 @@ from kvbench.cache.packed import BLOCK
 from kvbench.methods.storage.codebook_side import Side
 from kvbench.ops.codebook_append import codebook_append
 from kvbench.ops.codebook_attention import codebook_attention
-from kvbench.ops.codebook_layout import KEYS, VALUES, Place, to_tensor
+from kvbench.ops.codebook_layout import Place, to_tensor
 from kvbench.ops.rope import Rope
 from kvbench.ops.rope_table import rope_table
 
@@ -114,41 +114,47 @@ class Codebooks(Pack):
         return [*self.k.tensors(), *self.v.tensors(), *self.streams.tensors(), self.raw.keys, self.raw.values]
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        table = rope_table(self.rope, keys.shape[-1])
-        paired, values = table.pair(keys).flatten(0, 1), values.flatten(0, 1)  # [rows · heads, t, head_dim]
-        for number in range(keys.shape[2]):
-            if self.decoded == self.room:
-                self._make_room(BLOCK)
-            position = self.prompt + self.decoded
-            turn = table.turns(self.rope, position + 1, keys.device)[position]
-            self._code(self.k, paired[:, number], turn, KEYS)
-            self._code(self.v, values[:, number], None, VALUES)
-            self.decoded += 1
-            for row in self.rows:
-                row.filled_bytes += row.token_bytes
+        if keys.shape[2] == 1:
+            return self._code(keys, values)
+        for token in zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True):
+            self._code(*token)
 
-    def _code(self, side: Side, vectors: Tensor, turn: Tensor | None, fields: int) -> None:
+    def _code(self, keys: Tensor, values: Tensor) -> None:
+        """One token's vectors [rows, num_key_value_heads, 1, head_dim]."""
+        if self.decoded == self.room:
+            self._make_room(BLOCK)
+        width, device = keys.shape[-1], keys.device
+        table, k, v = rope_table(self.rope, width), self.k, self.v
         codebook_append(
-            side.entries,
-            side.references,
-            side.magnitudes,
-            side.sizes,
-            vectors,
-            turn,
+            k.entries,
+            k.references,
+            k.magnitudes,
+            k.sizes,
+            v.entries,
+            v.references,
+            v.magnitudes,
+            v.sizes,
+            keys.reshape(-1, width),
+            values.reshape(-1, width),
+            table.on(device),
+            table.turns(self.rope, self.prompt + self.decoded + 1, device),
             self.layout,
-            fields,
+            self.prompt,
             self.decoded,
-            self.most[fields],
-            side.bound,
+            *self.most,
+            k.bound,
+            v.bound,
         )
+        self.decoded += 1
+        for row in self.rows:
+            row.filled_bytes += row.token_bytes
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         """Attention of one query per head, [rows, num_attention_heads, 1, head_dim]."""
         table = rope_table(self.rope, query.shape[-1])
         k, v, streams = self.k, self.v, self.streams
-        grouped = table.pair(query).view(len(streams.tokens), -1, query.shape[-1])
         out = codebook_attention(
-            grouped,
+            query.reshape(len(streams.tokens), -1, query.shape[-1]),
             k.entries,
             k.references,
             k.magnitudes,
@@ -159,6 +165,7 @@ class Codebooks(Pack):
             streams.bits,
             self.raw.keys,
             self.raw.values,
+            table.on(query.device),
             table.turns(self.rope, self.prompt + self.decoded, query.device),
             self.layout,
             self.longest,
@@ -208,7 +215,7 @@ class Codebooks(Pack):
             start += tokens + self.room
         self.layout = to_tensor(self.places, self.k.entries.device)
         self.longest = max(*streams.tokens, *windows)
-        self.most = {KEYS: max(self.k.capacities), VALUES: max(self.v.capacities)}
+        self.most = max(self.k.capacities), max(self.v.capacities)  # entries of a book, its room included
         self._count_bytes()
 
     def _count_bytes(self) -> None:

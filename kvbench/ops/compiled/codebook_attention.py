@@ -6,7 +6,7 @@ from numba import prange
 from torch import Tensor
 
 from kvbench.ops.codebook_layout import BITS, KEYS, POSITIONS, RAW, START, TOKENS, VALUES, WINDOW
-from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared
+from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared, softmax
 
 
 def codebook_attention(
@@ -21,6 +21,7 @@ def codebook_attention(
     bits: Tensor | None,
     raw_keys: Tensor,
     raw_values: Tensor,
+    order: Tensor,
     turns: Tensor,
     layout: Tensor,
     longest: int,
@@ -29,26 +30,25 @@ def codebook_attention(
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.codebook_attention`."""
-    places = layout.numpy()
-    most = int((places[:, TOKENS] + places[:, WINDOW]).max()) + decoded
-    grouped = query.float() * scaling
-    logits = grouped.new_full((*grouped.shape[:2], most), float("-inf"))
+    x = query.float()
+    out = torch.empty_like(x)
     nothing = np.empty(0, np.uint8)
-    key_logits(
-        grouped.numpy(),
+    attend(
+        x.numpy(),
         *_coded(key_entries, key_references, key_magnitudes),
+        *_coded(value_entries, value_references, value_magnitudes),
         nothing if positions is None else positions.numpy(),
         nothing if bits is None else bits.numpy(),
         raw_keys.float().numpy(),
-        turns.flatten(1).numpy(),
-        places,
+        raw_values.float().numpy(),
+        order.numpy(),
+        turns.numpy(),
+        layout.numpy(),
         prompt,
         decoded,
-        logits.numpy(),
+        scaling,
+        out.numpy(),
     )
-    out = torch.zeros_like(grouped)
-    coded = _coded(value_entries, value_references, value_magnitudes)
-    weighted_values(logits.softmax(dim=-1).numpy(), *coded, raw_values.float().numpy(), places, decoded, out.numpy())
     return out.to(query.dtype)
 
 
@@ -65,13 +65,27 @@ BLOCK = 128  # tokens whose keys are turned at a time, a multiple of 8: they sta
 
 
 @shared
-def key_logits(
-    query, entries, references, magnitudes, positions, bits, raw, turns, places, prompt, decoded, logits
+def attend(
+    query, key_entries, key_references, key_magnitudes, value_entries, value_references, value_magnitudes,
+    positions, bits, raw_keys, raw_values, order, turns, places, prompt, decoded, scaling, out
 ):  # fmt: skip
-    """Write the products of query [streams, g, head_dim] with coded and then raw keys to logits [streams, g, most]."""
+    """Write the answers to query [streams, g, head_dim] to out.
+
+    Weights are added up for each value's entry first: there are fewer entries than tokens.
+    """
     streams, g, width = query.shape
-    vectors, turning = entries.view(np.complex64), turns.view(np.complex64)
-    blocks = (logits.shape[2] + BLOCK - 1) // BLOCK
+    most = 0
+    for stream in range(streams):
+        most = max(most, places[stream, TOKENS] + decoded + places[stream, WINDOW])
+    paired = np.empty_like(query)
+    for stream in range(streams):
+        for q in range(g):
+            for c in range(width):
+                paired[stream, q, c] = query[stream, q, order[c]]
+    vectors = key_entries.view(np.complex64)
+    turning = turns.reshape(len(turns), -1).view(np.complex64)
+    logits = np.empty((streams, g, most), np.float32)  # of coded and then raw keys
+    blocks = (most + BLOCK - 1) // BLOCK
     for task in prange(streams * blocks):
         stream, start = task // blocks, task % blocks * BLOCK
         place = places[stream]
@@ -80,20 +94,39 @@ def key_logits(
         if start < end:
             which, where = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
             keys = np.empty((BLOCK, width // 2), np.complex64)
-            entries_of(references, place[KEYS + 1] + start * place[KEYS + 2], place[KEYS + 2], which[: end - start])
+            entries_of(key_references, place[KEYS + 1] + start * place[KEYS + 2], place[KEYS + 2], which[: end - start])
             positions_of(positions, place[POSITIONS], tokens, prompt, start, where[: end - start])
             turn(vectors[place[KEYS] :], turning, which[: end - start], where[: end - start], keys)
             for q in range(g):
                 own = logits[stream, q, start:end]
-                row_products(query[stream, q], keys.view(np.float32)[: end - start], own)
-                if len(magnitudes):
-                    scale(own, magnitudes[place[START] + start : place[START] + end])
+                row_products(paired[stream, q], keys.view(np.float32)[: end - start], own)
+                if len(key_magnitudes):
+                    scale(own, key_magnitudes[place[START] + start : place[START] + end])
                 if place[BITS] >= 0:
                     hide(own, bits[place[BITS] + q * ((tokens + 7) // 8) + start // 8 :], min(tokens, end) - start)
-        if start + BLOCK >= logits.shape[2]:
+        if start + BLOCK >= most:
             for q in range(g):
-                rows = raw[place[RAW] : place[RAW] + place[WINDOW]]
-                row_products(query[stream, q], rows, logits[stream, q, count:])
+                rows = raw_keys[place[RAW] : place[RAW] + place[WINDOW]]
+                row_products(paired[stream, q], rows, logits[stream, q, count:])
+    which, used = np.empty((streams, most), np.int64), np.empty(streams, np.int64)
+    for stream in prange(streams):
+        place = places[stream]
+        used[stream] = entries_of(
+            value_references, place[VALUES + 1], place[VALUES + 2], which[stream, : place[TOKENS] + decoded]
+        )
+    for task in prange(streams * g):
+        stream, q = task // g, task % g
+        place, answer = places[stream], out[stream, q]
+        book, count = place[VALUES], place[TOKENS] + decoded
+        own = logits[stream, q, : count + place[WINDOW]]
+        softmax(own, np.float32(scaling))
+        if len(value_magnitudes):
+            scale(own, value_magnitudes[place[START] : place[START] + count])
+        shares = np.zeros(used[stream], np.float32)  # each entry's part of all weights
+        gather(own, which[stream, :count], shares)
+        answer[:] = 0
+        add_rows(shares, value_entries[book : book + used[stream]], answer)
+        add_rows(own[count:], raw_values[place[RAW] : place[RAW] + place[WINDOW]], answer)
 
 
 @loop
@@ -144,31 +177,6 @@ def hide(out, bits, tokens):
     for token in range(tokens):
         if not bits[token // 8] >> (token % 8) & 1:
             out[token] = -np.inf
-
-
-@shared
-def weighted_values(weights, entries, references, magnitudes, raw, places, decoded, out):
-    """Add the sums of coded and raw values, times weights [streams, g, most], to out [streams, g, head_dim].
-
-    Weights are added up for each entry first: there are fewer entries than tokens.
-    """
-    streams, g, _ = out.shape
-    which, used = np.empty((streams, weights.shape[2]), np.int64), np.empty(streams, np.int64)
-    for stream in prange(streams):
-        place = places[stream]
-        used[stream] = entries_of(
-            references, place[VALUES + 1], place[VALUES + 2], which[stream, : place[TOKENS] + decoded]
-        )
-    for task in prange(streams * g):
-        stream, q = task // g, task % g
-        place, own = places[stream], weights[stream, q]
-        book, count = place[VALUES], place[TOKENS] + decoded
-        if len(magnitudes):
-            scale(own, magnitudes[place[START] : place[START] + count])
-        shares = np.zeros(used[stream], np.float32)  # each entry's part of all weights
-        gather(own, which[stream, :count], shares)
-        add_rows(shares, entries[book : book + used[stream]], out[stream, q])
-        add_rows(own[count : count + place[WINDOW]], raw[place[RAW] : place[RAW] + place[WINDOW]], out[stream, q])
 
 
 @loop

@@ -1,5 +1,6 @@
 """How loops are compiled, how threads share them, and how they see tensors."""
 
+import math
 import os
 from collections.abc import Callable
 from functools import cache, wraps
@@ -98,3 +99,43 @@ def row_products(query, rows, out):
         for c in range(len(query)):
             total += query[c] * rows[row, c]
         out[row] = total
+
+
+# Coefficients of 2^f = exp(f ln 2) for |f| <= 1/2: what is left out is less than 1e-8 of it.
+POWERS = tuple(np.float32(math.log(2) ** n / math.factorial(n)) for n in range(8))
+PER_POWER = np.float32(1 / math.log(2))
+
+
+@loop
+def softmax(x, scaling):
+    """Turn logits x [n] into the weights of their softmax, times `scaling` before; NaN makes all of them NaN.
+
+    exp is 2^whole · 2^rest, a polynomial of the rest, so that it uses vector instructions.
+    """
+    n = len(x)
+    exponents = np.empty(n, np.int32)
+    largest = np.float32(-np.inf)
+    for i in range(n):
+        largest = max(largest, x[i])
+    factor = scaling * PER_POWER
+    for i in range(n):
+        power = (x[i] - largest) * factor
+        power = np.float32(-127) if power < np.float32(-127) else power  # 0 from there on
+        whole = np.floor(power + np.float32(0.5))
+        rest = power - whole
+        exponents[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+        x[i] = POWERS[0] + rest * (
+            POWERS[1]
+            + rest
+            * (
+                POWERS[2]
+                + rest * (POWERS[3] + rest * (POWERS[4] + rest * (POWERS[5] + rest * (POWERS[6] + rest * POWERS[7]))))
+            )
+        )
+    wholes = exponents.view(np.float32)
+    total = np.float32(0)
+    for i in range(n):
+        x[i] *= wholes[i]
+        total += x[i]
+    for i in range(n):
+        x[i] /= total

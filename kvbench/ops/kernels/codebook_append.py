@@ -1,11 +1,11 @@
-"""Triton: coding one token's vectors. Two launches: nearest entries, split over entries; then what becomes of each."""
+"""Triton: coding one token. Two launches a side: nearest entries, split over entries; then what becomes of each."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import Place
+from kvbench.ops.codebook_layout import KEYS, VALUES, Place
 from kvbench.ops.kernels.codebook_references import store_reference
 
 MOST_SPLITS = 64
@@ -17,16 +17,20 @@ NONE = tl.constexpr((1 << 31) - 1)  # an index above all others
 
 
 @triton.jit
-def load_vectors(vectors, turn, head, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr):
+def load_vectors(vectors, order, turn, head, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr):
     """float32 vectors [heads, HALF] twice, first and second channels of pairs, rotated back by turn; and their norms.
 
-    PAIRS is 0 where nothing is to be rotated.
+    PAIRS is 0 where nothing is to be rotated or put in paired order.
     """
     half = tl.arange(0, HALF)
     inside = (head >= 0)[:, None] & (half < D // 2)
-    place = vectors + head[:, None] * D + 2 * half
-    x = tl.load(place, mask=inside, other=0.0).to(tl.float32)
-    y = tl.load(place + 1, mask=inside, other=0.0).to(tl.float32)
+    first, second = 2 * half, 2 * half + 1
+    if PAIRS:
+        first = tl.load(order + 2 * half, mask=half < D // 2, other=0)
+        second = tl.load(order + 2 * half + 1, mask=half < D // 2, other=0)
+    place = vectors + head[:, None] * D
+    x = tl.load(place + first[None, :], mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(place + second[None, :], mask=inside, other=0.0).to(tl.float32)
     if PAIRS:
         cosine = tl.load(turn + 2 * half, mask=half < PAIRS, other=1.0)
         sine = tl.load(turn + 2 * half + 1, mask=half < PAIRS, other=0.0)
@@ -43,7 +47,7 @@ def cosines(x, y, ux, uy):
 
 @triton.jit(do_not_specialize=["split_entries"])
 def nearest_entry_kernel(
-    entries, sizes, vectors, turn, layout, best, where, split_entries,
+    entries, sizes, vectors, order, turn, layout, best, where, split_entries,
     SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr,
     D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -55,7 +59,7 @@ def nearest_entry_kernel(
     size = tl.load(sizes + stream // SHARED).to(tl.int32)
     book = tl.load(layout + stream * FIELDS + SIDE)
     half = tl.arange(0, HALF)
-    ux, uy, norm = load_vectors(vectors, turn, tl.full([1], 0, tl.int32) + stream // COPIES, D, PAIRS, HALF)
+    ux, uy, norm = load_vectors(vectors, order, turn, tl.full([1], 0, tl.int32) + stream // COPIES, D, PAIRS, HALF)
     ux /= tl.maximum(norm, TINY)[:, None]
     uy /= tl.maximum(norm, TINY)[:, None]
     largest = -float("inf")
@@ -79,7 +83,7 @@ def nearest_entry_kernel(
 
 @triton.jit(do_not_specialize=["decoded", "splits"])
 def settle_entry_kernel(
-    entries, references, magnitudes, sizes, vectors, turn, layout, best, where, decoded, splits, bound,
+    entries, references, magnitudes, sizes, vectors, order, turn, layout, best, where, decoded, splits, bound,
     SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr,
     MAGNITUDES: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
@@ -89,7 +93,7 @@ def settle_entry_kernel(
     used = tl.load(sizes + number).to(tl.int32)
     book = tl.load(layout + number * SHARED * FIELDS + SIDE)
     head = tl.where(row < SHARED, (number * SHARED + row) // COPIES, -1)
-    x, y, norm = load_vectors(vectors, turn, head, D, PAIRS, HALF)
+    x, y, norm = load_vectors(vectors, order, turn, head, D, PAIRS, HALF)
     ux = x / tl.maximum(norm, TINY)[:, None]
     uy = y / tl.maximum(norm, TINY)[:, None]
     if MAGNITUDES:
@@ -129,11 +133,54 @@ def settle_entry_kernel(
 
 
 def codebook_append(
+    key_entries: Tensor,
+    key_references: Tensor,
+    key_magnitudes: Tensor | None,
+    key_sizes: Tensor,
+    value_entries: Tensor,
+    value_references: Tensor,
+    value_magnitudes: Tensor | None,
+    value_sizes: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    order: Tensor,
+    turns: Tensor,
+    layout: Tensor,
+    prompt: int,
+    decoded: int,
+    most_keys: int,
+    most_values: int,
+    key_bound: float,
+    value_bound: float,
+) -> None:
+    """See `kvbench.ops.codebook_append`."""
+    append_side(
+        key_entries,
+        key_references,
+        key_magnitudes,
+        key_sizes,
+        keys,
+        order,
+        turns[prompt + decoded],
+        layout,
+        KEYS,
+        decoded,
+        most_keys,
+        key_bound,
+    )
+    append_side(
+        value_entries, value_references, value_magnitudes, value_sizes, values, None, None, layout, VALUES, decoded,
+        most_values, value_bound,
+    )  # fmt: skip
+
+
+def append_side(
     entries: Tensor,
     references: Tensor,
     magnitudes: Tensor | None,
     sizes: Tensor,
     vectors: Tensor,
+    order: Tensor | None,
     turn: Tensor | None,
     layout: Tensor,
     side: int,
@@ -141,7 +188,6 @@ def codebook_append(
     most: int,
     bound: float,
 ) -> None:
-    """See `kvbench.ops.codebook_append`."""
     vectors = vectors.contiguous()
     streams, books, head_dim = len(layout), len(sizes), entries.shape[1]
     splits = max(1, min(triton.cdiv(most, LEAST_ENTRIES), MOST_SPLITS))
@@ -151,12 +197,13 @@ def codebook_append(
         "SIDE": side, "FIELDS": FIELDS, "COPIES": streams // len(vectors), "SHARED": streams // books, "D": head_dim,
         "PAIRS": 0 if turn is None else len(turn), "HALF": max(16, triton.next_power_of_2(head_dim // 2)),
     }  # fmt: skip
-    turn = vectors if turn is None else turn
+    order, turn = (layout, vectors) if turn is None else (order, turn)
     nearest_entry_kernel[(streams, splits)](
-        entries, sizes, vectors, turn, layout, best, where, triton.cdiv(most, splits), BLOCK_N=BLOCK_N, **shared
+        entries, sizes, vectors, order, turn, layout, best, where, triton.cdiv(most, splits), BLOCK_N=BLOCK_N, **shared
     )
     settle_entry_kernel[(books,)](
-        entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, turn, layout, best, where,
-        decoded, splits, bound, ROWS=triton.next_power_of_2(streams // books), MAGNITUDES=magnitudes is not None,
+        entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turn, layout,
+        best, where, decoded, splits, bound,
+        ROWS=triton.next_power_of_2(streams // books), MAGNITUDES=magnitudes is not None,
         SPLITS=triton.next_power_of_2(splits), **shared,
     )  # fmt: skip

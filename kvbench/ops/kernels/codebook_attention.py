@@ -34,7 +34,8 @@ def accumulate(score, weigh, v, largest, total_weight, out):
 @triton.jit(do_not_specialize=["prompt", "decoded", "split_tokens", "total"])
 def codebook_split_kernel(
     query, key_entries, key_references, key_magnitudes, value_entries, value_references, value_magnitudes,
-    positions, bits, raw_keys, raw_values, turns, layout, partial, lse, prompt, decoded, split_tokens, total, scaling,
+    positions, bits, raw_keys, raw_values, order, turns, layout, partial, lse, prompt, decoded, split_tokens, total,
+    scaling,
     GROUP: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FIELDS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
     MAGNITUDES: tl.constexpr,
@@ -62,9 +63,11 @@ def codebook_split_kernel(
     row, half, channel = tl.arange(0, BLOCK_M), tl.arange(0, HALF), tl.arange(0, WIDTH)
     at = (stream * GROUP + row).to(tl.int64)
     there, paired, within = row < GROUP, half < D // 2, channel < D
-    place_q = query + at[:, None] * D + 2 * half
-    x = tl.load(place_q, mask=there[:, None] & paired, other=0.0)
-    y = tl.load(place_q + 1, mask=there[:, None] & paired, other=0.0)
+    first_channel = tl.load(order + 2 * half, mask=paired, other=0)
+    second_channel = tl.load(order + 2 * half + 1, mask=paired, other=0)
+    place_q = query + at[:, None] * D
+    x = tl.load(place_q + first_channel[None, :], mask=there[:, None] & paired, other=0.0)
+    y = tl.load(place_q + second_channel[None, :], mask=there[:, None] & paired, other=0.0)
 
     largest = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total_weight = tl.zeros([BLOCK_M], tl.float32)
@@ -134,6 +137,7 @@ def codebook_attention(
     bits: Tensor | None,
     raw_keys: Tensor,
     raw_values: Tensor,
+    order: Tensor,
     turns: Tensor,
     layout: Tensor,
     longest: int,
@@ -156,7 +160,7 @@ def codebook_attention(
         query, key_entries, key_references, key_entries if key_magnitudes is None else key_magnitudes,
         value_entries, value_references, value_entries if value_magnitudes is None else value_magnitudes,
         key_references if positions is None else positions, key_references if bits is None else bits,
-        raw_keys, raw_values, turns, layout, partial, lse,
+        raw_keys, raw_values, order, turns, layout, partial, lse,
         prompt, decoded, split_tokens, total, scaling * 1.4426950408889634,
         GROUP=group, D=head_dim, PAIRS=turns.shape[1], FIELDS=FIELDS, KEYS=KEYS, VALUES=VALUES,
         MAGNITUDES=key_magnitudes is not None, **constants,
