@@ -1,15 +1,15 @@
-"""Sequences whose older rows are quantised, and the layer cache that attends to their codes."""
+"""Sequences whose older rows are quantised."""
 
 from abc import abstractmethod
+from collections.abc import Sequence as Several
+from copy import copy
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.base import BLOCK, Growing
-from kvbench.cache.reserve_ratio import Kept
-from kvbench.cache.sequence import Sequence, SequenceLayer
+from kvbench.cache.sequence import Sequence
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
-from kvbench.ops.quantised_attention import quantised_attention
 
 
 class Ring:
@@ -69,8 +69,37 @@ class QuantisedSequence(Sequence):
         return self.ring.rows(self.quantised, self.length)
 
     def append(self, rows: Tensor) -> None:
+        if rows.shape[1] == 1:
+            return self.append_row(rows)
         for row in rows.split(1, dim=1):
             self.append_row(row)
+
+    @property
+    def heads(self) -> int:
+        return self.ring.buffer.shape[0]
+
+    @property
+    def kind(self) -> tuple:
+        """What sequences have in common whose heads can be held as those of one."""
+        shapes = (tuple(tensor.shape) for tensor in self.tensors())
+        return self.quantiser, self.length, self.limit, self.ring.buffer.dtype, *shapes
+
+    @classmethod
+    def joined(cls, parts: Several["QuantisedSequence"]) -> "QuantisedSequence":
+        """The heads of all parts, of one kind, as those of one sequence."""
+        every = copy(parts[0])
+        every.parts = [
+            Growing(torch.cat(same), block=1)
+            for same in zip(*([own.view for own in part.parts] for part in parts), strict=True)
+        ]
+        every.ring = copy(parts[0].ring)
+        every.ring.buffer = torch.cat([part.ring.buffer for part in parts])
+        return every
+
+    def keep(self, heads: Tensor) -> None:
+        """Keep these heads and drop the others."""
+        self.parts = [Growing(part.view.index_select(0, heads), block=1) for part in self.parts]
+        self.ring.buffer = self.ring.buffer.index_select(0, heads)
 
     @abstractmethod
     def append_row(self, row: Tensor) -> None:
@@ -151,29 +180,3 @@ class QuantisedValues(QuantisedSequence):
     @property
     def read_bytes(self) -> int:
         return self.filled_bytes - sum((part.length - self.quantised) * part.row_bytes for part in self.parts)
-
-
-class QuantisedLayer(SequenceLayer):
-    """Quantised keys and values of the same tokens; attention reads the codes and restores nothing in memory."""
-
-    k: QuantisedKeys
-    v: QuantisedValues
-
-    def __init__(self, keys: QuantisedKeys, values: QuantisedValues, seen: int, kept: Kept):
-        super().__init__(keys, values, keys.ring.buffer.shape[0], seen, kept)
-
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        keys, values = self.k, self.v
-        return quantised_attention(
-            query,
-            *keys.codes(),
-            keys.ring.buffer,
-            *values.codes(),
-            values.ring.buffer,
-            keys.length,
-            keys.limit,
-            keys.quantiser.bits,
-            values.quantiser.bits,
-            keys.quantiser.group,
-            scaling,
-        )

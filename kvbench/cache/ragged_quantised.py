@@ -8,7 +8,8 @@ from torch import Tensor
 
 from kvbench.cache.base import filled
 from kvbench.cache.packed import offsets
-from kvbench.cache.quantised import QuantisedKeys, QuantisedLayer, QuantisedValues
+from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
+from kvbench.cache.quantised_layer import QuantisedLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import TOKENS, Quantiser
@@ -73,6 +74,9 @@ class RaggedQuantisedLayer(QuantisedLayer):
 
     def tensors(self) -> list[Tensor]:
         return super().tensors() + [tensor for rows in self.older for tensor in rows.tensors()]
+
+    def pack(self) -> None:
+        return None
 
     @property
     def filled_bytes(self) -> int:

@@ -42,6 +42,13 @@ def of_kv_heads(scaling: Scaling, heads: Tensor, kv_heads: int) -> Scaling:
     return replace(scaling, sinks=scaling.sinks.unflatten(0, (kv_heads, -1))[heads].flatten())
 
 
+def of_rows(scaling: Scaling, rows: int) -> Scaling:
+    """`scaling` for the query heads of `rows` sequences, one after the other."""
+    if rows == 1 or not isinstance(scaling, Softmax) or scaling.sinks is None:
+        return scaling
+    return replace(scaling, sinks=scaling.sinks.repeat(rows))
+
+
 def capped_(logits: Tensor, scaling: Scaling) -> Tensor:
     """The soft cap applied in place to logits, of which -inf stay; without one they are as they were."""
     if not isinstance(scaling, Softmax) or scaling.softcap is None:

@@ -9,6 +9,7 @@ from kvbench.cache.batch import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.methods.storage.codebooks import Codebooks
+from kvbench.ops.softmax import Softmax
 from tests.support.codebook_caches import random_cache
 
 HEADS, GROUP, DIM = 2, 3, 8
@@ -36,16 +37,16 @@ def new_tokens(count: int, step: int, dtype=torch.float32, heads: int = HEADS * 
     return (torch.randn(count, each, 1, DIM, generator=generator).to(dtype) for each in (heads, HEADS, HEADS))
 
 
-def steps_agree(batch, alone, steps: range, dtype=torch.float32, heads: int = HEADS * GROUP):
+def steps_agree(batch, alone, steps: range, dtype=torch.float32, heads: int = HEADS * GROUP, scaling=0.4):
     """Outputs, bytes counted and bytes held of each row after each step."""
     for step in steps:
         query, keys, values = new_tokens(len(alone), step, dtype, heads)
         batch.update(keys, values)
-        together = batch.attend(query, 0.4)
+        together = batch.attend(query, scaling)
         for row, one in enumerate(alone):
             own = slice(row, row + 1)
             one.update(keys[own], values[own])
-            expected = one.attend(query[own], 0.4)
+            expected = one.attend(query[own], scaling)
             assert_close(together[own].float(), expected.float(), atol=1e-6, rtol=1e-6)
             assert batch.rows[row].filled_bytes == one.filled_bytes and batch.rows[row].nbytes == one.nbytes
 
@@ -69,6 +70,11 @@ def test_books_of_several_streams_and_of_query_heads_are_joined(scope, heads):
     steps_agree(batch, alone, range(4), heads=heads)
     batch.keep([1])
     steps_agree(batch, alone[1:], range(4, 8), heads=heads)
+
+
+def test_each_row_has_the_sinks_of_its_heads():
+    scaling = Softmax(0.4, 5.0, torch.linspace(-1, 2, HEADS * GROUP))
+    steps_agree(BatchLayer(rows()), rows(), range(2), scaling=scaling)
 
 
 def test_only_caches_of_one_kind_are_joined_and_those_that_have_decoded_stay_alone():

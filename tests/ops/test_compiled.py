@@ -5,11 +5,12 @@ import os
 from importlib import import_module
 
 import numba
+import numpy as np
 import pytest
 import torch
 
 from kvbench.ops.compiled import loops
-from kvbench.ops.compiled.loops import most_threads, whole
+from kvbench.ops.compiled.loops import most_threads, softmax, whole
 from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.ops.operator import use_kernels
 from kvbench.ops.quantised_attention import quantised_attention
@@ -51,6 +52,24 @@ def test_theta_of_one_finds_nothing():
     for _ in range(3):
         cache.update(torch.ones(1, 1, 1, 8), torch.ones(1, 1, 1, 8))
     assert cache.books.v.sizes.tolist() == [10]
+
+
+@pytest.mark.parametrize("scaling", [0.01, 1.0, 30.0])
+def test_weights_are_those_of_torch(scaling):
+    hidden, large, few = (torch.randn(n, generator=torch.Generator().manual_seed(n)) * 9 for n in (1000, 77, 1))
+    hidden[::3] = -torch.inf
+    large[5] = 1000 / scaling  # the others differ by more than exp has numbers for
+    for logits in (hidden, large, few):
+        found = logits.clone()
+        softmax(found.numpy(), np.float32(scaling))
+        torch.testing.assert_close(found, (logits * scaling).softmax(dim=0), atol=1e-9, rtol=3e-6)
+        assert found[logits.isneginf()].eq(0).all()
+
+
+def test_weights_of_nothing_and_of_no_number_are_no_numbers():
+    for logits in (torch.full((9,), -torch.inf), torch.tensor([1.0, torch.nan, 2.0])):
+        softmax(logits.numpy(), np.float32(1))
+        assert logits.isnan().all()
 
 
 def test_a_view_of_a_buffer_is_read_in_place_with_its_room_and_anything_else_is_copied():

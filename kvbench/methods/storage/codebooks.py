@@ -14,6 +14,7 @@ from kvbench.ops.codebook_attention import codebook_attention
 from kvbench.ops.codebook_layout import Place, to_tensor
 from kvbench.ops.rope import Rope
 from kvbench.ops.rope_table import rope_table
+from kvbench.ops.softmax import Scaling, of_rows
 
 
 @dataclass
@@ -149,7 +150,7 @@ class Codebooks(Pack):
         for row in self.rows:
             row.filled_bytes += row.token_bytes
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head, [rows, num_attention_heads, 1, head_dim]."""
         table = rope_table(self.rope, query.shape[-1])
         k, v, streams = self.k, self.v, self.streams
@@ -171,7 +172,7 @@ class Codebooks(Pack):
             self.longest,
             self.prompt,
             self.decoded,
-            scaling,
+            of_rows(scaling, len(self.rows)),
         )
         return out.view_as(query)
 

@@ -5,7 +5,8 @@ from itertools import chain
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.quantised import QuantisedKeys, QuantisedLayer, QuantisedSequence, QuantisedValues
+from kvbench.cache.quantised import QuantisedKeys, QuantisedSequence, QuantisedValues
+from kvbench.cache.quantised_layer import QuantisedLayer
 from kvbench.cache.ragged_quantised import OlderRows, RaggedQuantisedLayer
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection

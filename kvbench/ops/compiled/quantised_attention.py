@@ -7,7 +7,7 @@ import torch
 from numba import literally, prange
 from torch import Tensor
 
-from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared, whole
+from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared, softmax, whole
 
 
 def quantised_attention(
@@ -29,13 +29,22 @@ def quantised_attention(
 ) -> Tensor:
     """See `kvbench.ops.quantised_attention`."""
     heads, older, coded = key_rows.shape[0], value_codes.shape[1], key_scale.shape[1] * group
-    grouped = (query.float() * scaling).view(heads, -1, query.shape[-1])
-    logits, out = grouped.new_empty(*grouped.shape[:2], length), torch.zeros_like(grouped)
-    stored = _arrays(key_codes, key_scale, key_minimum)
-    key_logits(key_bits)(grouped.numpy(), *stored, key_rows.float().numpy(), coded, group, logits.numpy())
-    weights = logits.softmax(dim=-1).numpy()
-    stored = _arrays(value_codes, value_scale, value_minimum)
-    weighted_values(value_bits)(weights, *stored, value_rows.float().numpy(), older, group, ring, out.numpy())
+    grouped = query.float().view(heads, -1, query.shape[-1])
+    out = torch.empty_like(grouped)
+    attend(key_bits, value_bits)(
+        grouped.numpy(),
+        *_arrays(key_codes, key_scale, key_minimum),
+        key_rows.float().numpy(),
+        *_arrays(value_codes, value_scale, value_minimum),
+        value_rows.float().numpy(),
+        length,
+        coded,
+        older,
+        group,
+        ring,
+        scaling,
+        out.numpy(),
+    )
     return out.view(query.shape).to(query.dtype)
 
 
@@ -47,82 +56,80 @@ BLOCK = 128  # tokens whose values are decoded at a time: they stay in a core's 
 
 
 @cache
-def key_logits(bits: int):
-    """The loop that writes the products of queries [heads, g, head_dim] and all keys to logits [heads, g, length]: of
-    `coded` keys of `bits` bits, and then of the first of rows [heads, at least length - coded, head_dim]."""
-    planes = 8 // bits
-    mask = np.uint8(2**bits - 1)
+def attend(key_bits: int, value_bits: int):
+    """The loop that writes the answers to queries [heads, g, head_dim] to out.
+
+    Of `length` keys the first `coded_keys` are codes, and the others the first of recent_keys [heads, rows, head_dim];
+    of the values the first `coded_values`, and the others are recent_values [heads, at most ring, head_dim], in which
+    value i is row i mod ring.
+    """
+    key_planes, planes = 8 // key_bits, 8 // value_bits
+    key_mask = np.uint8(2**key_bits - 1)
 
     @shared
-    def run(query, codes, scale, minimum, recent, coded, group, logits):
+    def run(
+        query, key_codes, key_scale, key_minimum, recent_keys, codes, scale, minimum, recent_values,
+        length, coded_keys, coded_values, group, ring, scaling, out,
+    ):  # fmt: skip
         heads, g, width = query.shape
-        groups, rows = coded // group, group // planes
+        logits = np.empty((heads, g, length), np.float32)
+        groups, rows = coded_keys // group, group // key_planes
         for task in prange(heads * (groups + 1)):
             head, number = task // (groups + 1), task % (groups + 1)
             if number == groups:
                 for q in range(g):
-                    own = logits[head, q, coded:]
-                    row_products(query[head, q], recent[head, : len(own)], own)
+                    own = logits[head, q, coded_keys:]
+                    row_products(query[head, q], recent_keys[head, : len(own)], own)
                 continue
             scaled = np.empty((g, width), np.float32)
-            keys = np.empty((planes, width), np.float32)
+            keys = np.empty((key_planes, width), np.float32)
             for q in range(g):
                 base = np.float32(0)
                 for c in range(width):
-                    scaled[q, c] = query[head, q, c] * scale[head, number, c]
-                    base += query[head, q, c] * minimum[head, number, c]
+                    scaled[q, c] = query[head, q, c] * key_scale[head, number, c]
+                    base += query[head, q, c] * key_minimum[head, number, c]
                 for token in range(number * group, number * group + group):
                     logits[head, q, token] = base
             for row in range(rows):
                 for c in range(width):
-                    byte = codes[head, number * rows + row, c]
-                    for p in range(planes):  # in 8 bits all the way: wider numbers are no vector instructions
-                        keys[p, c] = np.float32(np.uint8(np.uint8(byte >> np.uint8(p * bits)) & mask))
-                for p in range(planes):
+                    byte = key_codes[head, number * rows + row, c]
+                    for p in range(key_planes):  # in 8 bits all the way: wider numbers are no vector instructions
+                        keys[p, c] = np.float32(np.uint8(np.uint8(byte >> np.uint8(p * key_bits)) & key_mask))
+                for p in range(key_planes):
                     for q in range(g):
                         product = np.float32(0)
                         for c in range(width):
                             product += scaled[q, c] * keys[p, c]
                         logits[head, q, number * group + p * rows + row] += product
-
-    return run
-
-
-@cache
-def weighted_values(bits: int):
-    """The loop that adds the sum of all values, times weights [heads, g, length], to out [heads, g, head_dim]: of
-    `coded` values of `bits` bits, and of rows [heads, at most ring, head_dim], in which value i is row i mod ring."""
-    planes = 8 // bits
-
-    @shared
-    def run(weights, codes, scale, minimum, recent, coded, group, ring, out):
-        heads, g, width = out.shape
+        for task in prange(heads * g):
+            softmax(logits[task // g, task % g], np.float32(scaling))
         part = group // planes
         stored = width // planes  # bytes of a token
-        blocks = (coded + BLOCK - 1) // BLOCK
+        blocks = (coded_values + BLOCK - 1) // BLOCK
         sums = np.zeros((heads, blocks, g, width), np.float32)
         for task in prange(heads * blocks):
             head, block = task // blocks, task % blocks
-            start, end = block * BLOCK, min((block + 1) * BLOCK, coded)
+            start, end = block * BLOCK, min((block + 1) * BLOCK, coded_values)
             factor, low = np.empty((BLOCK, stored), np.float32), np.empty((BLOCK, stored), np.float32)
             values = np.empty((BLOCK, width), np.float32)
             spread(scale[head, start:end], part, factor)
             spread(minimum[head, start:end], part, low)
             decode(codes[head, start:end].ravel(), factor.ravel(), low.ravel(), values.ravel(), planes)
             for q in range(g):
-                add_rows(weights[head, q, start:end], values, sums[head, block, q])
-        closed = coded - coded % ring + ring  # the value that is row 0 again
-        for head in range(heads):
-            for q in range(g):
-                for block in range(blocks):
-                    for number in range(width // group):
-                        for p in range(planes):
-                            for c in range(part):
-                                place = (number * part + c) * planes + p
-                                out[head, q, number * group + p * part + c] += sums[head, block, q, place]
-                own = weights[head, q]
-                add_rows(own[coded:closed], recent[head, coded % ring :], out[head, q])
-                add_rows(own[closed:], recent[head], out[head, q])
+                add_rows(logits[head, q, start:end], values, sums[head, block, q])
+        closed = coded_values - coded_values % ring + ring  # the value that is row 0 again
+        for task in prange(heads * g):
+            head, q = task // g, task % g
+            answer, own = out[head, q], logits[head, q]
+            answer[:] = 0
+            for block in range(blocks):
+                for number in range(width // group):
+                    for p in range(planes):
+                        for c in range(part):
+                            place = (number * part + c) * planes + p
+                            answer[number * group + p * part + c] += sums[head, block, q, place]
+            add_rows(own[coded_values:closed], recent_values[head, coded_values % ring :], answer)
+            add_rows(own[closed:], recent_values[head], answer)
 
     return run
 

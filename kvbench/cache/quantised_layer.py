@@ -1,0 +1,118 @@
+"""Layer caches that attend to quantised keys and values, alone or as one of a batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.pack import Pack, PackRow
+from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.sequence import SequenceLayer
+from kvbench.ops.quantised_attention import quantised_attention
+from kvbench.ops.softmax import Scaling, of_rows
+
+
+def attention(query: Tensor, keys: QuantisedKeys, values: QuantisedValues, scaling: Scaling) -> Tensor:
+    """Of one query per head, [1, num_attention_heads, 1, head_dim]. Reads the codes and restores nothing in memory."""
+    return quantised_attention(
+        query,
+        *keys.codes(),
+        keys.ring.buffer,
+        *values.codes(),
+        values.ring.buffer,
+        keys.length,
+        keys.limit,
+        keys.quantiser.bits,
+        values.quantiser.bits,
+        keys.quantiser.group,
+        scaling,
+    )
+
+
+@dataclass
+class QuantisedRow(PackRow):
+    """What one cache has of quantised rows."""
+
+    read_bytes: int = 0
+
+
+class QuantisedRows(Pack):
+    """Quantised keys and values of the same tokens, of the heads of one cache or of several that are equally long."""
+
+    takes_blocks = False
+
+    def __init__(self, keys: QuantisedKeys, values: QuantisedValues, rows: Sequence[QuantisedRow]):
+        """The heads of each of `rows`, one row after the other."""
+        self.k, self.v, self.rows = keys, values, list(rows)
+        self._count_bytes()
+
+    def joins(self, other: Pack) -> bool:
+        return isinstance(other, QuantisedRows) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
+
+    @classmethod
+    def joined(cls, parts: Sequence["QuantisedRows"], room: int) -> "QuantisedRows":
+        """Without room, as in a cache alone."""
+        if len(parts) == 1:
+            return parts[0]
+        keys, values = (type(own[0]).joined(own) for own in ([part.k for part in parts], [part.v for part in parts]))
+        return cls(keys, values, [row for part in parts for row in part.rows])
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        for store, new in ((self.k, keys), (self.v, values)):
+            rows = new.reshape(-1, *new.shape[2:])
+            group = store.heads // len(rows)  # unfolded: every query head gets its own copy
+            store.append(rows.repeat_interleave(group, dim=0) if group > 1 else rows)
+        self._count_bytes()
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        heads = query.reshape(1, -1, *query.shape[2:])
+        return attention(heads, self.k, self.v, of_rows(scaling, len(self.rows))).view_as(query)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        count = self.k.heads // len(self.rows)
+        heads = torch.tensor([row * count + head for row in rows for head in range(count)])
+        for store in (self.k, self.v):
+            store.keep(heads.to(store.ring.buffer.device))
+        self.rows = [self.rows[row] for row in rows]
+
+    def tensors(self) -> list[Tensor]:
+        return self.k.tensors() + self.v.tensors()
+
+    def _count_bytes(self) -> None:
+        """All rows hold as much."""
+        held = sum(tensor.nbytes for tensor in self.tensors())
+        filled, read = self.k.filled_bytes + self.v.filled_bytes, self.k.read_bytes + self.v.read_bytes
+        for row in self.rows:
+            row.nbytes, row.filled_bytes, row.read_bytes = (x // len(self.rows) for x in (held, filled, read))
+
+
+class QuantisedLayer(SequenceLayer):
+    """Quantised keys and values of the same tokens."""
+
+    k: QuantisedKeys
+    v: QuantisedValues
+    packed_row: QuantisedRow | None
+
+    def __init__(self, keys: QuantisedKeys, values: QuantisedValues, seen: int, kept: Kept):
+        super().__init__(keys, values, keys.heads, seen, kept)
+
+    def tensors(self) -> list[Tensor]:
+        return [] if self.packed_row else super().tensors()
+
+    @property
+    def filled_bytes(self) -> int:
+        return self.packed_row.filled_bytes if self.packed_row else super().filled_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.packed_row.read_bytes if self.packed_row else super().read_bytes
+
+    def pack(self) -> QuantisedRows:
+        rows = QuantisedRows(self.k, self.v, [QuantisedRow()])
+        del self.k, self.v
+        return rows
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return attention(query, self.k, self.v, scaling)
