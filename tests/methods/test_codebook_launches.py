@@ -25,6 +25,16 @@ def test_a_decoded_token_launches_few_kernels_and_waits_for_none(scope):
         assert counts.waits == counts.uploads == 0
 
 
+@pytest.mark.heavy
+def test_caches_of_several_ratios_launch_as_many_kernels_as_one():
+    one, alone = token_counts("kv_group")
+    several, mean = decoding_per_layer(
+        100, lambda layers: [(SpindleKV(window=8, control=None), budget) for budget in (30, 50, 70, 90)]
+    )
+    assert (several.kernels, mean.waits, mean.uploads) == (one.kernels, 0, 0)
+    assert mean.kernels <= alone.kernels + 10  # of moving together at the first token
+
+
 def test_compressing_waits_once_for_all_layers_or_for_as_many_as_fit(monkeypatch):
     one = setting("spindlekv_paper", 0.5)
 

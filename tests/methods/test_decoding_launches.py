@@ -40,6 +40,15 @@ def test_a_token_launches_at_most_60_kernels_a_layer_and_waits_for_nothing(name)
     assert (mean.waits, mean.uploads) == (0, 0), mean.names
 
 
+def test_equally_long_kivi_caches_of_a_batch_launch_as_many_kernels_as_one():
+    one = setting("kivi", ())
+    alone, several = (
+        count.decoding_per_layer(N, lambda layers, rows=rows: [(one.method, one.budget_at(N, layers))] * rows)[0]
+        for rows in (1, 4)
+    )
+    assert several.kernels <= alone.kernels and several.waits == several.uploads == 0
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_compression_waits_at_most_once_a_layer(name):
     preset, overrides, _ = LAYERS[name]
