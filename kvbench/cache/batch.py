@@ -111,6 +111,11 @@ class BatchLayer(AttendingLayer):
         return packed + [tensor for row in self.rows for tensor in row.tensors()]
 
     @property
+    def stacked(self) -> bool:
+        """Whether one operation attends for all rows of a batch."""
+        return len(self.parts) == 1 and isinstance(self.parts[0].cache, Pack)
+
+    @property
     def windowed(self) -> bool:
         return all(row.windowed for row in self.rows)
 

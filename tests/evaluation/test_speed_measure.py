@@ -28,10 +28,11 @@ def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
     assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone]
 
 
-def test_only_caches_of_keys_and_values_as_they_are_answer_a_batch_at_once(model):
+def test_caches_that_are_packed_answer_a_batch_at_once(model):
     ids = prompt(100)
-    assert measure(model, ids, setting("snapkv", 50), 3, 4).stacked_layers == 4
-    assert measure(model, ids, setting("kivi", 50), 3, 4).stacked_layers == 0
+    for name in ("snapkv", "kivi", "spindle"):
+        assert measure(model, ids, setting(name, 50), 3, 4).stacked_layers == 4
+    assert measure(model, ids, setting("quest", 50), 3, 4).stacked_layers == 2  # its dense layers
     assert measure(model, ids, setting("full"), 1, 4).stacked_layers == 0, "one sequence is no batch"
 
 

@@ -106,7 +106,7 @@ def measure(
         ),
         "stream" if method.streams else "shared",
         decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids)),
-        sum(not layer.alone for layer in cache.layers),
+        sum(layer.stacked for layer in cache.layers),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )
 
