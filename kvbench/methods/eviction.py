@@ -145,7 +145,7 @@ class Eviction(Method):
             return Selection.everything(layer)
         window = self.scoring.protected(budget)
         least = self.scoring.least(layer)
-        tokens = max(self._layer_tokens(budget, layer.n, num_layers)[index], window + least)
+        tokens = self.prompt_tokens(layer, index, num_layers, budget)
         scores = self.scores(layer, window)
         order = ranking(scores)
         heads = self.heads.for_prompt(budget, least)
@@ -156,6 +156,11 @@ class Eviction(Method):
         place = len(scores), tokens, window, layer
         chosen = first_and_window(order, counts, layer.n)
         return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place))
+
+    def prompt_tokens(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
+        """Tokens of one layer to keep per head, of which there are more than `budget`."""
+        least = self.scoring.protected(budget) + self.scoring.least(layer)
+        return max(self._layer_tokens(budget, layer.n, num_layers)[index], least)
 
     def keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
