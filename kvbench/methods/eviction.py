@@ -112,9 +112,13 @@ class Eviction(Method):
         return super().divisible and isinstance(self.allocation, Uniform) and not self.heads.whole_model
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        if not self._joins_layers or budget >= state.n:
+        if self._joins_layers and budget < state.n:
+            return self.given(state, budget).compress(state, budget)
+        if self.decode_compression is not None or type(self).compress_layer is not Eviction.compress_layer:
             return super().compress(state, budget)
-        return self.given(state, budget).compress(state, budget)
+        count = len(state.layers)
+        selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        return self.storage.store_all(state.layers, selections)
 
     def given(self, state: PrefillState, budget: int) -> "Eviction":
         """This eviction with the budgets of layers or heads that the states of all layers give; one wait."""

@@ -119,8 +119,9 @@ class SpindleKV(Method):
         """Caches whose ratio is budget / n, by the eviction that leads there.
 
         A try covers the layers whose selection changes, and packs nothing: the sizes of the covers give its ratio. Of
-        earlier tries only sizes are kept, and of each layer the cover that it had last, which are indices: at any time
-        there is at most one cover or cache per layer. Each layer is packed once, at the end.
+        earlier tries only sizes are kept, and of each layer the cover that it had last, so that at any time there is at
+        most one per layer: 40 bytes for each token of a book, on a GPU in tensors of all layers covered together. Each
+        layer is packed once, at the end.
         """
         count, storage = len(state.layers), self.eviction.storage
         select = Selector(self, state.layers)
@@ -169,12 +170,22 @@ class Selector:
 
     def __call__(self, places: Sequence[int], budget: float) -> list[Selection | RankedSelection]:
         """Of the layers `places`."""
+        if not places:
+            return []
         method, eviction, count = self.method, self.method.eviction, len(self.layers)
-        if not method.evict or budget >= self.layers[0].n or not eviction.scoring.orders_by_scores:
+        n = self.layers[0].n
+        everything = budget >= n
+        ranked = method.evict and eviction.scoring.orders_by_scores
+        if not ranked or (everything and self.ranks is None):
             return [method.select(self.layers[index], index, count, budget) for index in places]
-        window = eviction.scoring.protected(budget)
-        if self.ranks is None or self.ranks.window != window:
-            self.ranks = Ranks(self.layers, partial(eviction.scores, window=window), window)
-        tokens = [eviction.prompt_tokens(layer, index, count, budget) for index, layer in enumerate(self.layers)]
+        if everything:
+            tokens = [n] * count
+        else:
+            self._rank(eviction.scoring.protected(budget))
+            tokens = [eviction.prompt_tokens(layer, index, count, budget) for index, layer in enumerate(self.layers)]
         chosen = self.ranks.first(tokens)
         return [chosen[index] for index in places]
+
+    def _rank(self, window: int) -> None:
+        if self.ranks is None or self.ranks.window != window:
+            self.ranks = Ranks(self.layers, partial(self.method.eviction.scores, window=window), window)

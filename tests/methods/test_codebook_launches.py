@@ -48,3 +48,8 @@ def test_compressing_launches_little_for_each_layer_or_try():
     search = compression("spindle", 4)
     tries = search.names["greedy_covers"] / COVERS
     assert (search.kernels - paper.kernels) / (tries - 1) <= COVERS + 40 + 2 * 4
+
+
+def test_an_eviction_with_a_codebook_compresses_all_layers_at_once():
+    four, two = (compression("snapkv_codebook", layers) for layers in (4, 2))
+    assert (four - two).kernels / 2 <= 25 and four.waits == two.waits == 1

@@ -84,7 +84,13 @@ def test_tokens_chosen_by_rank_are_those_that_the_eviction_selects(repeat, scori
         layer.value_output_norm = torch.ones(6, 60)
     method = at_eviction_ratio(window=8, repeat=repeat, scoring=scoring)
     select = Selector(method, state.layers)
-    for budget, places in ((20, range(5)), (30.5 if scoring is None else 30, [3, 1]), (60, [4]), (12, range(5))):
+    for budget, places in (
+        (60, [0]),
+        (20, range(5)),
+        (30.5 if scoring is None else 30, [3, 1]),
+        (60, [4]),
+        (12, range(5)),
+    ):
         for index, found in zip(places, select(places, budget), strict=True):
             layer = state.layers[index]
             expected = method.select(layer, index, 5, budget)

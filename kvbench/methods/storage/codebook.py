@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from kvbench.cache.reserve_ratio import Kept, RatioOver
+from kvbench.methods.layer_groups import AT_ONCE as AT_ONCE
 from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.ranks import RankedSelection
@@ -64,9 +65,9 @@ class Codebook(Storage):
         return self.pack_all(self.cover_all(layers, selections))
 
     def cover_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[CoveredLayer]:
-        """What the caches of all layers will hold and take; on a GPU with one wait for all of them.
+        """What the caches of all layers will hold and take, with one wait for each device that they are on.
 
-        The codebooks of a group of layers are found at the same time.
+        Nothing is packed yet. A group of layers is worked on at the same time.
         """
         each = list(zip(layers, selections, strict=True))
         sizes = [self._cover_bytes(*one) for one in each]
