@@ -3,7 +3,7 @@
 For every file of conf/method: one decoded token and the compression of a prompt. Then twelve settings decoding as one
 batch over one alone, the prefill with H2O's column sums, and the scores of the last window. Models have 32 query heads,
 8 KV heads and heads of 32 channels, in bfloat16; a count per layer is the difference between 4 layers and 2, over 2. It
-is negative where a search (SpindleKV's) for all layers waits once for each try and 4 layers take fewer tries than 2.
+is negative where a search (SpindleKV's) works on all layers at once and 4 layers take fewer tries than 2.
 
 Counted: calls into torch (operations); those of them that launch a kernel, composite functions taken apart (kernels; an
 operator of kvbench counts what its Triton kernel launches); waits of the CPU for the GPU; blocking copies to the GPU

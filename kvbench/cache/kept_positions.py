@@ -57,9 +57,14 @@ def kept_positions(indices: Tensor | None, n: int) -> KeptPositions:
 
 def chosen_positions(chosen: Tensor) -> KeptPositions:
     """The histogram of the kept positions of chosen, bool [heads, n], averaged over heads."""
-    heads, n = chosen.shape
-    before = F.pad(chosen.sum(dim=0).cumsum(dim=0), (1, 0))  # kept tokens of all heads before each position
-    return KeptPositions(before[_edges_on(n, chosen.device)].diff(), heads, n)
+    return positions_of_layers(chosen[None])[0]
+
+
+def positions_of_layers(chosen: Tensor) -> list[KeptPositions]:
+    """Of each layer, the histogram of the kept positions of chosen, bool [layers, heads, n], averaged over heads."""
+    _, heads, n = chosen.shape
+    before = F.pad(chosen.sum(dim=1).cumsum(dim=1), (1, 0))  # kept tokens of all heads before each position
+    return [KeptPositions(counts, heads, n) for counts in before[:, _edges_on(n, chosen.device)].diff()]
 
 
 def edges(n: int) -> list[int]:

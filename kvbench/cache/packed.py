@@ -227,9 +227,9 @@ def offsets(sizes: Sequence[int]) -> list[int]:
 
 def flat_positions(mask: Tensor, count: int) -> Tensor:
     """Indices [count] of the `count` true elements of mask [n], as `nonzero` has them but without a wait."""
-    slots = torch.where(mask, mask.cumsum(0) - 1, count)
+    slots = mask.cumsum(0) * mask  # from 1; the others share slot 0, which is left out
     every = torch.arange(len(mask), device=mask.device)
-    return every.new_empty(count + 1).scatter_(0, slots, every)[:count]
+    return every.new_empty(count + 1).scatter_(0, slots, every)[1:]
 
 
 def _with_bits(row: PackedRow, group_bits: Tensor, tokens: Tensor) -> Tensor:

@@ -112,9 +112,13 @@ class Eviction(Method):
         return super().divisible and isinstance(self.allocation, Uniform) and not self.heads.whole_model
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        if not self._joins_layers or budget >= state.n:
+        if self._joins_layers and budget < state.n:
+            return self.given(state, budget).compress(state, budget)
+        if self.decode_compression is not None or type(self).compress_layer is not Eviction.compress_layer:
             return super().compress(state, budget)
-        return self.given(state, budget).compress(state, budget)
+        count = len(state.layers)
+        selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        return self.storage.store_all(state.layers, selections)
 
     def given(self, state: PrefillState, budget: int) -> "Eviction":
         """This eviction with the budgets of layers or heads that the states of all layers give; one wait."""
@@ -145,7 +149,7 @@ class Eviction(Method):
             return Selection.everything(layer)
         window = self.scoring.protected(budget)
         least = self.scoring.least(layer)
-        tokens = max(self._layer_tokens(budget, layer.n, num_layers)[index], window + least)
+        tokens = self.prompt_tokens(layer, index, num_layers, budget)
         scores = self.scores(layer, window)
         order = ranking(scores)
         heads = self.heads.for_prompt(budget, least)
@@ -156,6 +160,11 @@ class Eviction(Method):
         place = len(scores), tokens, window, layer
         chosen = first_and_window(order, counts, layer.n)
         return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place))
+
+    def prompt_tokens(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
+        """Tokens of one layer to keep per head, of which there are more than `budget`."""
+        least = self.scoring.protected(budget) + self.scoring.least(layer)
+        return max(self._layer_tokens(budget, layer.n, num_layers)[index], least)
 
     def keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.

@@ -1,6 +1,8 @@
 """SpindleKV: a linear pyramid of eviction for deep layers, a codebook of similar vectors for shallow ones."""
 
+from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -14,11 +16,13 @@ from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.ranks import RankedSelection, Ranks
 from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.codebook import Codebook
+from kvbench.methods.storage.codebook_coding import CoveredLayer
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Positive, Share, checked
 
@@ -105,8 +109,7 @@ class SpindleKV(Method):
     def compress(self, state: PrefillState, budget: float) -> list[LayerCache]:
         if self.control is not None:
             return self._controlled(state, budget)
-        count = len(state.layers)
-        selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        selections = Selector(self, state.layers)(range(len(state.layers)), budget)
         return self.eviction.storage.store_all(state.layers, selections)
 
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
@@ -115,23 +118,25 @@ class SpindleKV(Method):
     def _controlled(self, state: PrefillState, budget: float) -> list[LayerCache]:
         """Caches whose ratio is budget / n, by the eviction that leads there.
 
-        A layer is stored again only where its selection changes. Of earlier tries only the sizes are kept: at any
-        time there is at most one cache per layer.
+        A try covers the layers whose selection changes, and packs nothing: the sizes of the covers give its ratio. Of
+        earlier tries only sizes are kept, and of each layer the cover that it had last, so that at any time there is at
+        most one per layer: 40 bytes for each token of a book, on a GPU in tensors of all layers covered together. Each
+        layer is packed once, at the end.
         """
-        count = len(state.layers)
+        count, storage = len(state.layers), self.eviction.storage
+        select = Selector(self, state.layers)
         sizes: dict[tuple, tuple[Kept, int]] = {}
-        caches: dict[int, tuple[tuple, LayerCache]] = {}
+        covers: dict[int, tuple[tuple, CoveredLayer]] = {}
 
-        def store(changed: list[tuple], kept: float) -> None:
-            """Store the layers with these keys again."""
-            for index, *_ in changed:
-                caches.pop(index, None)  # before the next one is made
-            layers = [state.layers[index] for index, *_ in changed]
-            selections = [self.select(state.layers[index], index, count, kept) for index, *_ in changed]
-            made = self.eviction.storage.store_all(layers, selections)
-            for key, cache in zip(changed, made, strict=True):
-                caches[key[0]] = key, cache
-                sizes[key] = cache.kept, cache.nbytes
+        def cover(changed: list[tuple], kept: float) -> None:
+            """Cover the layers with these keys again."""
+            places = [index for index, *_ in changed]
+            for index in places:
+                covers.pop(index, None)  # before the next one is made
+            made = storage.cover_all([state.layers[index] for index in places], select(places, kept))
+            for key, covered in zip(changed, made, strict=True):
+                covers[key[0]] = key, covered
+                sizes[key] = covered.kept, covered.nbytes
 
         def keys(kept: float) -> list[tuple]:
             """What determines each layer's selection: its tokens, and how many of them are always the last ones."""
@@ -142,15 +147,45 @@ class SpindleKV(Method):
 
         def ratio_at(kept: float) -> float:
             kept = self._whole(kept)
-            store([key for key in keys(kept) if key not in sizes], kept)
+            cover([key for key in keys(kept) if key not in sizes], kept)
             layers, stored = zip(*(sizes[key] for key in keys(kept)), strict=True)
             return getattr(ReserveRatio.of(layers, sum(stored), state.nbytes), self.control_on)
 
         least = min(self.eviction.minimum_budget, state.n)
         kept = self._whole(find_budget(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
-        store([key for key in keys(kept) if caches.get(key[0], (None,))[0] != key], kept)
-        return [caches[index][1] for index in range(count)]
+        cover([key for key in keys(kept) if covers.get(key[0], (None,))[0] != key], kept)
+        return storage.pack_all([covers[index][1] for index in range(count)])
 
     def _whole(self, kept: float) -> float:
         """The budget in whole tokens, except for LinearPyramid, in which fractions move whole tokens between layers."""
         return kept if self.allocation is None and self.scoring is None else round(kept)
+
+
+class Selector:
+    """The tokens of layers to code, at one budget after the other; where scores alone order them, that is done once."""
+
+    def __init__(self, method: SpindleKV, layers: Sequence[LayerState]):
+        self.method, self.layers = method, layers
+        self.ranks: Ranks | None = None
+
+    def __call__(self, places: Sequence[int], budget: float) -> list[Selection | RankedSelection]:
+        """Of the layers `places`."""
+        if not places:
+            return []
+        method, eviction, count = self.method, self.method.eviction, len(self.layers)
+        n = self.layers[0].n
+        everything = budget >= n
+        ranked = method.evict and eviction.scoring.orders_by_scores
+        if not ranked or (everything and self.ranks is None):
+            return [method.select(self.layers[index], index, count, budget) for index in places]
+        if everything:
+            tokens = [n] * count
+        else:
+            self._rank(eviction.scoring.protected(budget))
+            tokens = [eviction.prompt_tokens(layer, index, count, budget) for index, layer in enumerate(self.layers)]
+        chosen = self.ranks.first(tokens)
+        return [chosen[index] for index in places]
+
+    def _rank(self, window: int) -> None:
+        if self.ranks is None or self.ranks.window != window:
+            self.ranks = Ranks(self.layers, partial(self.method.eviction.scores, window=window), window)

@@ -31,15 +31,15 @@ class RopeTable:
         self._orders: dict[torch.device, Tensor] = {}
         self._turns: dict[torch.device, Tensor] = {}
 
-    def on(self, device: torch.device) -> Tensor:
-        """`order` there."""
+    def order_on(self, device: torch.device) -> Tensor:
+        """`order` on a device."""
         if device not in self._orders:
             self._orders[device] = self.order.to(device)
         return self._orders[device]
 
     def pair(self, x: Tensor) -> Tensor:
         """x [..., head_dim] in paired order, a copy."""
-        return x.index_select(-1, self.on(x.device))
+        return x.index_select(-1, self.order_on(x.device))
 
     def turns(self, rope: Rope, length: int, device: torch.device) -> Tensor:
         """Cosine and sine of each pair at positions 0 … at least length - 1, float32 [positions, pairs, 2]."""

@@ -12,9 +12,7 @@ from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods import Codebook, SpindleKV
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.codebook import groups
 from kvbench.ops.codebook_layout import smallest_integer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, prefill
@@ -29,11 +27,9 @@ from tests.support.codebook_layers import (
     similar_layer,
     stream_sizes,
 )
-from tests.support.every_method import state
 from tests.support.tiny import FAMILIES, prompt, random_layer, tiny_model
 
 at_eviction_ratio = partial(SpindleKV, control=None)
-CPU = torch.device("cpu")
 SMALL = dict(window=8, theta_k=0.6, theta_v=0.5)
 
 
@@ -253,31 +249,3 @@ def test_raw_vectors_count_as_entries_and_pay_no_overhead():
     coded, raw = (Codebook(0.9, 0.8, window=w).store(layer, Selection.everything(layer)).kept for w in (0, 60))
     assert raw == Kept(60, 240, 240, 1.0, 1.0, 0.0, positions=kept_positions(None, 60))
     assert coded.r2 < 1 and coded.overhead > 0
-
-
-@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_layers_coded_together_are_what_each_is_alone(scope, dtype):
-    """Layers of which different numbers of tokens are kept, equally many in a head or not."""
-    layers = state(60, dtype).layers[:3]
-    chosen = torch.rand(6, 60, generator=torch.Generator().manual_seed(0)) < 0.4
-    some = torch.stack([torch.arange(60 - k, 60) for k in [35] * 6])
-    selections = [Selection(some, 35), RaggedSelection(chosen, 24), Selection.everything(layers[2])]
-    storage = Codebook(window=8, scope=scope, theta_k=0.5, theta_v=0.5)
-    together = storage._store_together(layers, selections)
-    for cache, layer, selection in zip(together, layers, selections, strict=True):
-        alone = storage.store(layer, selection)
-        assert cache.kept == alone.kept
-        for one, other in zip(cache.tensors(), alone.tensors(), strict=True):
-            assert torch.equal(one, other)
-
-
-def test_groups_of_layers_hold_as_many_bytes_as_they_may():
-    assert groups([3, 3, 3, 9, 1, 1], [CPU] * 6, 6) == [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)]
-    assert groups([3, 4], [CPU] * 2, 0) == [slice(0, 1), slice(1, 2)]
-    assert groups([3, 4], [CPU] * 2, 7) == [slice(0, 2)] and groups([], [], 7) == []
-
-
-def test_groups_of_layers_are_on_one_device():
-    other = torch.device("cuda", 1)
-    assert groups([1, 1, 1, 1], [CPU, CPU, other, other], 9) == [slice(0, 2), slice(2, 4)]

@@ -69,22 +69,27 @@ def test_unfolded_heads_reach_every_published_ratio_over_the_models_own_cache(em
     assert ratio.r < 0.36 and unfolded.missed(ratio, 0.401)
 
 
-def test_the_search_stores_few_caches_and_keeps_one_per_layer(embedded_state, monkeypatch):
-    alive, most, stored = WeakSet(), [0], []
-    store = Codebook._cache
+def test_the_search_covers_few_layers_holds_one_cover_of_each_and_packs_each_once(embedded_state, monkeypatch):
+    alive, most, covered, packed = WeakSet(), [0], [], []
+    cover, pack = Codebook._covered, Codebook._pack
 
     def counted(self, *parts):
-        cache = store(self, *parts)
-        alive.add(cache)
-        stored.append(cache.kept.nominal)
+        made = cover(self, *parts)
+        alive.add(made)
+        covered.append(made.kept.nominal)
         most[0] = max(most[0], len(alive))
-        return cache
+        return made
 
-    monkeypatch.setattr(Codebook, "_cache", counted)
+    def counted_pack(self, covers):
+        packed.extend(own.kept.nominal for own in covers)
+        return pack(self, covers)
+
+    monkeypatch.setattr(Codebook, "_covered", counted)
+    monkeypatch.setattr(Codebook, "_pack", counted_pack)
     layers = len(embedded_state.layers)
     caches = SpindleKV().compress(embedded_state, 0.3 * embedded_state.n)
-    assert most[0] <= layers and len(stored) <= 4 * layers
-    assert {cache.kept.nominal for cache in caches} <= {*stored}
+    assert most[0] <= layers < len(covered) <= 4 * layers
+    assert packed == [cache.kept.nominal for cache in caches]
 
 
 def test_control_leaves_the_choice_of_tokens_to_the_eviction(embedded_state):

@@ -18,6 +18,7 @@ from kvbench.evaluation.decode import generate
 from kvbench.methods import (
     Codebook,
     ColumnSums,
+    CriticalKV,
     Dense,
     Eviction,
     FullKV,
@@ -27,6 +28,7 @@ from kvbench.methods import (
     WindowAverage,
 )
 from kvbench.methods.selection import reduce_group, top_indices
+from kvbench.methods.spindle import Selector
 from kvbench.ops.rope import Rope
 from kvbench.prefill import prefill
 from tests.support.codebook_layers import book_sizes, read_keys, read_values
@@ -70,6 +72,32 @@ def test_repeat_selects_per_query_head_and_otherwise_by_the_groups_mean():
     k = shared.shape[1] - 8
     expected = top_indices(reduce_group(layer.window_votes(8), 2, "mean")[:, :52], k)
     assert shared[:, :k].equal(expected)
+
+
+@pytest.mark.parametrize("repeat", [True, False])
+@pytest.mark.parametrize("scoring", [None, ColumnSums(recent=8), ColumnSums(), CriticalKV(WindowAverage(8))])
+def test_tokens_chosen_by_rank_are_those_that_the_eviction_selects(repeat, scoring):
+    """With equal scores, for layers in any order, and for windows that grow with the budget."""
+    state = random_state(5, n=60, window=8, rope=ROPE)
+    for layer in state.layers:
+        layer.column_sums = torch.rand(6, 60, generator=torch.Generator().manual_seed(layer.index)).round(decimals=1)
+        layer.value_output_norm = torch.ones(6, 60)
+    method = at_eviction_ratio(window=8, repeat=repeat, scoring=scoring)
+    select = Selector(method, state.layers)
+    for budget, places in (
+        (60, [0]),
+        (20, range(5)),
+        (30.5 if scoring is None else 30, [3, 1]),
+        (60, [4]),
+        (12, range(5)),
+    ):
+        for index, found in zip(places, select(places, budget), strict=True):
+            layer = state.layers[index]
+            expected = method.select(layer, index, 5, budget)
+            assert found.mask(layer).equal(expected.mask(layer))
+            assert found.positions(layer) == expected.positions(layer)
+            assert (found.nominal, found.heads(layer)) == (expected.nominal, expected.heads(layer))
+            assert found.longest(layer) == expected.longest(layer)
 
 
 # ------------------------------------------------------------------------------------- whole models

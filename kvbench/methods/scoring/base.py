@@ -64,6 +64,11 @@ class Scoring(ABC):
         """
         return order
 
+    @property
+    def orders_by_scores(self) -> bool:
+        """Whether `order` is that of the scores, whatever the number of tokens."""
+        return type(self).order is Scoring.order
+
     def keep_sinks(self, votes: Tensor) -> Tensor:
         """`votes` [heads, n], written in place, with the first `sinks` tokens before all others."""
         votes[:, : self.sinks] = float("inf")

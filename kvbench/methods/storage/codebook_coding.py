@@ -1,139 +1,167 @@
-"""From the tokens that heads want to a codebook cache: heads of several layers at once, one wait for their sizes."""
+"""From the tokens that heads want to codebooks as indices: several layers of one shape at once, nothing packed yet."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.methods.storage.codebook_side import Side
-from kvbench.methods.storage.codebooks import Raw, Streams
-from kvbench.ops.bits import pack_bits
-from kvbench.ops.codebook_layout import smallest_integer
-from kvbench.ops.directions import bound
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.methods.storage.codebook_sizes import Sizes
 from kvbench.ops.greedy_cover import greedy_covers
+from kvbench.ops.read import read
+from kvbench.ops.rope_table import rope_table
+from kvbench.ops.turn_back import turn_back
+from kvbench.prefill import LayerState
 
 
 @dataclass
 class Rows:
-    """The vectors to code, per book, in the order of KV head and position."""
+    """The vectors to code, per book, in the order of KV head and position; the books of a layer one after the other."""
 
-    index: Tensor  # int64 [books, most]: rows of the layer's vectors [num_key_value_heads · n, head_dim]
+    index: Tensor  # int64 [books, most]: rows of a layer's vectors [num_key_value_heads · n, head_dim]; then zeros
     lengths: Tensor  # int64 [books]: how many of them are meant
-    counts: Tensor  # int64 [books, most]: for how many query heads each stands; 0 beyond lengths
+    counts: Tensor  # int64 [books, most]: for how many query heads each stands; then zeros
 
     @classmethod
-    def of(cls, wanted: Tensor, books: int, heads: int, most: int) -> "Rows":
-        """Of wanted [streams, query heads, n], streams of `heads` KV heads: at most `most` tokens for each stream."""
-        streams, _, n = wanted.shape
-        counts = wanted.sum(dim=1).view(books, -1)  # [books, streams of a book · n]
-        index, lengths = compact(counts > 0, most * streams // books)
-        copies = streams // heads  # above 1 only where each stream has its own book
-        first = torch.arange(books, device=wanted.device) // copies * n
-        return cls(index + first[:, None], lengths, counts.gather(1, index))
+    def of(cls, counts: Tensor, books: int, heads: int, most: int) -> "Rows":
+        """Of counts [layers, streams, n], query heads that want a token: at most `most` tokens for each stream.
+
+        `books` of each layer; streams of `heads` KV heads.
+        """
+        layers, streams, n = counts.shape
+        every = torch.arange(heads * n, device=counts.device).view(heads, 1, n)
+        # above one copy only where each stream has its own book
+        every = every.expand(heads, streams // heads, n).reshape(books, -1).expand(layers, -1, -1)
+        counts = counts.view(layers, books, -1)
+        index, counts, lengths = compact(counts > 0, most * streams // books, every, counts)
+        return cls(index.flatten(0, 1), lengths.flatten(), counts.flatten(0, 1))
+
+
+class Cover(NamedTuple):
+    """Codebooks of one side, as `greedy_covers` returns them."""
+
+    entries: Tensor  # int64 [books, most]: places in the book's rows, of which sizes [books] are meant
+    sizes: Tensor
+    references: Tensor  # int64 [books, most]
 
 
 @dataclass
 class Covered:
-    """The codebooks of one side before they are packed."""
+    """Codebooks of several layers of one kind: indices of the layers' vectors."""
 
-    x: Tensor  # float32 [books, most, head_dim]
-    entries: Tensor  # int64 [books, most]: rows of x, of which sizes [books] are meant
-    sizes: Tensor
-    references: Tensor  # int64 [books, most]
-    theta: float
+    layers: Sequence[LayerState]
+    wanted: Tensor  # bool [layers, streams, query heads, n]: the tokens in codebooks
+    raw: Tensor  # bool [layers, num_key_value_heads, window]: which of the last tokens stay as they are
+    rows: Rows
+    keys: Cover
+    values: Cover
+    sizes: list[Sizes]  # of each layer
 
-    @classmethod
-    def of_layers(cls, vectors: Sequence[Tensor], rows: Sequence[Rows], theta: float) -> list["Covered"]:
-        """Codebooks of each layer's vectors [num_key_value_heads, n, head_dim], all found at the same time."""
-        x = [side.flatten(0, 1)[own.index].float() for side, own in zip(vectors, rows, strict=True)]
-        longest = max(own.index.shape[1] for own in rows)
-        counts = [F.pad(own.counts, (0, longest - own.counts.shape[1])) for own in rows]
-        padded = [F.pad(own, (0, 0, 0, longest - own.shape[1])) for own in x]
-        books = [len(own.lengths) for own in rows]
-        found = greedy_covers(
-            torch.cat(padded), torch.cat([own.lengths for own in rows]), torch.cat(counts), float(theta)
-        )
-        by_layer = zip(x, *(part.split(books) for part in found), strict=True)
-        return [
-            cls(own, entries[:, : own.shape[1]], sizes, references[:, : own.shape[1]], theta)
-            for own, entries, sizes, references in by_layer
-        ]
-
-    def packed(
-        self, lengths: list[int], sizes: list[int], tokens: list[int], reconstruct: bool, dtype: torch.dtype
-    ) -> Side:
-        """`lengths` and `sizes` of the books, `tokens` of the streams."""
-        entries = pack((x[chosen[:size]] for x, chosen, size in zip(self.x, self.entries, sizes, strict=True)), self.x)
-        magnitudes = None
-        if reconstruct:
-            entries = F.normalize(entries, dim=-1)
-            magnitudes = pack(first(self.x, lengths), self.x).norm(dim=-1).to(dtype)
-        references = pack(first(self.references, lengths), self.references).split(tokens)
-        return Side(entries.to(dtype), self.sizes.clone(), sizes, list(references), magnitudes, bound(self.theta))
+    def layer(self, place: int, kept: Kept, nbytes: int) -> "CoveredLayer":
+        count = len(self.layers)
+        index, *covers = (x.unflatten(0, (count, -1))[place] for x in (self.rows.index, *self.keys, *self.values))
+        own = self.layers[place], self.wanted[place], self.raw[place], index, Cover(*covers[:3]), Cover(*covers[3:])
+        return CoveredLayer(*own, self.sizes[place], kept, nbytes)
 
 
-def compact(mask: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Positions of the true elements of each row of mask [rows, n], ascending, and how many there are.
+@dataclass(eq=False)
+class CoveredLayer:
+    """One layer's part of `Covered`, and what its cache will retain and take."""
 
-    [rows, most] and [rows]; behind them come false elements. No wait, as the size does not depend on the data.
+    layer: LayerState
+    wanted: Tensor  # bool [streams, query heads, n]
+    raw: Tensor  # bool [num_key_value_heads, window]
+    index: Tensor  # int64 [books, most], as in `Rows`
+    keys: Cover
+    values: Cover
+    sizes: Sizes
+    kept: Kept
+    nbytes: int
+
+
+def cover(
+    layers: Sequence[LayerState], masks: Tensor, window: int, scope: str, most: int, thetas: tuple[float, float]
+) -> Covered:
+    """Codebooks of the tokens masks, bool [layers, num_key_value_heads, heads that select per KV head, n]; written.
+
+    No head wants more than `most` tokens. `sizes` is empty until `read_sizes`.
     """
-    order = mask.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
-    return order[:, :most], mask.sum(dim=1)
+    heads, n = masks.shape[1], masks.shape[3]
+    late = masks[..., n - min(window, n) :]
+    raw = late.all(dim=2)
+    late.masked_fill_(raw[:, :, None], False)
+    wanted = masks.flatten(1, 2)[:, :, None] if scope == "head" else masks
+    counts = wanted.sum(dim=2)
+    books = 1 if scope == "layer" else wanted.shape[1]
+    rows = Rows.of(counts, books, heads, min(n, most * wanted.shape[2]))
+    index = rows.index.view(len(layers), -1)
+
+    def covered(x: Tensor, theta: float) -> Cover:
+        return Cover(*greedy_covers(x.view(*rows.index.shape, -1), rows.lengths, rows.counts, float(theta)))
+
+    keys = covered(keys_before_rope(layers, index), thetas[0])
+    values = covered(gathered([layer.values for layer in layers], index), thetas[1])
+    return Covered(layers, wanted, raw, rows, keys, values, [])
 
 
-def first(x: Tensor, lengths: Iterable[int]) -> list[Tensor]:
-    """The first lengths[b] of x[b]."""
-    return [row[:length] for row, length in zip(x, lengths, strict=True)]
+def read_sizes(covered: Sequence[Covered]) -> None:
+    """The sizes of covers on one device, with one wait for it."""
+    known = [_known(group) for group in covered]
+    numbers = iter(read(*(part for parts in known for part in parts)))
+    for group, parts in zip(covered, known, strict=True):
+        count = len(group.layers)
+        of_layers = [_parted(next(numbers), count) for _ in parts]
+        group.sizes = [Sizes(*of_layer) for of_layer in zip(*of_layers, strict=True)]
 
 
-def pack(parts: Iterable[Tensor], like: Tensor) -> Tensor:
-    """The parts one after the other, of the shape of `like` [books, most, …] without books."""
-    return torch.cat([like.new_empty(0, *like.shape[2:]), *parts])
+def _known(group: Covered) -> list[Tensor]:
+    """What `Sizes` has, each of all layers."""
+    count, heads = group.raw.shape[:2]
+    kept = group.wanted.any(dim=2)  # [layers, streams, n]
+    union = kept if kept.shape[1] == heads else kept.view(count, heads, -1, kept.shape[2]).any(dim=2)
+    return [
+        group.wanted.sum(dim=3),
+        union.sum(dim=2),
+        group.raw.sum(dim=2),
+        group.keys.sizes,
+        group.values.sizes,
+        (kept[..., 1:] > kept[..., :-1]).any(dim=2),
+        (kept[:, 1:] == kept[:, :-1]).all(dim=2),
+    ]
 
 
-def shape_of_streams(wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What to know of each stream's tokens, from wanted [streams, query heads, n]; each is bool [streams].
+def _parted(numbers: list[int], count: int) -> list[list[int]]:
+    """The numbers of `count` layers, which have equally many."""
+    each = len(numbers) // count
+    return [numbers[place * each : (place + 1) * each] for place in range(count)]
 
-    Whether they are 0 … tokens-1; whether they are those of the stream before; whether every query head wants all.
+
+def gathered(sides: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
+    """Rows index [len] of each layer's vectors [num_key_value_heads, n, head_dim], one layer after the other."""
+    out = sides[0].new_empty(sum(len(own) for own in index), sides[0].shape[2])
+    for side, own, to in zip(sides, index, out.split([len(own) for own in index]), strict=True):
+        torch.index_select(side.flatten(0, 1), 0, own, out=to)
+    return out
+
+
+def keys_before_rope(layers: Sequence[LayerState], index: Sequence[Tensor]) -> Tensor:
+    """float32; rows as in `gathered`."""
+    keys, n = layers[0].keys, layers[0].n
+    table = rope_table(layers[0].rope, keys.shape[2])
+    positions = (index.flatten() if isinstance(index, Tensor) else torch.cat(index)) % n
+    turns = table.turns(layers[0].rope, n, keys.device)
+    return turn_back(gathered([layer.keys for layer in layers], index), positions, turns, table.order_on(keys.device))
+
+
+def compact(mask: Tensor, most: int, *values: Tensor) -> tuple[Tensor, ...]:
+    """Of each of `values` [..., n] the elements where mask [..., n] is true, in order, and how many there are.
+
+    [..., most] and [...]; behind them zeros. No wait, as the size does not depend on the data.
     """
-    kept = wanted.any(dim=1)
-    numbers = torch.arange(1, kept.shape[1] + 1, device=kept.device)
-    lengths = kept.sum(dim=1)
-    run = (kept * numbers).amax(dim=1) == lengths
-    same = (kept == kept.roll(1, dims=0)).all(dim=1)
-    same[0] = False
-    return run, same, wanted.sum(dim=(1, 2)) == lengths * wanted.shape[1]
-
-
-def pack_streams(wanted: Tensor, tokens: list[Tensor], run: list[int], same: list[int], everyone: list[int]) -> Streams:
-    """Positions and bits of wanted [streams, query heads, n], whose streams have these tokens; see shape_of_streams."""
-    n, lengths = wanted.shape[2], [len(t) for t in tokens]
-    positions, offsets, held = [], [], 0
-    for number, own in enumerate(tokens):
-        if run[number]:
-            offsets.append(-1)
-        elif same[number]:
-            offsets.append(offsets[-1])  # one set for several streams is stored once
-        else:
-            positions.append(own)
-            offsets.append(held)
-            held += len(own)
-    packed = torch.cat(positions).to(smallest_integer(n - 1)) if positions else None
-    bits, places, held = [], [], 0
-    for number, own in enumerate(tokens):
-        if everyone[number]:
-            places.append(-1)
-        else:
-            bits.append(pack_bits(wanted[number].index_select(1, own)).flatten())
-            places.append(held)
-            held += len(bits[-1])
-    return Streams(lengths, packed, offsets, torch.cat(bits) if bits else None, places)
-
-
-def pack_raw(keys: Tensor, values: Tensor, order: Tensor, windows: list[int]) -> Raw:
-    """The first windows[h] rows `order` [num_key_value_heads, w] of keys and values [num_key_value_heads, w, d]."""
-    chosen = first(order, windows)
-    packed = (torch.cat([x[own] for x, own in zip(side, chosen, strict=True)]) for side in (keys, values))
-    return Raw(*packed, windows)
+    places = mask.cumsum(dim=-1)
+    slots = places * mask  # the others share slot 0, which is left out
+    shape = *mask.shape[:-1], most + 1
+    chosen = (value.new_zeros(shape).scatter_(-1, slots, value)[..., 1:].contiguous() for value in values)
+    return *chosen, places[..., -1].contiguous()

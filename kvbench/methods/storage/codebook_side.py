@@ -114,12 +114,13 @@ class Side:
         self.streams, self.count = len(references), sum(len(r) + room for r in references)
         types = [smallest_integer(self.capacities[self._book(s)] - 1) for s in range(self.streams)]
         self.widths = [dtype.itemsize for dtype in types]
-        gap = self.entries.new_zeros(room * max(self.widths), dtype=torch.uint8)
-        gaps = {width: gap[: room * width] for width in self.widths}
+        gap = self.entries.new_zeros(room * max(self.widths), dtype=torch.uint8) if room else None
         parts, self.offsets, offset = [], [0] * self.streams, 0
         for s in self._by_width():
             narrow = references[s] if references[s].dtype == types[s] else references[s].to(types[s])
-            parts += [narrow if narrow.dtype == torch.uint8 else narrow.view(torch.uint8), gaps[self.widths[s]]]
+            parts.append(narrow if narrow.dtype == torch.uint8 else narrow.view(torch.uint8))
+            if room:
+                parts.append(gap[: room * self.widths[s]])
             self.offsets[s] = offset
             offset += self.widths[s] * (len(narrow) + room)
         self.references = torch.cat(parts)

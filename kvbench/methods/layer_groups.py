@@ -1,0 +1,27 @@
+"""Layers that a GPU works on at the same time: as many as its memory takes, since a launch costs as much for few."""
+
+from collections.abc import Hashable, Sequence
+
+from kvbench.prefill import LayerState
+
+# Bytes that the work on layers takes on a GPU at a time: enough for all layers of a short prompt, to keep it busy.
+AT_ONCE = 2**31
+
+
+def layer_groups(layers: Sequence[LayerState], sizes: Sequence[int], kinds: Sequence[Hashable]) -> list[slice]:
+    """Neighbouring layers of one kind that are worked on at once: each by itself on a CPU.
+
+    sizes   bytes that the work on each layer takes.
+    """
+    return groups(sizes, kinds, AT_ONCE if layers and layers[0].keys.is_cuda else 0)
+
+
+def groups(sizes: Sequence[int], kinds: Sequence[Hashable], most: int) -> list[slice]:
+    """Neighbours of one kind whose `sizes` add up to at most `most`, or one that has more."""
+    parts, start, held = [], 0, 0
+    for index, size in enumerate(sizes):
+        if index > start and (held + size > most or kinds[index] != kinds[start]):
+            parts.append(slice(start, index))
+            start, held = index, 0
+        held += size
+    return [*parts, slice(start, len(sizes))] if sizes else []

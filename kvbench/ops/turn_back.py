@@ -1,0 +1,21 @@
+"""Keys before RoPE, from keys after it: each row by the position of its own."""
+
+from torch import Tensor
+
+from kvbench.ops.operator import operator
+
+
+@operator("turn_back(Tensor x, Tensor positions, Tensor turns, Tensor order) -> Tensor", launches=1)
+def turn_back(x: Tensor, positions: Tensor, turns: Tensor, order: Tensor) -> Tensor:
+    """R(-positions) x for rows x [len, head_dim] of any dtype, positions int64 [len]: float32 [len, head_dim].
+
+    `turns` [positions, pairs, 2] and `order` [head_dim] are those of the model's `RopeTable`. Products and sums are
+    rounded one by one, so the bits are those of the model's own function (`Rope.rotate`).
+    """
+    firsts, seconds = order[: 2 * turns.shape[1]].view(-1, 2).unbind(dim=1)
+    cosine, sine = turns[positions].unbind(dim=-1)
+    x = x.float()
+    a, b = x.index_select(1, firsts), x.index_select(1, seconds)
+    out = x.clone()
+    out.index_copy_(1, firsts, a * cosine + b * sine)
+    return out.index_copy_(1, seconds, b * cosine - a * sine)
