@@ -62,7 +62,7 @@ def test_it_is_the_plain_reading_entry_for_entry(x, theta):
 def test_rounds_of_votes_pick_what_one_pick_after_the_other_does(x, theta):
     voted, plain = voting_cover(x, theta), plain_codebook(x, theta)
     same(voted, plain)
-    assert 1 <= voted.rounds <= len(plain[0])
+    assert 1 <= len(voted.votes) <= len(plain[0])
 
 
 @given(vectors, thetas, st.randoms(use_true_random=False))

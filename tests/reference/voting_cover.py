@@ -15,8 +15,7 @@ BLOCK = 500  # nodes whose votes are counted at once
 class Voted:
     entries: Tensor
     references: Tensor
-    rounds: int
-    visits: int  # votes in all rounds: nodes not covered yet, summed
+    votes: list[int]  # nodes not covered yet, in each round
     degree_bits: int  # of the highest degree
 
 
@@ -30,7 +29,7 @@ def voting_cover(x: Tensor, theta: float) -> Voted:
     degrees = graph.sum(dim=1)
     highest = int(degrees.max())
     owners, picked = torch.zeros_like(degrees), torch.zeros_like(degrees)
-    left, rounds, visits = torch.arange(n), 0, 0
+    left, votes = torch.arange(n), []
     while len(left):
         # the highest degree first, then the lowest index; -1 for what is covered
         keys = torch.full((n,), -1).scatter(0, left, degrees[left] * n + n - 1 - left)
@@ -39,7 +38,8 @@ def voting_cover(x: Tensor, theta: float) -> Voted:
         covered, owner = left[won], best[won]
         owners[covered], picked[owner] = owner, degrees[owner]
         degrees -= sum(graph[rows].sum(dim=0) for rows in covered.split(BLOCK))
-        rounds, visits, left = rounds + 1, visits + len(left), left[~won]
+        votes.append(len(left))
+        left = left[~won]
     order = picked.sort(descending=True, stable=True).indices
     entries = order[: int((picked > 0).sum())]
-    return Voted(entries, order.argsort()[owners], rounds, visits, highest.bit_length())
+    return Voted(entries, order.argsort()[owners], votes, highest.bit_length())

@@ -28,7 +28,7 @@ WARPS = 8  # of a program that has such a tile, or all nodes of a set
 WORDS = 1024  # words of 32 neighbours that a warp holds
 NODES = 1024  # nodes that settle, or are sliced into bits, at once
 PROGRAMS = 256  # of a set that share a step of one of the first rounds
-ROUNDS = 3  # that are shared so; later ones have few nodes, and each set one program
+ROUNDS = 6  # that are shared so; later ones have few nodes, and each set one program
 
 
 def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
