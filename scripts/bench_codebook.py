@@ -76,8 +76,8 @@ def compare(x: Tensor, theta: float, plain: bool) -> dict:
 
 
 def counted(x: Tensor, theta: float) -> dict:
-    """Rounds of votes, how often a vector votes on average, in all of them and in those that each set has one program
-    for, bits of the highest degree, and the share of tiles with a similarity so near to theta that it is computed again.
+    """Rounds of votes, how often a vector votes on average (and how often in rounds after SHARED),
+    bits of the highest degree, and the share of tiles with a similarity too near to theta for tensor cores.
     """
     voted = voting_cover(x, theta)
     units = directions(x[: len(x) // TILE * TILE])

@@ -210,9 +210,9 @@ def adjacency(
             mixed = tl.dot(a_lower, b_upper, mixed)
         cosines = uppers + mixed * (1 / 16384)
         near = cosines > above
-        unsure = ~(near | (cosines < below))  # also where it is not a number
         set_bits(near, bits, top, first, length, words, TILE)
-        if tl.max(tl.max(unsure.to(tl.int32), 1), 0) > 0:
+        certain = tl.abs(cosines - (below + above) * 0.5) > (above - below) * 0.5  # and is a number
+        if tl.min(tl.min(certain.to(tl.int32), 1), 0) == 0:
             tl.debug_barrier()  # what is written above is written over
             for part in range(0, (TILE // EXACT) * (TILE // EXACT)):
                 part_top = top + part // (TILE // EXACT) * EXACT
@@ -220,7 +220,7 @@ def adjacency(
                 inside = (rows // EXACT * EXACT == part_top)[:, None] & (columns // EXACT * EXACT == part_first)[
                     None, :
                 ]
-                if tl.max(tl.max((unsure & inside).to(tl.int32), 1), 0) > 0:
+                if tl.min(tl.min((certain | (inside == 0)).to(tl.int32), 1), 0) == 0:
                     part_near = exact(steps, part_top, part_first, length, limit, D, EXACT, LANES)
                     set_bits(part_near, bits, part_top, part_first, length, words, EXACT)
 
@@ -248,8 +248,9 @@ def exact(steps, top, first, length, limit, D: tl.constexpr, TILE: tl.constexpr,
         cosines = tl.dot(a, b, cosines, out_dtype=tl.float64)
         own += tl.sum(a * a, 1)
         other += tl.sum(b * b, 0)
-    # equal directions have a squared distance of 0
-    return (cosines > limit.to(tl.float64)) | (own[:, None] + other[None, :] - 2.0 * cosines == 0.0)
+    # equal directions have a squared distance of 0; a vector that is not a number still covers itself, so rounds end
+    near = (cosines > limit.to(tl.float64)) | (own[:, None] + other[None, :] - 2.0 * cosines == 0.0)
+    return near | (rows[:, None] == columns[None, :])
 
 
 @triton.jit
@@ -263,7 +264,7 @@ def set_bits(near, bits, top, first, length, words, TILE: tl.constexpr):
 def set_rows(near, bits, top, first, length, words, TILE: tl.constexpr):
     rows = top + tl.arange(0, TILE)[:, None]
     word = first // 32 + tl.arange(0, TILE // 32)[None, :]
-    each = tl.reshape(near.to(tl.int32), (TILE, TILE // 32, 32)) << tl.arange(0, 32)[None, None, :]
+    each = tl.where(tl.reshape(near, (TILE, TILE // 32, 32)), (1 << tl.arange(0, 32))[None, None, :], 0)
     tl.store(bits + rows.to(tl.int64) * words + word, tl.sum(each, 2), mask=rows < length)
 
 
