@@ -11,23 +11,33 @@ For Llama-3-8B's shape (P parameters, L layers, H query heads, K KV heads, d hea
     one by one          12 t of a single setting
     prefill             t = (2 P n + 2 L H d n²) / FLOPS           causal: half of 4 L H d n²
     column sums         a second pass over Q and K: L H d n² / FLOPS more, and its launches
-    codebook            t = L · launches · OVERHEAD + groups · picks · (PICK + N · SCAN) + 2 L K N² d / FLOPS64
-                        N = r n kept tokens of a head; picks = N · the share of vectors that are picked one after the
-                        other, keys and values, counted on real vectors of the small model
-                        (results/benchmarks/codebook_8k.json, the layers with most); groups of layers are found at the
-                        same time, a program for each head, as many as AT_ONCE allows; N² d: half of the similarities'
-                        2 N² d, as they are symmetric, for keys and for values
+    codebook            N = r n kept tokens of a head, W = N / 32 words of neighbours, rounded up to a power of two.
+                        Groups of layers are found at the same time, as many as AT_ONCE allows. For keys and values each
+                        similarities: L K N² d · (3 / FLOPS + exact / FLOPS64) + L K N² / 2 · NEAR / INT
+                                      N² d: half of 2 N² d, as they are symmetric; 3 products of float16, and the
+                                      share of tiles that are computed again in float64
+                        votes:        L K N · votes · W · (WORD + bits · BIT) / INT; the late ones, of rounds in which
+                                      a set has one program, once more on that program's multiprocessor
+                        rounds:       groups · rounds · (4 PICK + 3 N · SCAN): steps that wait for each other
+                        launches:     L · those of a layer's compression, and groups · those of the operator
+                        exact, votes (of a vector in all rounds), late votes, rounds and bits of the highest degree are
+                        counted on real vectors of the small model (results/benchmarks/codebook_8k.json), the most of
+                        any layer. With more vectors than these, rounds, late votes and votes after the first round
+                        are assumed to grow as N does.
 
 BANDWIDTH, FLOPS and FLOPS64 (float64) are CARD's: the peaks of the data sheet times the share that is assumed to be
-reached. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; each wait adds WAIT. PICK and
-SCAN (of looking at one more vector for the next pick) are assumptions. A search for the ratio stores layers more
-than once: as often as its launches are those of one time. r_bytes of SpindleKV is taken as its ratio, and KIVI's as 4
-bits with a scale and a minimum for 32 values. A kernel that cannot keep the memory busy, and everything that counts
-cannot know, makes a GPU slower than this.
+reached. INT is a quarter of the peak of float32, as a multiprocessor has 64 lanes for integers and 128 that multiply
+and add floats. NEAR, WORD and BIT are instructions in the kernels' machine code for sm_90, for a similarity, a word of
+a vote and each bit of degrees. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; each wait adds
+WAIT. PICK (of a step that a set takes as a whole) and SCAN (of looking at one more vector there) are assumptions. A
+search for the ratio stores layers more than once: as often as its launches are those of one time. r_bytes of SpindleKV
+is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot keep the
+memory busy, and everything that counts cannot know, makes a GPU slower than this.
 """
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvbench.methods.storage.codebook import AT_ONCE, cover_bytes
 from kvbench.models.flops import forward_flops, token_bytes
+from kvbench.ops.operator import LAUNCHES
 from kvbench.papers.gpu import H100
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +58,9 @@ CARD = replace(H100, flops_share=0.55, bandwidth_share=0.75)
 OVERHEAD, WAIT = 5e-6, 10e-6
 PICK, SCAN = 4e-6, 2e-9
 FLOPS64 = 67e12 * CARD.flops_share
+INT = 67e12 / 4 * CARD.flops_share
+MULTIPROCESSORS = 132
+NEAR, WORD, BIT = 20, 30, 5
 OUTSIDE = 25  # kernels of a step outside of the layers: embedding, norm, logits, choosing the token
 P, L, H, K, D = 8.03e9, 32, 32, 8, 128
 LENGTHS = (8192, 32768, 131072)
@@ -69,14 +83,24 @@ def prefill_seconds(n: int) -> float:
 
 
 def codebook_seconds(kept: int) -> float:
-    """Of all layers' keys and values, without launches."""
-    rows = json.loads(COVERS.read_text(encoding="utf-8"))["rows"].items()
-    shares = [
-        max(row["picks"] / row["vectors"] for name, row in rows if name.endswith(side)) for side in ("keys", "values")
-    ]
+    """Of all layers' keys and values, without the launches of the rest of a layer's compression."""
+    rows = json.loads(COVERS.read_text(encoding="utf-8"))["rows"]
     layers = max(min(AT_ONCE // (K * cover_bytes(kept, D)), L), 1)
-    picks = sum(shares) * kept
-    return -(-L // layers) * picks * (PICK + kept * SCAN) + 2 * L * K * kept**2 * D / FLOPS64
+    groups = -(-L // layers)
+    words = 2 ** math.ceil(math.log2(max(kept / 32, 1)))
+    seconds = 2 * groups * LAUNCHES["greedy_covers"] * OVERHEAD
+    for side in ("keys", "values"):
+        counted = [row for name, row in rows.items() if name.endswith(side)]
+        most = {name: max(row[name] for row in counted) for name in counted[0]}
+        growth = max(kept / most["vectors"], 1)
+        votes, late = 1 + (most["votes"] - 1) * growth, min(most["late_votes"] * growth, 1)
+        vote = kept * words * (WORD + most["degree_bits"] * BIT) / INT  # of every vector of a head once
+        turns = -(-K * layers // MULTIPROCESSORS)
+        seconds += CARD.seconds(3 * L * K * kept**2 * D, 0) + most["exact_tiles"] * L * K * kept**2 * D / FLOPS64
+        seconds += L * K * kept**2 / 2 * NEAR / INT
+        seconds += L * K * votes * vote + groups * turns * late * vote * MULTIPROCESSORS
+        seconds += groups * most["rounds"] * growth * (4 * PICK + 3 * kept * SCAN)
+    return seconds
 
 
 def setting(name: str, n: int, counts: dict) -> dict:

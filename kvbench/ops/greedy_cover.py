@@ -30,7 +30,7 @@ def greedy_cover(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover
 
 
 @operator(
-    "greedy_covers(Tensor x, Tensor lengths, Tensor counts, float theta) -> (Tensor, Tensor, Tensor)", launches=16
+    "greedy_covers(Tensor x, Tensor lengths, Tensor counts, float theta) -> (Tensor, Tensor, Tensor)", launches=39
 )
 def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
     """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4), for each of B sets of vectors by itself.

@@ -1,11 +1,14 @@
 """The greedy cover's kernels: the reference's entries under the interpreter, and no spills when compiled."""
 
+import math
+
 import pytest
 import torch
 
-from kvbench.ops.directions import directions
+from kvbench.ops.directions import directions, in_steps
 from kvbench.ops.greedy_cover import greedy_covers
 from kvbench.ops.operator import use_kernels
+from tests.reference.voting_cover import voting_cover
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 
 pytest.importorskip("triton")
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.kernels
 
 from kvbench.ops.kernels import greedy_covers as kernels  # noqa: E402
 
-LAUNCHED = ("unit_directions", "adjacency", "cover")
+LAUNCHED = ("unit_directions", "adjacency", *["cover"] * (4 * kernels.ROUNDS + 2))
 
 
 def sets(n, d, noise, dtype, count=3):
@@ -64,30 +67,102 @@ def test_a_similarity_equal_to_theta_is_not_above_it():
 
 
 @interpreted
-def test_a_layer_takes_three_kernels(monkeypatch):
-    launched = record_launches(monkeypatch, kernels, *LAUNCHED)
+@pytest.mark.parametrize("d", [2, 80, 128])
+@pytest.mark.parametrize("away", [-1e-9, -(2**-50), 0, 1e-9])
+def test_similarities_next_to_theta_are_exact(d, away):
+    """Tensor cores cannot tell on which side of theta one pair is, in the second tile."""
+    assert abs(away) < kernels.slack(d) < 1e-5  # SLACK of scripts/bench_codebook.py
+    x = sets(140, d, 0.2, torch.float32, count=1)
+    units = directions(x[0])
+    theta = float(units[133] @ units[5]) + away
+    found, expected = both(x, torch.tensor([140]), torch.ones(1, 140).long(), theta)
+    for one, other in zip(found, expected, strict=True):
+        assert one.equal(other)
+    assert both(x[:, [5, 133]], torch.tensor([2]), torch.ones(1, 2).long(), theta)[0][1].tolist() == [
+        1 if away < 0 else 2
+    ]
+
+
+@interpreted
+def test_short_vectors_are_neighbours_of_equal_ones():
+    """Shorter than the smallest normal number, they are no unit vectors: only equality makes them neighbours."""
+    x = torch.zeros(1, 6, 8)
+    x[0, 1, 0] = x[0, 3, 0] = 2.0**-140
+    x[0, 2, 0] = x[0, 5, 0] = 1.0
+    found, expected = both(x, torch.tensor([6]), torch.ones(1, 6).long(), 0.9)
+    for one, other in zip(found, expected, strict=True):
+        assert one.equal(other)
+    assert expected[2].tolist() == [[0, 1, 2, 1, 0, 2]]
+
+
+@interpreted
+@pytest.mark.parametrize("d", [2, 16, 80, 256])
+def test_halves_are_as_near_as_their_bound_says(d):
+    n, padded = 64, max(d, kernels.LANES)
+    generator = torch.Generator().manual_seed(d)
+    x = torch.randn(n, d, generator=generator)
+    x[: n // 2] = x[: n // 2].sign() + 0.001 * x[: n // 2]  # whose second halves are alike
+    steps, halves = torch.empty(n, d, dtype=torch.int32), torch.empty(n, 2, padded, dtype=torch.float16)
+    numbers, most = torch.zeros(3, n, dtype=torch.int32), torch.zeros(2, 1, dtype=torch.int32)
+    owners, ones = torch.zeros(n).long(), torch.ones(n).long()
+    kernels.unit_directions[(n // 16, 1)](
+        x, torch.tensor([n]), ones, steps, halves, *numbers, owners, *most, n, D=d, PADDED=padded, WIDTH=256, ROWS=16
+    )
+    assert steps.equal(in_steps(x).int())
+    upper, lower = halves.double().unbind(1)
+    near = (upper @ upper.T + (upper @ lower.T + lower @ upper.T) / 2**14) / 2**22
+    units = directions(x)
+    assert 0 < (near - units @ units.T).abs().max() < kernels.slack(d)
+
+
+@interpreted
+def test_more_rounds_than_programs_share():
+    """Vectors on an arc that grows denser: a pick waits for those before it."""
+    n = 200
+    angles = torch.linspace(1, 0.2, n).cumsum(0) / 40
+    x = torch.stack([angles.cos(), angles.sin()], dim=1)
+    theta = math.cos(0.05)
+    assert len(voting_cover(x, theta).votes) > kernels.ROUNDS + 1
+    found, expected = both(x[None], torch.tensor([n]), torch.ones(1, n).long(), theta)
+    for one, other in zip(found, expected, strict=True):
+        assert one.equal(other)
+
+
+@interpreted
+def test_launches_do_not_depend_on_the_vectors(monkeypatch):
+    launched = record_launches(monkeypatch, kernels, *dict.fromkeys(LAUNCHED))
     both(sets(20, 8, 0.1, torch.float32), torch.full((3,), 20), torch.ones(3, 20).long(), 0.9)
     assert tuple(launched) == LAUNCHED
 
 
-TYPES = {"squares": "*fp64", "units": "*fp64", "lengths": "*i64", "counts": "*i64", "owners": "*i64", "limit": "i64"}
-TYPES |= {name: "*i32" for name in ("bits", "degrees", "picked", "members")}
+TYPES = {"x": "*bf16", "halves": "*fp16", "limit": "i64", "below": "fp32", "above": "fp32", "n": "i32", "words": "i32"}
+TYPES |= {name: "*i64" for name in ("lengths", "counts", "owners")}  # all others are *i32
+TILES = {name: getattr(kernels, name) for name in ("TILE", "EXACT", "LANES")}
 
 
 @compiled
 @pytest.mark.parametrize("sm", ARCHITECTURES)
 @pytest.mark.parametrize(
-    "name, constants, options",
+    "name, constants",
     [
-        ("unit_directions", {"D": 80, "WIDTH": 128, "ROWS": 16}, {}),
-        ("unit_directions", {"D": 256, "WIDTH": 256, "ROWS": 16}, {}),
-        ("adjacency", {"D": 128, "TILE": kernels.TILE, "LANES": 16}, {}),
-        ("cover", {"MEMBERS": kernels.MEMBERS, "WORDS": kernels.WORDS}, {"num_warps": kernels.WARPS}),
+        ("unit_directions", {"D": 80, "PADDED": 80, "WIDTH": 128, "ROWS": 16}),
+        ("unit_directions", {"D": 256, "PADDED": 256, "WIDTH": 256, "ROWS": 16}),
+        *[
+            ("adjacency", TILES | {"D": d, "PADDED": p, "num_warps": kernels.WARPS, "num_stages": kernels.STAGES})
+            for d, p in [(64, 64), (80, 80), (128, 128), (256, 256)]
+        ],
+        *[
+            ("cover", {"STEP": step} | kernels.shape(words, alone=step in ("settle", "finish")))
+            for step in ("weights", "degrees", "slices", "votes", "settle", "finish")
+            for words in (208, 820, 2048)
+        ],
     ],
 )
-def test_nothing_spills(name, constants, options, sm):
+def test_nothing_spills(name, constants, sm):
     kernel = getattr(kernels, name)
-    signature = {arg: TYPES.get(arg, "*bf16" if arg == "x" else "i32") for arg in kernel.arg_names}
+    signature = {arg: TYPES.get(arg, "*i32") for arg in kernel.arg_names}
+    options = {option: value for option, value in constants.items() if option.startswith("num_")}
+    constants = {name: value for name, value in constants.items() if name not in options}
     used = resources(kernel, signature, constants, sm, **options)
     assert used["spills"] == 0, used
     assert used["shared"] <= 99 * 1024, used

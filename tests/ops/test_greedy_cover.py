@@ -17,6 +17,7 @@ from kvbench.ops.neighbours import TILE
 from kvbench.ops.operator import implementation, use_kernels
 from kvbench.prefill import Needs, prefill
 from tests.reference.plain_codebook import adjacent, plain_codebook
+from tests.reference.voting_cover import voting_cover
 
 
 @pytest.fixture(scope="module", params=["auto", "torch"], autouse=True)
@@ -55,6 +56,13 @@ thetas = st.sampled_from([0.3, 0.6, 0.9, 0.95, 0.98, 0.999, 1.0])
 @given(vectors, thetas)
 def test_it_is_the_plain_reading_entry_for_entry(x, theta):
     same(greedy_cover(x, theta), plain_codebook(x, theta))
+
+
+@given(vectors, thetas)
+def test_rounds_of_votes_pick_what_one_pick_after_the_other_does(x, theta):
+    voted, plain = voting_cover(x, theta), plain_codebook(x, theta)
+    same(voted, plain)
+    assert 1 <= len(voted.votes) <= len(plain[0])
 
 
 @given(vectors, thetas, st.randoms(use_true_random=False))

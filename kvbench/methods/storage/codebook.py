@@ -145,5 +145,5 @@ def kind(layer: LayerState) -> Hashable:
 
 
 def cover_bytes(vectors: int, head_dim: int) -> int:
-    """What finding one codebook takes while it lasts: similarities in bits, vectors in float32 and float64."""
+    """What finding one codebook takes while it lasts: neighbours in bits, vectors in float32, int32 and two float16."""
     return vectors * (vectors // 8 + 12 * head_dim)

@@ -1,8 +1,15 @@
-"""Greedy covers on a GPU: directions, adjacency in bits, then one program per set that picks its entries.
+"""Greedy covers on a GPU: directions, adjacency in bits, then rounds that pick many entries at once.
 
-Every similarity is exact: products of components on the grid are added in float64, which does not round them. So is the
-squared distance of two directions, 0 where they are equal. Equal directions need not be merged here: as neighbours with
-the same neighbours they have the same degree, so the first of them is picked and covers the others.
+Whether two vectors are neighbours is exact. Tensor cores find similarities up to a known error; a tile of which one is
+so near to theta that this error matters is computed again in float64, which rounds no sum of products on the grid.
+Equal directions need not be merged: as neighbours with the same neighbours they have the same degree, so the first of
+them is picked and covers the others.
+
+Picks do not wait for each other where they are far apart. In a round every uncovered node votes for its best neighbour,
+the one that would be picked first: highest degree, then lowest index. A node for which all its neighbours vote, itself
+included, is an entry. For no node that shares a neighbour with it comes before it, now or later, as degrees only fall:
+one pick after the other, it would be picked with the same degree and cover the same nodes. The best of all nodes has
+all votes, so every round picks.
 """
 
 import math
@@ -14,36 +21,48 @@ from torch import Tensor
 
 from kvbench.ops.directions import bound
 
-TILE = 64  # vectors on either side of a tile of similarities
-MEMBERS = 32  # covered nodes whose neighbours lose degree at once
-WORDS = 16  # words of 32 nodes whose degrees are updated at once
-WARPS = 8  # of a program that picks entries
+TILE, EXACT = 128, 64  # vectors on either side of a tile of similarities, and of those in float64
+LANES = 16  # components that these take at once; twice as many take too many registers of an A100
+STAGES = 3
+WARPS = 8  # of a program that has such a tile, or all nodes of a set
+WORDS = 1024  # words of 32 neighbours that a warp holds
+NODES = 1024  # nodes that settle, or are sliced into bits, at once
+PROGRAMS = 256  # of a set that share a step of one of the first rounds
+ROUNDS = 6  # that are shared so; later ones have few nodes, and each set one program
 
 
 def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
     """See `kvbench.ops.greedy_cover.greedy_covers`."""
-    x, counts = x.contiguous(), counts.contiguous()
+    x, lengths, counts = x.contiguous(), lengths.contiguous(), counts.contiguous()
     sets, n, d = x.shape
-    tiles = triton.cdiv(n, TILE)
-    words = tiles * (TILE // 32)
+    words = triton.cdiv(n, TILE) * (TILE // 32)
     new = {"device": x.device}
-    units = torch.empty(sets, n, d, dtype=torch.float64, **new)
-    squares = torch.empty(sets, n, dtype=torch.float64, **new)
+    steps = torch.empty(sets, n, d, dtype=torch.int32, **new)
+    halves = torch.empty(sets, n, 2, triton.cdiv(d, LANES) * LANES, dtype=torch.float16, **new)
     bits = torch.empty(sets, n, words, dtype=torch.int32, **new)  # read only where nodes are uncovered
-    degrees = torch.zeros(sets, n, dtype=torch.int32, **new)  # 0 from when a node is covered
-    picked = torch.zeros(sets, n, dtype=torch.int32, **new)  # degree at which a node became an entry
-    owners = torch.zeros(sets, n, dtype=torch.int64, **new)
-    members = torch.empty(sets, n, dtype=torch.int32, **new)
+    left, degrees, votes, targets, members, picked = torch.empty(6, sets, n, dtype=torch.int32, **new)
+    weight_bits, degree_bits = torch.empty(2, sets, 32, words, dtype=torch.int32, **new)
+    owners = torch.empty(sets, n, dtype=torch.int64, **new)
+    alive, weight_most, degree_most = torch.zeros(3, sets, dtype=torch.int32, **new)
     if sets and n:
-        width = triton.next_power_of_2(max(d, 2))
-        limit = math.floor(min(bound(theta), 4.0) * 2**50)  # similarities are multiples of 2^-50
-        unit_directions[(triton.cdiv(n, 16), sets)](x, units, squares, n, D=d, WIDTH=width, ROWS=16)
-        adjacency[(tiles, tiles, sets)](
-            units, squares, lengths, counts, bits, degrees, limit, n, words, D=d, TILE=TILE, LANES=16
-        )
-        cover[(sets,)](
-            bits, counts, degrees, picked, owners, members, n, words, MEMBERS=MEMBERS, WORDS=WORDS, num_warps=WARPS
-        )
+        width = max(triton.next_power_of_2(d), LANES)
+        padded = halves.shape[3]
+        unit_directions[(triton.cdiv(n, 16), sets)](
+            x, lengths, counts, steps, halves, left, members, picked, owners, alive, weight_most, n,
+            D=d, PADDED=padded, WIDTH=width, ROWS=16,
+        )  # fmt: skip
+        adjacency[(triton.cdiv(n, TILE), triton.cdiv(n, TILE), sets)](
+            halves, steps, lengths, bits, *limits(theta, d), n, words,
+            D=d, PADDED=padded, TILE=TILE, EXACT=EXACT, LANES=LANES, num_warps=WARPS, num_stages=STAGES,
+        )  # fmt: skip
+        for step in ("weights", *("degrees", "slices", "votes", "settle") * ROUNDS, "finish"):
+            alone = step in ("settle", "finish")
+            constants = shape(words, alone)
+            programs = 1 if alone else min(triton.cdiv(n, constants["BLOCK"]), PROGRAMS)
+            cover[(programs, sets)](
+                bits, lengths, left, weight_bits, weight_most, degrees, degree_bits, degree_most, votes, targets,
+                members, picked, owners, alive, n, words, STEP=step, **constants,
+            )  # fmt: skip
     # entries by degree when they were picked, equal ones by index
     order = picked.sort(dim=1, descending=True, stable=True).indices
     sizes = (picked > 0).sum(dim=1)
@@ -54,20 +73,88 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
     return entries, sizes, references
 
 
+def shape(words: int, alone: bool) -> dict[str, int]:
+    """Constants of a step of a cover whose rows have so many words: as few warps as hold one row, or all."""
+    width = triton.next_power_of_2(words)
+    warps = WARPS if alone else min(max(width // WORDS, 1), WARPS)
+    return {"BLOCK": max(WORDS * warps // width, 1), "WIDTH": width, "NODES": NODES, "num_warps": warps}
+
+
+def limits(theta: float, d: int) -> tuple[int, float, float]:
+    """The largest similarity that is not above theta, in steps of 2^-50; and in steps of 2^-22 those around it.
+
+    A similarity from tensor cores above the last is above theta, and one below the second is not and of no equal
+    directions, which are neighbours whatever theta is.
+    """
+    largest = math.floor(min(bound(theta), 4.0) * 2**50)
+    # equal directions have length 1 up to the grid's rounding: a similarity above 1 - √d · 2^-25
+    below, above = min(theta, 1 - 2.0**-18) - slack(d), min(bound(theta), 4.0) + slack(d)
+    return largest, below * 2**22, above * 2**22
+
+
+def slack(d: int) -> float:
+    """How far a similarity from tensor cores can be from the exact one, for d components.
+
+    A component x on the grid is h + r: h a multiple of 2^-11, |r| at most 2^-12. In float16 h is exact, and r is l with
+    |l - r| at most 2^-24: 11 of its 14 bits. |.| of a vector is its length: |x| is 1 up to 2^-20, so |h| < 1.02 while
+    √d · 2^-12 < 0.019, |r| and |l| are at most √d · 2^-12.
+
+    h·h' is exact: multiples of 2^-22 with sums below 2 fit in float32's 24 bits, in any order and however rounded.
+    r·r' is left out: at most d · 2^-24. l for r: |h| |l' - r'| + |l - r| |h'|, at most 1.02 · 2 √d · 2^-24.
+    h·l' + l·h': 2d exact products, whose sums of magnitudes are below 1.02 · 2 √d · 2^-12. Tensor cores may truncate
+    what they add to float32's precision, 2^-23 of the largest, and each sum as well: at most 2 · 2^-23 of that bound
+    for each of the 2d, altogether 1.02 · d √d · 2^-32.
+    4 · 2^-24: rounding of the sum of both and of the limits.
+    """
+    return 1.02 * (d + 2 * math.sqrt(d) + d * math.sqrt(d) / 256 + 4) * 2.0**-24
+
+
 @triton.jit
-def unit_directions(x, units, squares, n, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """Unit vectors on the grid and their squared lengths, of ROWS rows of one set."""
+def unit_directions(
+    x,
+    lengths,
+    counts,
+    steps,
+    halves,
+    left,
+    members,
+    picked,
+    owners,
+    alive,
+    weight_most,
+    n,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Directions of ROWS rows of one set, in steps of the grid and as two float16, and what its cover begins with."""
+    group = tl.program_id(1).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     lanes = tl.arange(0, WIDTH)[None, :]
-    at = tl.program_id(1).to(tl.int64) * n + rows
+    at = group * n + rows
     inside = (rows[:, None] < n) & (lanes < D)
     values = tl.load(x + at[:, None] * D + lanes, mask=inside, other=0.0).to(tl.float32).to(tl.float64)
-    norms = tl.maximum(tl.sqrt(halves_added(values * values, ROWS, WIDTH)), 2.0**-126)
-    scaled = values / norms * 33554432.0
+    norms = tl.sqrt(halves_added(values * values, ROWS, WIDTH))
+    scaled = values / tl.maximum(norms, 2.0**-126) * 33554432.0
     # adding and subtracting 1.5 · 2^52 rounds to an integer, halves to even
-    grid = (scaled + 6755399441055744.0 - 6755399441055744.0) / 33554432.0
-    tl.store(units + at[:, None] * D + lanes, grid, mask=inside)
-    tl.store(squares + at, tl.sum(grid * grid, 1), mask=rows < n)
+    whole = (scaled + 6755399441055744.0 - 6755399441055744.0).to(tl.int32)
+    upper = (whole + 8192) >> 14
+    lower = whole - (upper << 14)
+    # Equal directions shorter than 1, as zero vectors, are not told by their similarity: theirs is never certain.
+    upper = tl.where(norms < 2.0**-126, float("nan"), upper.to(tl.float32))
+    tl.store(steps + at[:, None] * D + lanes, whole, mask=inside)
+    inside = (rows[:, None] < n) & (lanes < PADDED)
+    tl.store(halves + at[:, None] * (2 * PADDED) + lanes, upper.to(tl.float16), mask=inside)
+    tl.store(halves + at[:, None] * (2 * PADDED) + PADDED + lanes, lower.to(tl.float32).to(tl.float16), mask=inside)
+    length = tl.load(lengths + group).to(tl.int32)
+    weights = tl.load(counts + at, mask=rows < length, other=0).to(tl.int32)
+    tl.store(left + at, weights, mask=rows < n)
+    tl.store(members + at, rows, mask=rows < n)
+    tl.store(picked + at, tl.zeros_like(rows), mask=rows < n)
+    tl.store(owners + at, tl.zeros_like(at), mask=rows < n)
+    tl.store(alive + group, length)
+    tl.atomic_max(weight_most + group, tl.max(weights, 0), sem="relaxed")
 
 
 @triton.jit
@@ -82,133 +169,303 @@ def halves_added(terms, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit(do_not_specialize=["limit"])
 def adjacency(
-    units,
-    squares,
+    halves,
+    steps,
     lengths,
-    counts,
     bits,
-    degrees,
     limit,
+    below,
+    above,
     n,
     words,
     D: tl.constexpr,
+    PADDED: tl.constexpr,
     TILE: tl.constexpr,
+    EXACT: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Which nodes of two tiles are neighbours, as bits in the rows of both, and what it adds to their degrees."""
-    left = tl.program_id(0)
-    right = tl.program_id(1)
+    """Which nodes of two tiles are neighbours, as bits in the rows of both."""
+    top = tl.program_id(0) * TILE
+    first = tl.program_id(1) * TILE
     group = tl.program_id(2).to(tl.int64)
     length = tl.load(lengths + group).to(tl.int32)
-    if (right >= left) & (right * TILE < length):
-        rows = left * TILE + tl.arange(0, TILE)
-        columns = right * TILE + tl.arange(0, TILE)
-        lanes = tl.arange(0, LANES)
-        units += group * n * D
-        squares += group * n
-        counts += group * n
-        degrees += group * n
+    if (first >= top) & (first < length):
+        rows = top + tl.arange(0, TILE)
+        columns = first + tl.arange(0, TILE)
+        halves += group * n * 2 * PADDED
+        steps += group * n * D
         bits += group * n * words
-        cosines = tl.zeros([TILE, TILE], tl.float64)
-        for lane in range(0, D, LANES):
-            here = lane + lanes < D
-            a = tl.load(
-                units + rows[:, None].to(tl.int64) * D + lane + lanes[None, :],
-                mask=(rows[:, None] < length) & here[None, :],
-                other=0.0,
-            )
-            b = tl.load(
-                units + columns[None, :].to(tl.int64) * D + lane + lanes[:, None],
-                mask=(columns[None, :] < length) & here[:, None],
-                other=0.0,
-            )
-            cosines = tl.dot(a, b, cosines, out_dtype=tl.float64)
-        own = tl.load(squares + rows, mask=rows < length, other=0.0)
-        other = tl.load(squares + columns, mask=columns < length, other=0.0)
-        near = cosines * 1125899906842624.0 > limit.to(tl.float64)
-        near = near | (own[:, None] + other[None, :] - 2.0 * cosines == 0.0)
-        near = near & (rows[:, None] < length) & (columns[None, :] < length)
-        set_bits(near, counts, bits, degrees, rows, columns, right, length, words, TILE)
-        if right > left:
-            set_bits(tl.trans(near), counts, bits, degrees, columns, rows, left, length, words, TILE)
+        uppers = tl.zeros([TILE, TILE], tl.float32)
+        mixed = tl.zeros([TILE, TILE], tl.float32)
+        for lane in range(0, PADDED, LANES):
+            lanes = lane + tl.arange(0, LANES)
+            a = halves + rows[:, None].to(tl.int64) * (2 * PADDED) + lanes[None, :]
+            b = halves + columns[None, :].to(tl.int64) * (2 * PADDED) + lanes[:, None]
+            a_upper = tl.load(a, mask=rows[:, None] < length, other=0.0)
+            a_lower = tl.load(a + PADDED, mask=rows[:, None] < length, other=0.0)
+            b_upper = tl.load(b, mask=columns[None, :] < length, other=0.0)
+            b_lower = tl.load(b + PADDED, mask=columns[None, :] < length, other=0.0)
+            uppers = tl.dot(a_upper, b_upper, uppers)
+            mixed = tl.dot(a_upper, b_lower, mixed)
+            mixed = tl.dot(a_lower, b_upper, mixed)
+        cosines = uppers + mixed * (1 / 16384)
+        near = cosines > above
+        set_bits(near, bits, top, first, length, words, TILE)
+        certain = tl.abs(cosines - (below + above) * 0.5) > (above - below) * 0.5  # and is a number
+        if tl.min(tl.min(certain.to(tl.int32), 1), 0) == 0:
+            tl.debug_barrier()  # what is written above is written over
+            for part in range(0, (TILE // EXACT) * (TILE // EXACT)):
+                part_top = top + part // (TILE // EXACT) * EXACT
+                part_first = first + part % (TILE // EXACT) * EXACT
+                inside = (rows // EXACT * EXACT == part_top)[:, None] & (columns // EXACT * EXACT == part_first)[
+                    None, :
+                ]
+                if tl.min(tl.min((certain | (inside == 0)).to(tl.int32), 1), 0) == 0:
+                    part_near = exact(steps, part_top, part_first, length, limit, D, EXACT, LANES)
+                    set_bits(part_near, bits, part_top, part_first, length, words, EXACT)
 
 
 @triton.jit
-def set_bits(near, counts, bits, degrees, rows, columns, tile, length, words, TILE: tl.constexpr):
-    """Write near [TILE, TILE] of `rows` and of the columns of tile `tile`."""
-    weights = tl.load(counts + columns, mask=columns < length, other=0).to(tl.int32)
-    tl.atomic_add(degrees + rows, tl.sum(near.to(tl.int32) * weights[None, :], 1), mask=rows < length)
-    each = tl.reshape(near.to(tl.int32), (TILE, TILE // 32, 32)) << tl.arange(0, 32)[None, None, :]
-    word = tile * (TILE // 32) + tl.arange(0, TILE // 32)
-    where = bits + rows[:, None].to(tl.int64) * words + word[None, :]
-    tl.store(where, tl.sum(each, 2), mask=(rows[:, None] < length))
+def exact(steps, top, first, length, limit, D: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr):
+    """Which nodes of two tiles are neighbours, by similarities in float64: [TILE, TILE]."""
+    rows = top + tl.arange(0, TILE)
+    columns = first + tl.arange(0, TILE)
+    cosines = tl.zeros([TILE, TILE], tl.float64)
+    own = tl.zeros([TILE], tl.float64)
+    other = tl.zeros([TILE], tl.float64)
+    for lane in range(0, D, LANES):
+        lanes = lane + tl.arange(0, LANES)
+        a = tl.load(
+            steps + rows[:, None].to(tl.int64) * D + lanes[None, :],
+            mask=(rows[:, None] < length) & (lanes[None, :] < D),
+            other=0,
+        ).to(tl.float64)
+        b = tl.load(
+            steps + columns[None, :].to(tl.int64) * D + lanes[:, None],
+            mask=(columns[None, :] < length) & (lanes[:, None] < D),
+            other=0,
+        ).to(tl.float64)
+        cosines = tl.dot(a, b, cosines, out_dtype=tl.float64)
+        own += tl.sum(a * a, 1)
+        other += tl.sum(b * b, 0)
+    # equal directions have a squared distance of 0; a vector that is not a number still covers itself, so rounds end
+    near = (cosines > limit.to(tl.float64)) | (own[:, None] + other[None, :] - 2.0 * cosines == 0.0)
+    return near | (rows[:, None] == columns[None, :])
 
 
 @triton.jit
-def cover(bits, counts, degrees, picked, owners, members, n, words, MEMBERS: tl.constexpr, WORDS: tl.constexpr):
-    """Pick the entries of one set: the node of the highest degree, then degrees fall by what it covers; repeat.
+def set_bits(near, bits, top, first, length, words, TILE: tl.constexpr):
+    """Write near [TILE, TILE] of nodes from `top` and `first` into the rows of both."""
+    set_rows(near, bits, top, first, length, words, TILE)
+    set_rows(tl.trans(near), bits, first, top, length, words, TILE)
 
-    A node without uncovered neighbours is an entry at once, out of turn: it changes no degree.
+
+@triton.jit
+def set_rows(near, bits, top, first, length, words, TILE: tl.constexpr):
+    rows = top + tl.arange(0, TILE)[:, None]
+    word = first // 32 + tl.arange(0, TILE // 32)[None, :]
+    each = tl.where(tl.reshape(near, (TILE, TILE // 32, 32)), (1 << tl.arange(0, 32))[None, None, :], 0)
+    tl.store(bits + rows.to(tl.int64) * words + word, tl.sum(each, 2), mask=rows < length)
+
+
+@triton.jit
+def cover(
+    bits,
+    lengths,
+    left,
+    weight_bits,
+    weight_most,
+    degrees,
+    degree_bits,
+    degree_most,
+    votes,
+    targets,
+    members,
+    picked,
+    owners,
+    alive,
+    n,
+    words,
+    STEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    NODES: tl.constexpr,
+):
+    """One step of a round of one set, or all rounds that are left.
+
+    members   the nodes not covered yet, alive[set] of them
+    left      the weight of each of these nodes, 0 of a covered one; weight_bits has its bits, the largest weight first
+              being weight_most[set]
+    degrees   of members: the weight that is left among their neighbours; likewise degree_bits and degree_most
     """
-    group = tl.program_id(0).to(tl.int64)
+    group = tl.program_id(1).to(tl.int64)
+    length = tl.load(lengths + group).to(tl.int32)
     bits += group * n * words
-    counts += group * n
+    left += group * n
+    weight_bits += group * 32 * words
+    weight_most += group
     degrees += group * n
+    degree_bits += group * 32 * words
+    degree_most += group
+    votes += group * n
+    targets += group * n
+    members += group * n
     picked += group * n
     owners += group * n
-    members += group * n
-    best = lower(bits, counts, degrees, picked, owners, members, 0, n, words, MEMBERS, WORDS)
-    tl.debug_barrier()  # what all threads wrote is read by all
-    while best > 0:
-        node = 0x7FFFFFFF - (best & 0x7FFFFFFF)
-        tl.store(picked + node, (best >> 32).to(tl.int32))
-        covered = 0
-        for word in range(0, words, WORDS):
-            nodes = word * 32 + tl.arange(0, WORDS * 32)
-            inside = nodes < n
-            near = tl.load(bits + node * words + nodes // 32, mask=inside, other=0) >> (nodes % 32)
-            new = ((near & 1) != 0) & (tl.load(degrees + nodes, mask=inside, other=0) > 0)
-            place = covered + tl.cumsum(new.to(tl.int32), 0) - 1
-            tl.store(members + place, nodes, mask=new)
-            tl.store(owners + nodes, tl.zeros_like(nodes).to(tl.int64) + node, mask=new)
-            tl.store(degrees + nodes, tl.zeros_like(nodes), mask=new)
-            covered += tl.sum(new.to(tl.int32), 0)
-        tl.debug_barrier()
-        best = lower(bits, counts, degrees, picked, owners, members, covered, n, words, MEMBERS, WORDS)
-        tl.debug_barrier()
+    alive += group
+    count = tl.load(alive)
+    if STEP == "weights":
+        slices(left, left, weight_bits, weight_most, length, words, NODES)
+    elif STEP == "degrees":
+        set_degrees(
+            bits, weight_bits, weight_most, degrees, degree_most, votes, members, count, length, words, BLOCK, WIDTH
+        )
+    elif STEP == "slices":
+        slices(degrees, left, degree_bits, degree_most, length, words, NODES)
+    elif STEP == "votes":
+        vote(bits, left, degree_bits, degree_most, votes, targets, members, count, length, words, BLOCK, WIDTH)
+    elif STEP == "settle":
+        tl.store(alive, settle(left, degrees, votes, targets, members, picked, owners, count, NODES))
+        tl.debug_barrier()  # what all threads wrote is read by all
+        slices(left, left, weight_bits, weight_most, length, words, NODES)
+    else:
+        while count > 0:
+            set_degrees(
+                bits, weight_bits, weight_most, degrees, degree_most, votes, members, count, length, words, BLOCK, WIDTH
+            )
+            tl.debug_barrier()
+            slices(degrees, left, degree_bits, degree_most, length, words, NODES)
+            tl.debug_barrier()
+            vote(bits, left, degree_bits, degree_most, votes, targets, members, count, length, words, BLOCK, WIDTH)
+            tl.debug_barrier()
+            count = settle(left, degrees, votes, targets, members, picked, owners, count, NODES)
+            tl.debug_barrier()
+            slices(left, left, weight_bits, weight_most, length, words, NODES)
+            tl.debug_barrier()
 
 
 @triton.jit
-def lower(
-    bits, counts, degrees, picked, owners, members, covered, n, words, MEMBERS: tl.constexpr, WORDS: tl.constexpr
-):
-    """Take the newly covered members[:covered] out of all degrees; the highest then, and its lowest node, or 0.
+def slices(values, left, sliced, most, length, words, NODES: tl.constexpr):
+    """The values of nodes that are not covered, bit by bit: of row p of `sliced`, bit j is bit p of node j's value."""
+    top = tl.load(most)
+    for first in range(tl.program_id(0) * NODES, length, tl.num_programs(0) * NODES):
+        nodes = first + tl.arange(0, NODES)
+        uncovered = tl.load(left + nodes, mask=nodes < length, other=0) > 0
+        value = tl.reshape(tl.load(values + nodes, mask=uncovered, other=0), (NODES // 32, 32))
+        word = first // 32 + tl.arange(0, NODES // 32)
+        place = 0
+        while (top >> place) > 0:
+            ones = ((value >> place) & 1) << tl.arange(0, 32)[None, :]
+            tl.store(sliced + place * words + word, tl.sum(ones, 1), mask=word < words)
+            place += 1
 
-    degree · 2^32 + 2^31 - 1 - node.
-    """
-    best = tl.full([], 0, tl.int64)
-    for word in range(0, words, WORDS):
-        nodes = tl.reshape(word * 32 + tl.arange(0, WORDS * 32), (WORDS, 32))
-        inside = nodes < n
-        fall = tl.zeros([WORDS, 32], tl.int32)
-        each = word + tl.arange(0, WORDS)
-        for first in range(0, covered, MEMBERS):
-            slots = first + tl.arange(0, MEMBERS)
-            who = tl.load(members + slots, mask=slots < covered, other=0)
-            weights = tl.load(counts + who, mask=slots < covered, other=0).to(tl.int32)
-            held = tl.load(
-                bits + who[:, None].to(tl.int64) * words + each[None, :], mask=each[None, :] < words, other=0
-            )
-            ones = (held[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
-            fall += tl.sum(ones * weights[:, None, None], 0)
-        degree = tl.load(degrees + nodes, mask=inside, other=0)
-        weight = tl.load(counts + nodes, mask=inside, other=0).to(tl.int32)
-        left = tl.where(degree > 0, degree - fall, 0)
-        alone = (left > 0) & (left == weight)
-        tl.store(picked + nodes, weight, mask=alone)
-        tl.store(owners + nodes, nodes.to(tl.int64), mask=alone)
-        left = tl.where(alone, 0, left)
-        tl.store(degrees + nodes, left, mask=inside)
-        key = tl.where(left > 0, (left.to(tl.int64) << 32) + (0x7FFFFFFF - nodes), 0)
-        best = tl.maximum(best, tl.max(tl.reshape(key, (WORDS * 32,)), 0))
-    return best
+
+@triton.jit
+def set_degrees(
+    bits,
+    weight_bits,
+    weight_most,
+    degrees,
+    degree_most,
+    votes,
+    members,
+    count,
+    length,
+    words,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """The degrees of members[:count], BLOCK at a time, and no votes for them."""
+    top = tl.load(weight_most)
+    for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        slots = first + tl.arange(0, BLOCK)
+        rows = tl.load(members + slots, mask=slots < count, other=0)
+        word = tl.arange(0, WIDTH)
+        held = neighbours(bits, rows, word, length, words)
+        total = tl.zeros([BLOCK, WIDTH], tl.int32)
+        place = 0
+        while (top >> place) > 0:
+            weighty = tl.load(weight_bits + place * words + word, mask=word * 32 < length, other=0)
+            total += ones(held & weighty[None, :]) << place
+            place += 1
+        degree = tl.where(slots < count, tl.sum(total, 1), 0)
+        tl.store(degrees + rows, degree, mask=slots < count)
+        tl.store(votes + rows, tl.zeros_like(rows), mask=slots < count)
+        tl.atomic_max(degree_most, tl.max(degree, 0), sem="relaxed")  # degrees fall: that of the first round stays
+
+
+@triton.jit
+def vote(
+    bits,
+    left,
+    degree_bits,
+    degree_most,
+    votes,
+    targets,
+    members,
+    count,
+    length,
+    words,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """The best neighbour of each of members[:count], and their weights as its votes."""
+    top = tl.load(degree_most)
+    for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        slots = first + tl.arange(0, BLOCK)
+        rows = tl.load(members + slots, mask=slots < count, other=0)
+        word = tl.arange(0, WIDTH)
+        best = neighbours(bits, rows, word, length, words)
+        place = 31
+        while place > 0:
+            place -= 1
+            if (top >> place) > 0:
+                # of neighbours whose degrees agree in all higher bits, those with this one, where there are any
+                higher = best & tl.load(degree_bits + place * words + word, mask=word * 32 < length, other=0)[None, :]
+                some = tl.max((higher != 0).to(tl.int32), 1) > 0
+                best = tl.where(some[:, None], higher, best)
+        # the lowest of those of the highest degree
+        least = tl.min(tl.where(best != 0, word[None, :], WIDTH), 1)
+        held = tl.sum(tl.where(word[None, :] == least[:, None], best, 0), 1)
+        target = least * 32 + ones((held & -held) - 1)
+        tl.store(targets + rows, target, mask=slots < count)
+        weights = tl.load(left + rows, mask=slots < count, other=0)
+        tl.atomic_add(votes + target, weights, mask=slots < count, sem="relaxed")
+
+
+@triton.jit
+def neighbours(bits, rows, word, length, words):
+    """The bits of `rows`."""
+    return tl.load(bits + rows[:, None].to(tl.int64) * words + word[None, :], mask=word[None, :] * 32 < length, other=0)
+
+
+@triton.jit
+def ones(words):
+    """How many bits of each word are 1."""
+    x = words.to(tl.uint32, bitcast=True)
+    x -= (x >> 1) & 0x55555555
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F
+    return ((x * 0x01010101) >> 24).to(tl.int32)
+
+
+@triton.jit
+def settle(left, degrees, votes, targets, members, picked, owners, count, NODES: tl.constexpr):
+    """Cover the neighbours of nodes that have all their votes; the others move up in `members`: how many these are."""
+    kept = tl.full([], 0, tl.int32)
+    for first in range(0, count, NODES):
+        slots = first + tl.arange(0, NODES)
+        inside = slots < count
+        rows = tl.load(members + slots, mask=inside, other=0)
+        target = tl.load(targets + rows, mask=inside, other=0)
+        degree = tl.load(degrees + target, mask=inside, other=0)
+        covered = inside & (tl.load(votes + target, mask=inside, other=0) == degree)
+        tl.store(owners + rows, target.to(tl.int64), mask=covered)
+        tl.store(picked + rows, degree, mask=covered & (target == rows))
+        tl.store(left + rows, tl.zeros_like(rows), mask=covered)
+        stay = (inside & (covered == 0)).to(tl.int32)
+        place = kept + tl.cumsum(stay, 0) - 1
+        tl.debug_barrier()  # what is written over has been read
+        tl.store(members + place, rows, mask=stay > 0)
+        kept += tl.sum(stay, 0)
+    return kept
