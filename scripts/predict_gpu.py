@@ -19,7 +19,7 @@ For Llama-3-8B's shape (P parameters, L layers, H query heads, K KV heads, d hea
                         votes:        L K N · votes · W · (WORD + bits · BIT) / INT; the late ones, of rounds in which
                                       a set has one program, once more on that program's multiprocessor
                         rounds:       groups · rounds · (4 PICK + 3 N · SCAN): steps that wait for each other
-                        launches:     L · those of a layer's compression, and groups · those of the operator
+                        launches:     groups · those counted for 32 layers at once (launches.json, `search`)
                         exact, votes (of a vector in all rounds), late votes, rounds and bits of the highest degree are
                         counted on real vectors of the small model (results/benchmarks/codebook_8k.json), the most of
                         any layer. With more vectors than these, rounds, late votes and votes after the first round
@@ -29,9 +29,8 @@ BANDWIDTH, FLOPS and FLOPS64 (float64) are CARD's: the peaks of the data sheet t
 reached. INT is a quarter of the peak of float32, as a multiprocessor has 64 lanes for integers and 128 that multiply
 and add floats. NEAR, WORD and BIT are instructions in the kernels' machine code for sm_90, for a similarity, a word of
 a vote and each bit of degrees. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; each wait adds
-WAIT. PICK (of a step that a set takes as a whole) and SCAN (of looking at one more vector there) are assumptions. A
-search for the ratio stores layers more than once: as often as its launches are those of one time. r_bytes of SpindleKV
-is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot keep the
+WAIT. PICK (of a step that a set takes as a whole) and SCAN (of looking at one more vector there) are assumptions. The
+search for the ratio covers layers as often as it tries in those counts. r_bytes of SpindleKV is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot keep the
 memory busy, and everything that counts cannot know, makes a GPU slower than this.
 """
 
@@ -44,9 +43,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kvbench.methods.storage.codebook import AT_ONCE, cover_bytes
+from kvbench.methods.layer_groups import AT_ONCE
+from kvbench.methods.storage.codebook import cover_bytes
 from kvbench.models.flops import forward_flops, token_bytes
-from kvbench.ops.operator import LAUNCHES
 from kvbench.papers.gpu import H100
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +65,8 @@ P, L, H, K, D = 8.03e9, 32, 32, 8, 128
 LENGTHS = (8192, 32768, 131072)
 RATIO = 0.2
 # preset -> bytes of its cache over FullKV's, beside the counts of its preset
-SETTINGS = {"full": 1.0, "streaming_llm": RATIO, "snapkv": RATIO, "pyramidkv": RATIO, "kivi": 0.375, "spindle": RATIO}
+SETTINGS = {"full": 1.0, "streaming_llm": RATIO, "snapkv": RATIO, "pyramidkv": RATIO, "kivi": 0.375}
+SETTINGS |= {"spindlekv_paper": RATIO, "spindle": RATIO}  # without and with the search for the ratio
 MEMORY = 80e9
 
 
@@ -82,13 +82,17 @@ def prefill_seconds(n: int) -> float:
     return CARD.seconds(forward_flops(P, [None] * L, H, D, n), 0)
 
 
+def layers_at_once(kept: int) -> int:
+    return max(min(AT_ONCE // (K * cover_bytes(kept, D)), L), 1)
+
+
 def codebook_seconds(kept: int) -> float:
-    """Of all layers' keys and values, without the launches of the rest of a layer's compression."""
+    """Of all layers' keys and values, once, without launches."""
     rows = json.loads(COVERS.read_text(encoding="utf-8"))["rows"]
-    layers = max(min(AT_ONCE // (K * cover_bytes(kept, D)), L), 1)
+    layers = layers_at_once(kept)
     groups = -(-L // layers)
     words = 2 ** math.ceil(math.log2(max(kept / 32, 1)))
-    seconds = 2 * groups * LAUNCHES["greedy_covers"] * OVERHEAD
+    seconds = 0.0
     for side in ("keys", "values"):
         counted = [row for name, row in rows.items() if name.endswith(side)]
         most = {name: max(row[name] for row in counted) for name in counted[0]}
@@ -108,9 +112,11 @@ def setting(name: str, n: int, counts: dict) -> dict:
     share = SETTINGS[name]
     seconds = step_seconds(decode["kernels"], 2 * P + cache_bytes(n, share)) + L * decode["waits"] * WAIT
     compress_seconds = L * (compress["kernels"] * OVERHEAD + compress["waits"] * WAIT)
-    if name == "spindle":
-        times = compress["kernels"] / counts["presets"]["spindlekv_paper"]["compress"]["kernels"]
-        compress_seconds += times * codebook_seconds(round(RATIO * n))
+    if name in counts["search"]:
+        kept, launched = round(RATIO * n), counts["search"][name]
+        groups = -(-L // layers_at_once(kept))
+        compress_seconds = groups * launched["kernels"] * OVERHEAD + launched["waits"] * WAIT
+        compress_seconds += launched["tries"] * codebook_seconds(kept)
     return {
         "decode_tokens_per_s": 1 / seconds,
         "bound_by": "launches" if seconds > 1.001 * step_seconds(0, 2 * P + cache_bytes(n, share)) else "bytes",

@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 
 from kvbench.cache.reserve_ratio import Kept, RatioOver
-from kvbench.methods.layer_groups import AT_ONCE as AT_ONCE
 from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.ranks import RankedSelection
