@@ -30,8 +30,9 @@ reached. INT is a quarter of the peak of float32, as a multiprocessor has 64 lan
 and add floats. NEAR, WORD and BIT are instructions in the kernels' machine code for sm_90, for a similarity, a word of
 a vote and each bit of degrees. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; each wait adds
 WAIT. PICK (of a step that a set takes as a whole) and SCAN (of looking at one more vector there) are assumptions. The
-search for the ratio covers layers as often as it tries in those counts. r_bytes of SpindleKV is taken as its ratio, and KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot keep the
-memory busy, and everything that counts cannot know, makes a GPU slower than this.
+search for the ratio covers layers as often as it tries in those counts. r_bytes of SpindleKV is taken as its ratio, and
+KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot keep the memory busy, and everything
+that counts cannot know, makes a GPU slower than this.
 """
 
 import argparse
