@@ -161,16 +161,12 @@ class Growing:
         self.buffer = rows.contiguous()
         self.block = block
         self.length = rows.shape[-2]
+        *others, _, width = rows.shape
+        self.row_bytes = math.prod(others) * width * rows.element_size()  # of one row [..., 1, width]
 
     @property
     def view(self) -> Tensor:
         return self.buffer[..., : self.length, :]
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row [..., 1, width]."""
-        *others, _, width = self.buffer.shape
-        return math.prod(others) * width * self.buffer.element_size()
 
     @property
     def filled_bytes(self) -> int:
