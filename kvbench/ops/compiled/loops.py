@@ -12,10 +12,12 @@ from torch import Tensor
 
 from kvbench.utils.files import cache_root
 
-# Read when Numba is first imported: a folder that can be written to, wherever kvbench is installed.
+# A folder that can be written to, wherever kvbench is installed; subprocesses read the variable.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root() / "numba"))
 
-from numba import get_num_threads, njit, set_num_threads, threading_layer
+from numba import config, get_num_threads, njit, set_num_threads, threading_layer
+
+config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # Numba may have been imported before
 
 PROCESS = os.getpid()
 # Of Numba's automatic parallelism, the loops that say so alone.
