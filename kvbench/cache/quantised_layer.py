@@ -9,7 +9,7 @@ from torch import Tensor
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.cache.sequence import SequenceLayer
+from kvbench.cache.sequence import SequenceLayer, append_heads
 from kvbench.ops.quantised_attention import quantised_attention
 from kvbench.ops.softmax import Scaling, of_rows
 
@@ -60,10 +60,8 @@ class QuantisedRows(Pack):
         return cls(keys, values, [row for part in parts for row in part.rows])
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        for store, new in ((self.k, keys), (self.v, values)):
-            rows = new.reshape(-1, *new.shape[2:])
-            group = store.heads // len(rows)  # unfolded: every query head gets its own copy
-            store.append(rows.repeat_interleave(group, dim=0) if group > 1 else rows)
+        append_heads(self.k, keys, self.k.heads)
+        append_heads(self.v, values, self.v.heads)
         self._count_bytes()
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:

@@ -57,6 +57,14 @@ class RawSequence(Sequence):
         return self.rows.filled_bytes
 
 
+def append_heads(store: Sequence, new: Tensor, heads: int) -> None:
+    """Append new tokens [rows, num_key_value_heads, t, head_dim] to the `heads` heads of a store, those of one row
+    after the other. Where the GQA groups were unfolded, every query head gets its own copy."""
+    own = new.flatten(0, 1)
+    group = heads // len(own)
+    store.append(own.repeat_interleave(group, dim=0) if group > 1 else own)
+
+
 class SequenceLayer(LayerCache):
     """A layer of two sequences. Attention reads both in full, so one layer at a time is decompressed."""
 
@@ -77,9 +85,8 @@ class SequenceLayer(LayerCache):
         return self.k.read_bytes + self.v.read_bytes
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        group = self.heads // keys.shape[1]  # unfolded: every query head gets its own copy
-        for store, rows in ((self.k, keys[0]), (self.v, values[0])):
-            store.append(rows.repeat_interleave(group, dim=0) if group > 1 else rows)
+        append_heads(self.k, keys, self.heads)
+        append_heads(self.v, values, self.heads)
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         return dense_attention(query, self.k.read()[None], self.v.read()[None], scaling)

@@ -50,12 +50,8 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
 def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
     """Where a codebook's streams or packed heads lie, and how many entries or tokens these have: a few numbers for each
     head, no part of what is stored."""
-    tables = [
-        table
-        for x in caches
-        if isinstance(x, CodebookLayer)
-        for table in (x.books.layout, x.books.k.sizes, x.books.v.sizes)
-    ]
+    books = [x.books for x in caches if isinstance(x, CodebookLayer)]
+    tables = [table for own in books for table in (own.layout, own.k.sizes, own.v.sizes)]
     packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
     tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
     return tables + [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]

@@ -1,5 +1,6 @@
 """Where each stream of a codebook cache lies in the packed tensors of a layer, as the operators read it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,11 @@ WIDTHS = {1: torch.uint8, 2: torch.uint16, 4: torch.int32}
 def smallest_integer(most: int) -> torch.dtype:
     """The narrowest integer type that holds 0 … most; above 16 bits the signed one is no wider."""
     return torch.uint8 if most < 2**8 else torch.uint16 if most < 2**16 else torch.int32
+
+
+def reference_types(entries: Sequence[int], streams: int) -> list[torch.dtype]:
+    """For each stream, the narrowest type of references to its book; books hold, or have room for, `entries`."""
+    return [smallest_integer(entries[stream * len(entries) // streams] - 1) for stream in range(streams)]
 
 
 class Place(NamedTuple):

@@ -1,13 +1,12 @@
 """From covers to the parts of codebook caches: of several layers at once, then each in memory of its own."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.cache.packed import flat_positions
+from kvbench.cache.packed import flat_positions, offsets
 from kvbench.methods.storage.codebook_coding import Cover, CoveredLayer, compact, gathered, keys_before_rope
 from kvbench.methods.storage.codebook_side import Side
 from kvbench.methods.storage.codebooks import Raw, Streams
@@ -53,8 +52,7 @@ class Packing:
     ) -> list[Side]:
         """From x float32 [coded tokens, head_dim] and the entries of each layer's books."""
         picked = torch.cat([own.entries.flatten() for own in covers])[self._first(books)]  # each within its book
-        starts = accumulate((length for own in self.lengths for length in own), initial=0)
-        entries = x[picked + repeated(list(starts)[:-1], flat(books), x.device)]
+        entries = x[picked + repeated(offsets(flat(self.lengths)), flat(books), x.device)]
         entries = arranged((F.normalize(entries, dim=-1) if reconstruct else entries).to(self.dtype))
         references = torch.cat([own.references.flatten() for own in covers])[self.rows]
         magnitudes = [None] * len(covers)
@@ -112,7 +110,7 @@ class Packing:
     def _first(self, counts: list[list[int]]) -> Tensor:
         """Of [books, most] of all layers, flattened, the first counts[i][b] of each book."""
         most = [width for width, own in zip(self.most, counts, strict=True) for _ in own]
-        return first_of_each(list(accumulate(most, initial=0))[:-1], flat(counts), self.layers[0].keys.device)
+        return first_of_each(offsets(most), flat(counts), self.layers[0].keys.device)
 
     def _by_stream(self, x: Tensor) -> list[list[Tensor]]:
         """x [coded tokens] of each stream of each layer."""
@@ -140,8 +138,7 @@ def as_bytes(x: Tensor) -> Tensor:
 
 def first_of_each(starts: list[int], counts: list[int], device: torch.device) -> Tensor:
     """starts[i] and the counts[i] - 1 numbers behind it, for one i after the other: int64 [sum of counts]."""
-    before = accumulate(counts, initial=0)
-    shifts = [start - held for start, held in zip(starts, before, strict=False)]
+    shifts = [start - held for start, held in zip(starts, offsets(counts), strict=True)]
     return repeated(shifts, counts, device) + torch.arange(sum(counts), device=device)
 
 

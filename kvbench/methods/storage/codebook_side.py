@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import smallest_integer, view_references
+from kvbench.ops.codebook_layout import reference_types, view_references
 
 
 class Side:
@@ -112,7 +112,7 @@ class Side:
         Their own type may name more entries than room for more needs, or fewer.
         """
         self.streams, self.count = len(references), sum(len(r) + room for r in references)
-        types = [smallest_integer(self.capacities[self._book(s)] - 1) for s in range(self.streams)]
+        types = reference_types(self.capacities, self.streams)
         self.widths = [dtype.itemsize for dtype in types]
         gap = self.entries.new_zeros(room * max(self.widths), dtype=torch.uint8) if room else None
         parts, self.offsets, offset = [], [0] * self.streams, 0

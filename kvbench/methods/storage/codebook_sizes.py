@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from kvbench.ops.codebook_layout import smallest_integer
+from kvbench.ops.codebook_layout import reference_types, smallest_integer
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Sizes:
 
     def widths(self, entries: list[int]) -> list[int]:
         """Bytes of a reference, per stream, to books of so many entries."""
-        streams = len(self.tokens)
-        return [smallest_integer(entries[s * len(entries) // streams] - 1).itemsize for s in range(streams)]
+        return [dtype.itemsize for dtype in reference_types(entries, len(self.tokens))]
 
     def reference_bytes(self) -> int:
         """Of keys and values."""

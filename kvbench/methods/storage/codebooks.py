@@ -1,4 +1,4 @@
-"""Codebooks of one layer, of a cache or of all those of a batch: one operation codes a token's keys, one its values."""
+"""Codebooks of one layer, of a cache or of all those of a batch: one operation codes a token, one attends to all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,12 +82,22 @@ class Codebooks(Pack):
 
     takes_blocks = False
 
-    def __init__(self, keys: Side, values: Side, streams: Streams, raw: Raw, prompt: int, rope: Rope):
-        """One row, of a prompt of `prompt` tokens."""
+    def __init__(
+        self,
+        keys: Side,
+        values: Side,
+        streams: Streams,
+        raw: Raw,
+        prompt: int,
+        rope: Rope,
+        rows: Sequence[CodebookRow] = (),
+    ):
+        """Of a prompt of `prompt` tokens. rows: whose codebooks these are, one row after the other; none: one row."""
         self.k, self.v, self.streams, self.raw = keys, values, streams, raw
         self.prompt, self.rope = prompt, rope
         self.decoded = self.room = 0
-        self.rows = [CodebookRow(fixed=sum(t.nbytes for t in (*streams.tensors(), raw.keys, raw.values)))]
+        fixed = sum(t.nbytes for t in (*streams.tensors(), raw.keys, raw.values))
+        self.rows = list(rows) or [CodebookRow(fixed=fixed)]
         self._lay_out()
 
     def joins(self, other: Pack) -> bool:
@@ -106,10 +116,7 @@ class Codebooks(Pack):
         lengths = [own.streams.tokens for own in parts]
         k, v = (Side.joined([getattr(own, side) for own in parts], lengths) for side in ("k", "v"))
         streams, raw = Streams.joined([own.streams for own in parts]), Raw.joined([own.raw for own in parts])
-        joined = cls(k, v, streams, raw, parts[0].prompt, parts[0].rope)
-        joined.rows = [row for own in parts for row in own.rows]
-        joined._count_bytes()
-        return joined
+        return cls(k, v, streams, raw, parts[0].prompt, parts[0].rope, [row for own in parts for row in own.rows])
 
     def tensors(self) -> list[Tensor]:
         return [*self.k.tensors(), *self.v.tensors(), *self.streams.tensors(), self.raw.keys, self.raw.values]

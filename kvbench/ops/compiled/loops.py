@@ -114,6 +114,7 @@ def softmax(x, scaling):
 
     exp is 2^whole · 2^rest, a polynomial of the rest, so that it uses vector instructions.
     """
+    c0, c1, c2, c3, c4, c5, c6, c7 = POWERS
     n = len(x)
     exponents = np.empty(n, np.int32)
     largest = np.float32(-np.inf)
@@ -126,14 +127,7 @@ def softmax(x, scaling):
         whole = np.floor(power + np.float32(0.5))
         rest = power - whole
         exponents[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        x[i] = POWERS[0] + rest * (
-            POWERS[1]
-            + rest
-            * (
-                POWERS[2]
-                + rest * (POWERS[3] + rest * (POWERS[4] + rest * (POWERS[5] + rest * (POWERS[6] + rest * POWERS[7]))))
-            )
-        )
+        x[i] = c0 + rest * (c1 + rest * (c2 + rest * (c3 + rest * (c4 + rest * (c5 + rest * (c6 + rest * c7))))))
     wholes = exponents.view(np.float32)
     total = np.float32(0)
     for i in range(n):
