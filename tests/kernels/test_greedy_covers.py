@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.kernels
 
 from kvbench.ops.kernels import greedy_covers as kernels  # noqa: E402
+from kvbench.ops.kernels import neighbour_bits  # noqa: E402
 
 LAUNCHED = ("unit_directions", "adjacency", *["cover"] * (4 * kernels.ROUNDS + 2))
 
@@ -71,7 +72,7 @@ def test_a_similarity_equal_to_theta_is_not_above_it():
 @pytest.mark.parametrize("away", [-1e-9, -(2**-50), 0, 1e-9])
 def test_similarities_next_to_theta_are_exact(d, away):
     """Tensor cores cannot tell on which side of theta one pair is, in the second tile."""
-    assert abs(away) < kernels.slack(d) < 1e-5  # SLACK of scripts/bench_codebook.py
+    assert abs(away) < neighbour_bits.slack(d) < 1e-5  # SLACK of scripts/bench_codebook.py
     x = sets(140, d, 0.2, torch.float32, count=1)
     units = directions(x[0])
     theta = float(units[133] @ units[5]) + away
@@ -112,7 +113,7 @@ def test_halves_are_as_near_as_their_bound_says(d):
     upper, lower = halves.double().unbind(1)
     near = (upper @ upper.T + (upper @ lower.T + lower @ upper.T) / 2**14) / 2**22
     units = directions(x)
-    assert 0 < (near - units @ units.T).abs().max() < kernels.slack(d)
+    assert 0 < (near - units @ units.T).abs().max() < neighbour_bits.slack(d)
 
 
 @interpreted
@@ -148,7 +149,7 @@ TILES = {name: getattr(kernels, name) for name in ("TILE", "EXACT", "LANES")}
         ("unit_directions", {"D": 80, "PADDED": 80, "WIDTH": 128, "ROWS": 16}),
         ("unit_directions", {"D": 256, "PADDED": 256, "WIDTH": 256, "ROWS": 16}),
         *[
-            ("adjacency", TILES | {"D": d, "PADDED": p, "num_warps": kernels.WARPS, "num_stages": kernels.STAGES})
+            ("adjacency", TILES | {"D": d, "PADDED": p, "num_warps": kernels.TILE_WARPS, "num_stages": kernels.STAGES})
             for d, p in [(64, 64), (80, 80), (128, 128), (256, 256)]
         ],
         *[

@@ -1,7 +1,5 @@
-"""Greedy covers on a GPU: directions, adjacency in bits, then rounds that pick many entries at once.
+"""Greedy covers on a GPU: which vectors are neighbours (`neighbour_bits`), then rounds that pick many entries at once.
 
-Whether two vectors are neighbours is exact. Tensor cores find similarities up to a known error; a tile of which one is
-so near to theta that this error matters is computed again in float64, which rounds no sum of products on the grid.
 Equal directions need not be merged: as neighbours with the same neighbours they have the same degree, so the first of
 them is picked and covers the others.
 
@@ -12,19 +10,23 @@ one pick after the other, it would be picked with the same degree and cover the 
 all votes, so every round picks.
 """
 
-import math
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvbench.ops.directions import bound
+from kvbench.ops.kernels.neighbour_bits import (
+    EXACT,
+    LANES,
+    STAGES,
+    TILE,
+    TILE_WARPS,
+    adjacency,
+    limits,
+    unit_directions,
+)
 
-TILE, EXACT = 128, 64  # vectors on either side of a tile of similarities, and of those in float64
-LANES = 16  # components that these take at once; twice as many take too many registers of an A100
-STAGES = 3
-WARPS = 8  # of a program that has such a tile, or all nodes of a set
+WARPS = 8  # of a program that has all nodes of a set
 WORDS = 1024  # words of 32 neighbours that a warp holds
 NODES = 1024  # nodes that settle, or are sliced into bits, at once
 PROGRAMS = 256  # of a set that share a step of one of the first rounds
@@ -53,7 +55,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
         )  # fmt: skip
         adjacency[(triton.cdiv(n, TILE), triton.cdiv(n, TILE), sets)](
             halves, steps, lengths, bits, *limits(theta, d), n, words,
-            D=d, PADDED=padded, TILE=TILE, EXACT=EXACT, LANES=LANES, num_warps=WARPS, num_stages=STAGES,
+            D=d, PADDED=padded, TILE=TILE, EXACT=EXACT, LANES=LANES, num_warps=TILE_WARPS, num_stages=STAGES,
         )  # fmt: skip
         for step in ("weights", *("degrees", "slices", "votes", "settle") * ROUNDS, "finish"):
             alone = step in ("settle", "finish")
@@ -78,194 +80,6 @@ def shape(words: int, alone: bool) -> dict[str, int]:
     width = triton.next_power_of_2(words)
     warps = WARPS if alone else min(max(width // WORDS, 1), WARPS)
     return {"BLOCK": max(WORDS * warps // width, 1), "WIDTH": width, "NODES": NODES, "num_warps": warps}
-
-
-def limits(theta: float, d: int) -> tuple[int, float, float]:
-    """The largest similarity that is not above theta, in steps of 2^-50; and in steps of 2^-22 those around it.
-
-    A similarity from tensor cores above the last is above theta, and one below the second is not and of no equal
-    directions, which are neighbours whatever theta is.
-    """
-    largest = math.floor(min(bound(theta), 4.0) * 2**50)
-    # equal directions have length 1 up to the grid's rounding: a similarity above 1 - √d · 2^-25
-    below, above = min(theta, 1 - 2.0**-18) - slack(d), min(bound(theta), 4.0) + slack(d)
-    return largest, below * 2**22, above * 2**22
-
-
-def slack(d: int) -> float:
-    """How far a similarity from tensor cores can be from the exact one, for d components.
-
-    A component x on the grid is h + r: h a multiple of 2^-11, |r| at most 2^-12. In float16 h is exact, and r is l with
-    |l - r| at most 2^-24: 11 of its 14 bits. |.| of a vector is its length: |x| is 1 up to 2^-20, so |h| < 1.02 while
-    √d · 2^-12 < 0.019, |r| and |l| are at most √d · 2^-12.
-
-    h·h' is exact: multiples of 2^-22 with sums below 2 fit in float32's 24 bits, in any order and however rounded.
-    r·r' is left out: at most d · 2^-24. l for r: |h| |l' - r'| + |l - r| |h'|, at most 1.02 · 2 √d · 2^-24.
-    h·l' + l·h': 2d exact products, whose sums of magnitudes are below 1.02 · 2 √d · 2^-12. Tensor cores may truncate
-    what they add to float32's precision, 2^-23 of the largest, and each sum as well: at most 2 · 2^-23 of that bound
-    for each of the 2d, altogether 1.02 · d √d · 2^-32.
-    4 · 2^-24: rounding of the sum of both and of the limits.
-    """
-    return 1.02 * (d + 2 * math.sqrt(d) + d * math.sqrt(d) / 256 + 4) * 2.0**-24
-
-
-@triton.jit
-def unit_directions(
-    x,
-    lengths,
-    counts,
-    steps,
-    halves,
-    left,
-    members,
-    picked,
-    owners,
-    alive,
-    weight_most,
-    n,
-    D: tl.constexpr,
-    PADDED: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Directions of ROWS rows of one set, in steps of the grid and as two float16, and what its cover begins with."""
-    group = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    lanes = tl.arange(0, WIDTH)[None, :]
-    at = group * n + rows
-    inside = (rows[:, None] < n) & (lanes < D)
-    values = tl.load(x + at[:, None] * D + lanes, mask=inside, other=0.0).to(tl.float32).to(tl.float64)
-    norms = tl.sqrt(halves_added(values * values, ROWS, WIDTH))
-    scaled = values / tl.maximum(norms, 2.0**-126) * 33554432.0
-    # adding and subtracting 1.5 · 2^52 rounds to an integer, halves to even
-    whole = (scaled + 6755399441055744.0 - 6755399441055744.0).to(tl.int32)
-    upper = (whole + 8192) >> 14
-    lower = whole - (upper << 14)
-    # Equal directions shorter than 1, as zero vectors, are not told by their similarity: theirs is never certain.
-    upper = tl.where(norms < 2.0**-126, float("nan"), upper.to(tl.float32))
-    tl.store(steps + at[:, None] * D + lanes, whole, mask=inside)
-    inside = (rows[:, None] < n) & (lanes < PADDED)
-    tl.store(halves + at[:, None] * (2 * PADDED) + lanes, upper.to(tl.float16), mask=inside)
-    tl.store(halves + at[:, None] * (2 * PADDED) + PADDED + lanes, lower.to(tl.float32).to(tl.float16), mask=inside)
-    length = tl.load(lengths + group).to(tl.int32)
-    weights = tl.load(counts + at, mask=rows < length, other=0).to(tl.int32)
-    tl.store(left + at, weights, mask=rows < n)
-    tl.store(members + at, rows, mask=rows < n)
-    tl.store(picked + at, tl.zeros_like(rows), mask=rows < n)
-    tl.store(owners + at, tl.zeros_like(at), mask=rows < n)
-    tl.store(alive + group, length)
-    tl.atomic_max(weight_most + group, tl.max(weights, 0), sem="relaxed")
-
-
-@triton.jit
-def halves_added(terms, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Sums of terms [ROWS, WIDTH] over the last dimension in the order of `square_sums`: [ROWS, 1]."""
-    if WIDTH > 1:
-        pairs = tl.reshape(terms, (ROWS, 2, WIDTH // 2))
-        return halves_added(tl.sum(pairs, 1), ROWS, WIDTH // 2)
-    else:
-        return terms
-
-
-@triton.jit(do_not_specialize=["limit"])
-def adjacency(
-    halves,
-    steps,
-    lengths,
-    bits,
-    limit,
-    below,
-    above,
-    n,
-    words,
-    D: tl.constexpr,
-    PADDED: tl.constexpr,
-    TILE: tl.constexpr,
-    EXACT: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Which nodes of two tiles are neighbours, as bits in the rows of both."""
-    top = tl.program_id(0) * TILE
-    first = tl.program_id(1) * TILE
-    group = tl.program_id(2).to(tl.int64)
-    length = tl.load(lengths + group).to(tl.int32)
-    if (first >= top) & (first < length):
-        rows = top + tl.arange(0, TILE)
-        columns = first + tl.arange(0, TILE)
-        halves += group * n * 2 * PADDED
-        steps += group * n * D
-        bits += group * n * words
-        uppers = tl.zeros([TILE, TILE], tl.float32)
-        mixed = tl.zeros([TILE, TILE], tl.float32)
-        for lane in range(0, PADDED, LANES):
-            lanes = lane + tl.arange(0, LANES)
-            a = halves + rows[:, None].to(tl.int64) * (2 * PADDED) + lanes[None, :]
-            b = halves + columns[None, :].to(tl.int64) * (2 * PADDED) + lanes[:, None]
-            a_upper = tl.load(a, mask=rows[:, None] < length, other=0.0)
-            a_lower = tl.load(a + PADDED, mask=rows[:, None] < length, other=0.0)
-            b_upper = tl.load(b, mask=columns[None, :] < length, other=0.0)
-            b_lower = tl.load(b + PADDED, mask=columns[None, :] < length, other=0.0)
-            uppers = tl.dot(a_upper, b_upper, uppers)
-            mixed = tl.dot(a_upper, b_lower, mixed)
-            mixed = tl.dot(a_lower, b_upper, mixed)
-        cosines = uppers + mixed * (1 / 16384)
-        near = cosines > above
-        set_bits(near, bits, top, first, length, words, TILE)
-        certain = tl.abs(cosines - (below + above) * 0.5) > (above - below) * 0.5  # and is a number
-        if tl.min(tl.min(certain.to(tl.int32), 1), 0) == 0:
-            tl.debug_barrier()  # what is written above is written over
-            for part in range(0, (TILE // EXACT) * (TILE // EXACT)):
-                part_top = top + part // (TILE // EXACT) * EXACT
-                part_first = first + part % (TILE // EXACT) * EXACT
-                inside = (rows // EXACT * EXACT == part_top)[:, None] & (columns // EXACT * EXACT == part_first)[
-                    None, :
-                ]
-                if tl.min(tl.min((certain | (inside == 0)).to(tl.int32), 1), 0) == 0:
-                    part_near = exact(steps, part_top, part_first, length, limit, D, EXACT, LANES)
-                    set_bits(part_near, bits, part_top, part_first, length, words, EXACT)
-
-
-@triton.jit
-def exact(steps, top, first, length, limit, D: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr):
-    """Which nodes of two tiles are neighbours, by similarities in float64: [TILE, TILE]."""
-    rows = top + tl.arange(0, TILE)
-    columns = first + tl.arange(0, TILE)
-    cosines = tl.zeros([TILE, TILE], tl.float64)
-    own = tl.zeros([TILE], tl.float64)
-    other = tl.zeros([TILE], tl.float64)
-    for lane in range(0, D, LANES):
-        lanes = lane + tl.arange(0, LANES)
-        a = tl.load(
-            steps + rows[:, None].to(tl.int64) * D + lanes[None, :],
-            mask=(rows[:, None] < length) & (lanes[None, :] < D),
-            other=0,
-        ).to(tl.float64)
-        b = tl.load(
-            steps + columns[None, :].to(tl.int64) * D + lanes[:, None],
-            mask=(columns[None, :] < length) & (lanes[:, None] < D),
-            other=0,
-        ).to(tl.float64)
-        cosines = tl.dot(a, b, cosines, out_dtype=tl.float64)
-        own += tl.sum(a * a, 1)
-        other += tl.sum(b * b, 0)
-    # equal directions have a squared distance of 0; a vector that is not a number still covers itself, so rounds end
-    near = (cosines > limit.to(tl.float64)) | (own[:, None] + other[None, :] - 2.0 * cosines == 0.0)
-    return near | (rows[:, None] == columns[None, :])
-
-
-@triton.jit
-def set_bits(near, bits, top, first, length, words, TILE: tl.constexpr):
-    """Write near [TILE, TILE] of nodes from `top` and `first` into the rows of both."""
-    set_rows(near, bits, top, first, length, words, TILE)
-    set_rows(tl.trans(near), bits, first, top, length, words, TILE)
-
-
-@triton.jit
-def set_rows(near, bits, top, first, length, words, TILE: tl.constexpr):
-    rows = top + tl.arange(0, TILE)[:, None]
-    word = first // 32 + tl.arange(0, TILE // 32)[None, :]
-    each = tl.where(tl.reshape(near, (TILE, TILE // 32, 32)), (1 << tl.arange(0, 32))[None, None, :], 0)
-    tl.store(bits + rows.to(tl.int64) * words + word, tl.sum(each, 2), mask=rows < length)
 
 
 @triton.jit
