@@ -12,6 +12,7 @@ from kvbench.benchmarks.own_prompts import OwnPrompts
 from kvbench.benchmarks.ruler import Ruler
 from kvbench.benchmarks.scbench import SCBench
 from kvbench.benchmarks.speed import Speed
+from kvbench.benchmarks.text import Text
 
 __all__ = [
     "BABILong",
@@ -29,5 +30,6 @@ __all__ = [
     "Sample",
     "Sampling",
     "Speed",
+    "Text",
     "Turn",
 ]

@@ -42,6 +42,7 @@ class Sample:
     history: tuple[tuple[str, str], ...] = ()  # role and content of a chat's messages before `prompt`, its last one
     # what follows the answer to `prompt`: read through the compressed caches, and never compressed with the prompt
     turns: tuple[Turn, ...] = ()
+    continuation: str = ""  # text that follows the prompt: scored token by token, in place of an answer
     own_answers: bool = False  # all turns of a conversation: the model's own answers stay in its caches
     context_id: str = ""  # samples about one context: in one shard, drawn together for intervals
     chat: bool = True  # inside the model's chat template, where it has one
@@ -56,6 +57,8 @@ class Sample:
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:
             raise ValueError(f"sample {self.id!r}: an answer to a later turn has no prefix")
+        if self.continuation and (self.answers or self.turns or self.prefix):
+            raise ValueError(f"sample {self.id!r}: a text that is scored has no answer")
         if self.sampling and self.own_answers:
             raise ValueError(f"sample {self.id!r}: answers that stay in the caches cannot be sampled")
 
@@ -106,7 +109,15 @@ PLACES = frozenset(
 
 
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
-_ADDED = {"single_stop": False, "history": (), "turns": (), "own_answers": False, "context_id": "", "sampling": None}
+_ADDED = {
+    "single_stop": False,
+    "history": (),
+    "turns": (),
+    "own_answers": False,
+    "context_id": "",
+    "sampling": None,
+    "continuation": "",
+}
 
 
 def data_hash(samples: Sequence[Sample]) -> str:

@@ -27,8 +27,9 @@ def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop, some = stop_rule(run.loaded, sample)
+    new_tokens = 1 if sample.continuation else sample.max_new_tokens  # a text that is scored needs no answer
     if sample.sampling is None:
-        outputs = decode_greedily(model, cache, logits, sample.max_new_tokens, stop, at_least_one=some)
+        outputs = decode_greedily(model, cache, logits, new_tokens, stop, at_least_one=some)
     else:
         sampler = Sampler([row.prompt.sample.sampling for row in rows])
         outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some)

@@ -2,9 +2,11 @@
 
 The tokens of FullKV's answer are read behind each setting's caches, and the logits that predict them are compared
 with those behind FullKV's caches (teacher forcing): the Kullback-Leibler divergence, and how often both have the same
-most likely token. Where an answer is expected, its log-likelihood is compared too.
+most likely token. Where an answer is expected, its log-likelihood is compared too. A sample with a `continuation` has
+this text in place of FullKV's answer, and the probability of its tokens is measured.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +28,7 @@ CHUNK = 128  # tokens whose logits are compared at a time in float32
 class Forced:
     """A setting's predictions for two given continuations of a prompt."""
 
-    logits: Tensor  # [t, vocab_size]: those that predict each token of FullKV's answer
+    logits: Tensor  # [t, vocab_size]: those that predict each token of FullKV's answer, or of the text to score
     answer_loglik: float | None  # nats: of the first expected answer; None where none is expected
 
 
@@ -35,7 +37,8 @@ class Distances:
 
     def __init__(self, run: Run):
         self.run = run
-        self.tokens: dict[str, Tensor] = {}  # by sample: FullKV's answer [t], its stop token included
+        # by sample: FullKV's answer [t], its stop token included, or the text to score
+        self.tokens: dict[str, Tensor] = {}
         self.reference: dict[str, Forced] = {}
 
     def of(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
@@ -45,6 +48,8 @@ class Distances:
             generation = output.generation
             if is_full(row.setting) and generation.not_finite is None:
                 ids = [*generation.tokens, *([] if generation.ended_by is None else [generation.ended_by])]
+                if prompt.sample.continuation:
+                    ids = self.run.loaded.plain_tokens(prompt.sample.continuation)
                 self.tokens[name] = torch.tensor(ids[:LONGEST])
                 self.reference[name] = self.forced(prompt, row)
         found = [self.of_row(prompt, row, output) for row, output in zip(rows, outputs, strict=True)]
@@ -65,7 +70,20 @@ class Distances:
         distance = compare(reference.logits[same:], forced.logits[same:])
         if forced.answer_loglik is not None:
             distance["answer_loglik"] = forced.answer_loglik - reference.answer_loglik
+        if prompt.sample.continuation:
+            distance |= self.of_text(prompt, forced.logits)
         return distance or None
+
+    def of_text(self, prompt: Prompt, logits: Tensor) -> dict[str, float]:
+        """How well logits [t, vocab_size] predict the t tokens of the text to score.
+
+        Without the first of them in all settings, where the uncompressed cache predicts it in most.
+        """
+        first = 0 if len(prompt.question) else 1
+        tokens = self.tokens[prompt.sample.id][first:]
+        size = len(self.run.loaded.tokenizer.decode(tokens.tolist()).encode())
+        nll = -loglik(logits[first:], tokens)
+        return {"nll": nll / len(tokens), "bits_per_byte": nll / math.log(2) / size}
 
     @torch.inference_mode()
     def forced(self, prompt: Prompt, row: Row) -> Forced:

@@ -59,7 +59,9 @@ def breakdown(
 
 
 # The measures of a record's `distance` (kvbench.evaluation.distance), the one that tables show first in front.
-DISTANCES = ("top1", "kl", "agreed", "answer_loglik")
+DISTANCES = ("top1", "kl", "agreed", "answer_loglik", "bits_per_byte", "nll")
+# Of these, the ones that are better the smaller they are.
+SMALLER_IS_BETTER = frozenset({"kl", "bits_per_byte", "nll"})
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -12,7 +12,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.figures.frontier import frontier_figure
 from kvbench.figures.style import save
-from kvbench.metrics.aggregate import DISTANCES, with_distances
+from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
@@ -122,7 +122,7 @@ def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame) -> Point:
 def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:
     """The measure that decides: of which more is better. Raises UserError for one that the records do not have."""
     names = list(dict.fromkeys(name for scores in records["scores"] for name in scores))
-    better = [name for name in names if name not in ("kl", "answer_loglik")]
+    better = [name for name in names if name not in SMALLER_IS_BETTER | {"answer_loglik"}]
     if measure is not None and measure not in better:
         raise unknown("measure", measure, better)
     return better[0] if measure is None else measure

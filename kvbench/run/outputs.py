@@ -6,6 +6,7 @@ All files are written before anything is printed, so that a closed terminal or p
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from kvbench.evaluation.record import Run
@@ -37,7 +38,7 @@ Outputs = tuple[dict[str, pd.DataFrame], list[Path]]
 
 
 # Distances from FullKV that the printed table has; table.csv has all.
-SHOWN = ("top1", "kl")
+SHOWN = ("top1", "kl", "bits_per_byte", "perplexity")
 
 
 def report(run: Run, folder: Path) -> Outputs:
@@ -47,6 +48,9 @@ def report(run: Run, folder: Path) -> Outputs:
     tasks = run.benchmark.breakdown(records)
     with_all, distances = with_distances(records)
     summary = summarise(with_all, [*run.benchmark.metrics, *distances])
+    if "nll" in distances:  # of a text: that of all its scored tokens, of which windows have equally many
+        summary["perplexity"] = np.exp(summary["nll"])
+        distances.append("perplexity")
     metrics = [*run.benchmark.metrics, *(name for name in distances if name in SHOWN)]
     written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:

@@ -37,6 +37,7 @@ WINDOWS = (
     "applies. The sliding windows of the other layers alone take {floor} of FullKV's bytes, so r_bytes is never less"
 )
 DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
+TEXT = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along the scored text"
 
 
 def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -159,7 +160,8 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     if windows:
         notes.append(WINDOWS.format(floor=number(summary["r_bytes_floor"].mean())))
     notes += [UNEVEN] * uneven
-    notes += [DISTANCE] * ("kl" in metrics)
+    if "kl" in metrics:
+        notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
 
 

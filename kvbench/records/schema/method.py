@@ -19,7 +19,8 @@ class MethodRecord(OfSetting):
     prediction: Text = field("the generated text")
     distance: dict[Text, Number] | None = field(
         "distance from FullKV along FullKV's own greedy answer: `kl` and `answer_loglik` (first expected answer, "
-        "minus FullKV's) in nats, `top1` and `agreed` as shares; null where it was not measured",
+        "minus FullKV's) in nats, `top1` and `agreed` as shares; of a scored text also `nll` (nats per token) and "
+        "`bits_per_byte`; null where it was not measured",
         "see there",
         since="0.2",
     )

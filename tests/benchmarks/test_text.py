@@ -1,0 +1,63 @@
+"""A text of one's own, scored behind compressed caches."""
+
+import pytest
+
+from kvbench.benchmarks import Text
+from kvbench.errors import UserError
+from kvbench.evaluation.prompts import tokenise
+
+SENTENCES = " ".join(f"The {place} opens at {hour}." for hour in range(40) for place in ("market", "harbour", "mill"))
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Options → the benchmark of a file with SENTENCES."""
+
+    def write(text=SENTENCES, **options):
+        path = tmp_path / "text.txt"
+        path.write_text(text, encoding="utf-8")
+        return Text(path=str(path), **options)
+
+    return write
+
+
+def test_windows_follow_each_other_and_together_are_the_text(written, embedded):
+    samples = written(length=40, scored=20, windows=3).samples(embedded.tokenizer)
+    assert [sample.meta["start"] for sample in samples] == [0, 60, 120]
+    together = "".join(sample.prompt + sample.continuation for sample in samples)
+    assert SENTENCES.startswith(together)
+
+
+def test_a_context_has_the_requested_tokens_and_fits_what_the_benchmark_says(written, embedded):
+    benchmark = written(length=40, scored=20)
+    for sample in benchmark.samples(embedded.tokenizer):
+        prompt = tokenise(embedded, sample, "visible")
+        assert abs(len(prompt.context) - 40) <= 2
+        assert len(prompt.context) + prompt.new_tokens <= benchmark.longest
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": None}, "set benchmark.path=FILE"),
+        ({"path": "no/such.txt"}, "no/such.txt"),
+        ({"scored": 1025}, "at most 1,024"),
+        ({"scored": 1}, "2 are the fewest"),
+        ({"length": 0}, "length"),
+    ],
+)
+def test_wrong_values_are_named(tmp_path, options, message):
+    (tmp_path / "text.txt").write_text("words", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        Text(**{"path": str(tmp_path / "text.txt")} | options)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(UserError, match=r"text\.txt.*UTF-8"):
+        Text(path=str(tmp_path / "text.txt"))
+
+
+def test_a_text_shorter_than_one_window_is_refused(written, embedded):
+    with pytest.raises(UserError, match=r"fewer than one window of benchmark.length=4000"):
+        written(length=4000).samples(embedded.tokenizer)
