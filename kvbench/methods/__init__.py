@@ -57,6 +57,7 @@ from kvbench.methods.simlayerkv import SimLayerKV
 from kvbench.methods.spindle import SpindleKV
 from kvbench.methods.squeeze import SqueezeAttention
 from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.block_formats import Ggml, Microscaling
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
@@ -89,6 +90,7 @@ __all__ = [
     "ExpectedAttention",
     "Fp8",
     "FullKV",
+    "Ggml",
     "HeadBudgets",
     "HeadKV",
     "KNorm",
@@ -105,6 +107,7 @@ __all__ = [
     "LinearPyramid",
     "MeanVariance",
     "Method",
+    "Microscaling",
     "MiniCache",
     "Needs",
     "OnlyLazyLayers",

@@ -52,6 +52,8 @@ REFUSED_PARTS = {
     ("think", "only_lazy_layers"): "variant=decode compresses a layer after the prompt's queries are freed",
     ("think", "minicache"): "MiniCache cannot put merged layers into ThinK",
     ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
+    ("ggml", "minicache"): "MiniCache cannot put merged layers into Ggml",
+    ("microscaling", "minicache"): "MiniCache cannot put merged layers into Microscaling",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{

@@ -52,6 +52,8 @@ NEVER_FULL = {
     "duo_paper": "its share of streaming heads is fixed",
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
+    **{f"ggml_{name}": "quantised" for name in ("q8_0", "q8_0_q4_0", "q5_1", "q4_0", "q4_0_rotated", "iq4_nl")},
+    **dict.fromkeys(["nvfp4", "mxfp4", "mxfp6", "mxfp8", "snapkv_nvfp4"], "quantised"),
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
     "kivi_longbench_2bit": "quantised",

@@ -1,6 +1,7 @@
 """Storage: how the tokens that a method keeps are held. The files of conf/storage name these classes."""
 
 from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.block_formats import Ggml, Microscaling
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
@@ -9,4 +10,4 @@ from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 
-__all__ = ["Codebook", "Dense", "Fp8", "Kivi", "MiniCache", "Storage", "ThinK", "TurboQuant"]
+__all__ = ["Codebook", "Dense", "Fp8", "Ggml", "Kivi", "Microscaling", "MiniCache", "Storage", "ThinK", "TurboQuant"]

@@ -1,0 +1,79 @@
+"""Keys or values in a block format."""
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded import CodedSequence
+from kvbench.ops.formats import BlockFormat
+from kvbench.ops.rotation import Rotation, rotation
+
+SMALLEST = torch.finfo(torch.float32).tiny
+
+
+class BlockSequence(CodedSequence):
+    """Rows whose channels share a scale block by block, rotated before where that is asked for.
+
+    A scale of all rows, where the format needs one (`BlockFormat.largest`), is that of a head's first rows: later ones
+    beyond it are cut off.
+    """
+
+    def __init__(self, rows: Tensor, form: BlockFormat, rotated: Rotation | None = None, seed: int = 0):
+        """rows [heads, len, head_dim]; `rotated` names a rotation of each row, of this `seed`."""
+        self.dtype, self.width, self.form = rows.dtype, rows.shape[-1], form
+        self.kind, self.seed = rotated, seed
+        rows = self._rotated(rows)
+        self.shared = None if form.largest is None else shared_scale(rows, form.largest)  # [heads, 1, 1]
+        self.codes = Growing(self._coded(rows))
+
+    @property
+    def length(self) -> int:
+        return self.codes.length
+
+    @property
+    def head_dim(self) -> int:
+        return self.width
+
+    def append(self, rows: Tensor) -> None:
+        self.codes.append(self._coded(self._rotated(rows)))
+
+    def decoded(self, tokens: slice) -> Tensor:
+        return self.form.decode(self.codes.view[:, tokens])
+
+    def to_codes(self, rows: Tensor) -> Tensor:
+        return self._rotated(rows if self.shared is None else rows * self.shared)
+
+    def from_codes(self, rows: Tensor) -> Tensor:
+        if self.kind is not None:
+            rows = rows @ self._rotation(rows.device)
+        return rows if self.shared is None else rows * self.shared
+
+    def tensors(self) -> list[Tensor]:
+        return [self.codes.buffer] if self.shared is None else [self.codes.buffer, self.shared]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.codes, self.shared)
+
+    @property
+    def share(self) -> float:
+        raw = len(self.codes.buffer) * self.length * self.width * self.dtype.itemsize
+        return self.filled_bytes / max(raw, 1)
+
+    def _rotated(self, rows: Tensor) -> Tensor:
+        return rows if self.kind is None else rows.float() @ self._rotation(rows.device).T
+
+    def _rotation(self, device: torch.device) -> Tensor:
+        """Shared by all caches of a model, and no part of one."""
+        return rotation(self.kind, self.width, self.seed, device)
+
+    def _coded(self, rows: Tensor) -> Tensor:
+        return self.form.encode(rows if self.shared is None else rows / self.shared)
+
+
+def shared_scale(rows: Tensor, largest: float) -> Tensor:
+    """The largest absolute value of a head's rows [heads, len, head_dim] over `largest`, above 0: [heads, 1, 1]."""
+    if not rows.shape[1]:
+        return torch.ones(len(rows), 1, 1, device=rows.device)
+    most = torch.linalg.vector_norm(rows, float("inf"), dim=(1, 2), keepdim=True, dtype=torch.float32)
+    return most.div_(largest).clamp_(min=SMALLEST)

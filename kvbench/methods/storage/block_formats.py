@@ -1,0 +1,88 @@
+"""Storage in the block formats that inference engines have for their caches: ggml's, MX and NVFP4."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.block_coded import BlockSequence
+from kvbench.cache.coded import CodedLayer
+from kvbench.errors import UserError
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.by_head import by_head
+from kvbench.ops.formats import GGML, MICROSCALING, BlockFormat
+from kvbench.ops.rotation import Rotation
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, checked
+
+
+class BlockFormats(Storage):
+    """Keys in one block format and values in another, over whatever tokens a method kept.
+
+    k, v      formats of `formats`; their docstrings say what each rounds.
+    rotation  of each key and value before it is rounded; queries and outputs are rotated instead of what is read.
+    seed      of the rotation.
+
+    Tokens are quantised as they come, keys after RoPE. Attention multiplies float32 queries with decoded keys.
+    """
+
+    takes_ragged = True
+    formats: ClassVar[Mapping[str, BlockFormat]]
+    k: str
+    v: str
+    rotation: Rotation | None
+    seed: int
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        keys, values = self._sequence("k", selection.of(layer.keys)), self._sequence("v", selection.of(layer.values))
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+
+    def _sequence(self, which: str, rows: Tensor) -> BlockSequence:
+        form = self.formats[getattr(self, which)]
+        if rows.shape[-1] % form.block:
+            raise UserError(
+                f"{which}={form.name} shares a scale among {form.block} channels: this model's head dimension of "
+                f"{rows.shape[-1]} is no multiple of it"
+            )
+        return BlockSequence(rows, form, self.rotation, self.seed)
+
+
+GgmlName = Literal["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+MicroscalingName = Literal["nvfp4", "mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2"]
+
+
+@checked
+class Ggml(BlockFormats):
+    """The formats of llama.cpp's cache (`-ctk`, `-ctv`), with the bytes that ggml stores.
+
+    llama.cpp also rounds queries, to q8_0, before it multiplies them with quantised keys; here they stay as they are.
+    Its rotation, where it has one, is `plain_hadamard`. Source: ggml-quants.c of ggml; there is no paper.
+    """
+
+    formats = GGML
+
+    k: GgmlName = "q8_0"
+    v: GgmlName = "q8_0"
+    rotation: Rotation | None = None
+    seed: NonNegative = 0
+
+
+@checked
+class Microscaling(BlockFormats):
+    """The MX formats of OCP's specification, and NVFP4 with a float32 scale for each head's keys and values.
+
+    NVFP4's float32 scale comes from the prompt's largest value: decoded tokens beyond it are cut off. Engines have one
+    for a whole layer or model, from a calibration. Sources: OCP Microscaling Formats (MX) Specification 1.0; NVIDIA's
+    description of NVFP4; there is no paper.
+    """
+
+    formats = MICROSCALING
+
+    k: MicroscalingName = "mxfp8_e4m3"
+    v: MicroscalingName = "mxfp8_e4m3"
+    rotation: Rotation | None = None
+    seed: NonNegative = 0

@@ -1,0 +1,71 @@
+"""Small floating-point numbers under a shared scale: the MX formats and NVFP4.
+
+Sources: OCP Microscaling Formats (MX) Specification 1.0, sections 5 and 6.3 (blocks of 32 under a power of two);
+NVIDIA's description of NVFP4 (blocks of 16 under a scale in e4m3, all of them under one float32 scale). A number
+between two levels goes to the nearest, half-way to the even code; beyond the largest level it becomes the largest.
+"""
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.float8 import LARGEST, to_float8
+from kvbench.ops.formats.base import BlockFormat
+from kvbench.ops.formats.minifloat import E2M1, E2M3, E3M2, E4M3, E5M2, Minifloat
+
+BIAS = 127  # of e8m0: byte e is the scale 2^(e - 127)
+
+
+class MX(BlockFormat):
+    """Blocks of 32 numbers times a power of two, with which the largest magnitude comes into the elements' last octave.
+
+    A block of zeros has the smallest scale.
+    """
+
+    block = 32
+    header = 1
+
+    def __init__(self, name: str, element: Minifloat):
+        self.name, self.element, self.bits, self.levels = name, element, element.bits, element.levels
+
+    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        exponent = torch.frexp(blocks.abs().amax(dim=-1)).exponent - 1  # floor(log2), 0 of 0
+        byte = torch.where(blocks.any(dim=-1), exponent - self.element.top + BIAS, 0).clamp_(0, 2 * BIAS)
+        header = byte.to(torch.uint8)[..., None]
+        return header, self.element.codes(torch.ldexp(blocks, BIAS - byte[..., None]))
+
+    def scale(self, header: Tensor) -> Tensor:
+        return torch.ldexp(torch.ones(len(header), device=header.device), header[:, 0].int() - BIAS)
+
+
+class NVFP4(BlockFormat):
+    """Blocks of 16 numbers in e2m1 times a scale in e4m3: the largest magnitude over 6.
+
+    Rows come divided by a float32 scale that all share, with which their largest magnitude is 6 · 448.
+    """
+
+    name, block, header = "nvfp4", 16, 1
+    bits, levels = E2M1.bits, E2M1.levels
+    largest = E2M1.largest * LARGEST
+
+    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        largest = blocks.abs().amax(dim=-1, keepdim=True)
+        header = to_float8(largest / torch.full_like(largest, E2M1.largest))
+        scale = header.float()
+        steps = torch.where(scale == 0, 0, blocks / scale)
+        return header.view(torch.uint8), E2M1.codes(steps)
+
+    def scale(self, header: Tensor) -> Tensor:
+        return header.view(torch.float8_e4m3fn).float()[:, 0]
+
+
+MICROSCALING = {
+    made.name: made
+    for made in (
+        MX("mxfp8_e4m3", E4M3),
+        MX("mxfp8_e5m2", E5M2),
+        MX("mxfp6_e2m3", E2M3),
+        MX("mxfp6_e3m2", E3M2),
+        MX("mxfp4", E2M1),
+        NVFP4(),
+    )
+}
