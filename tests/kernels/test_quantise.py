@@ -10,9 +10,8 @@ from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resource
 
 pytestmark = pytest.mark.kernels
 pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.quantise")
-inverse = pytest.importorskip("kvbench.ops.kernels.dequantise")
-
+from kvbench.ops.kernels import dequantise as inverse  # noqa: E402
+from kvbench.ops.kernels import quantise as kernels  # noqa: E402
 
 SHAPES = [  # heads, tokens, head_dim, bits, group
     (2, 64, 64, 4, 32),
