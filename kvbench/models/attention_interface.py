@@ -36,8 +36,17 @@ def registered_attention(module, query, key, value, attention_mask, scaling=None
     return key.attend(query, scaling).transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*args, **kwargs) -> None:
-    """No mask: sequences are not padded, and `attend` applies causality itself."""
+def _no_mask(*args, attention_mask=None, **kwargs) -> None:
+    """No mask: `attend` applies causality itself. Raises UserError for a mask with zeros, of a padded sequence.
+
+    Masks of prompts are looked at, which waits for a GPU once; those of single tokens repeat them.
+    """
+    prompt = attention_mask is not None and attention_mask.dim() == 2 and kwargs.get("q_length") != 1
+    if prompt and not attention_mask.bool().all():
+        raise UserError(
+            "attention_mask has zeros: a compressed cache holds one sequence without padding; pass the prompt without "
+            "its padding tokens"
+        )
 
 
 AttentionInterface.register(ATTENTION, registered_attention)

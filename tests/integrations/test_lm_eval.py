@@ -147,6 +147,55 @@ def test_a_compressing_method_answers_from_its_caches(tasks, both):
     assert result["config"]["kvbench_r"] == pytest.approx(result["config"]["kvbench_r_bytes"])
 
 
+def log_probabilities(context: list[int], **arguments) -> list[float]:
+    """Those of one-token continuations of a context."""
+    lm = get_model("kvbench").create_from_arg_obj({"model": "smollm2-135m", "dtype": "float32"} | arguments)
+    requests = [(None, context, [token]) for token in range(300, 330)]
+    return [p for p, _ in lm._loglikelihood_tokens(requests, disable_tqdm=True)]
+
+
+@guest
+def test_a_choice_of_one_token_is_read_through_the_compressed_cache(embedded):
+    """As of MMLU's letters: the prefill's logits, which saw everything, would be FullKV's at any ratio."""
+    context = embedded.plain_tokens(NOISE * 2 + "The answer is")
+    with torch.inference_mode():
+        plain = embedded.model(input_ids=torch.tensor([context])).logits[0, -1].log_softmax(-1)[300:330].tolist()
+    full = log_probabilities(context, method="full")
+    assert full == pytest.approx(plain, abs=2e-3)
+    assert log_probabilities(context, method="random", ratio=1.0) == pytest.approx(full, abs=2e-3)
+    few = log_probabilities(context, method="random", ratio=0.05)
+    assert min(abs(a - b) for a, b in zip(few, full, strict=True)) > 0.01
+
+
+@guest
+def test_a_context_of_one_token_is_scored(embedded):
+    (token,) = embedded.plain_tokens("The")
+    assert all(math.isfinite(p) for p in log_probabilities([token], method="full"))
+
+
+@guest
+def test_a_share_of_prompt_and_answer_counts_the_answer(embedded):
+    """decode.compress.of=total, as in the harness: n tokens and the new ones."""
+    lm = get_model("kvbench").create_from_arg_obj(
+        {"method": "knorm", "ratio": 0.5, "decode.compress": "{every: 4, of: total}"}
+    )
+    budgets = []
+    budget_at = lm.setting.budget_at
+    object.__setattr__(lm, "setting", Spied(lm.setting, lambda *a: budgets.append(budget_at(*a)) or budgets[-1]))
+    lm._loglikelihood_tokens([(None, list(range(300, 341)), list(range(400, 440)))], disable_tqdm=True)
+    assert budgets == [pytest.approx(0.5 * (40 + 41))]
+
+
+class Spied:
+    """A setting whose `budget_at` is another one."""
+
+    def __init__(self, setting, budget_at):
+        self.setting, self.budget_at = setting, budget_at
+
+    def __getattr__(self, name):
+        return getattr(self.setting, name)
+
+
 @guest
 @pytest.mark.parametrize(
     "arguments, message",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 from transformers import Cache, PreTrainedModel
 
@@ -11,6 +12,8 @@ from kvbench.integrations.generate.cache import CompressedCache
 from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
+
+OPEN: WeakSet[PreTrainedModel] = WeakSet()  # models in a block
 
 
 @dataclass
@@ -46,15 +49,20 @@ def compress(
     overrides   KEY=VALUE as on the command line, e.g. ["method.snapkv.scoring.window=16"].
 
     The model's attention function is kvbench's within the block and its own again afterwards; a forward pre-hook puts
-    the cache in place of an empty one. Nothing in transformers is patched. Raises UserError for a wrong setting, before
-    the model runs.
+    the cache in place of an empty one. Nothing in transformers is patched. A model is in one block at a time, whatever
+    the thread. Raises UserError for a wrong setting, before the model runs.
     """
+    if not isinstance(model, PreTrainedModel):
+        raise UserError(f"model must be a model of transformers, a PreTrainedModel, not {type(model).__name__}")
     setting = setting_of(method, ratio, budget, overrides)
     compression = Compression()
 
     def hand_in(_, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         given = kwargs.get("past_key_values")
-        if isinstance(given, CompressedCache) or kwargs.get("use_cache") is False:
+        if isinstance(given, CompressedCache):
+            given.check_model(model)
+            return None
+        if kwargs.get("use_cache") is False:
             return None
         if isinstance(given, Cache) and given.get_seq_length() > 0:
             raise UserError(
@@ -63,11 +71,19 @@ def compress(
         compression.caches.append(CompressedCache(model, setting))
         return args, kwargs | {"past_key_values": compression.cache}
 
+    if model in OPEN:
+        raise UserError(
+            "this model is in a kvbench.compress block already, here or in another thread: leave that block first"
+        )
     before = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION)
-    hook = model.register_forward_pre_hook(hand_in, with_kwargs=True)
+    OPEN.add(model)
     try:
-        yield compression
+        model.set_attn_implementation(ATTENTION)
+        hook = model.register_forward_pre_hook(hand_in, with_kwargs=True)
+        try:
+            yield compression
+        finally:
+            hook.remove()
+            model.set_attn_implementation(before)
     finally:
-        hook.remove()
-        model.set_attn_implementation(before)
+        OPEN.discard(model)

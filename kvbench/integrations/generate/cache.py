@@ -1,7 +1,9 @@
 """A `Cache` of transformers that compresses the prompt in the pass that reads it, and decodes from what is left."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -55,6 +57,14 @@ class CompressingLayer(AttendingLayer):
             self.cache.compress()
         return out
 
+    @property
+    def shape(self) -> NoReturn:
+        """Every attention function but kvbench's asks for it first, of what it takes for the keys."""
+        raise UserError(
+            "a CompressedCache reached a model whose attention is not kvbench's: hand it to the model that it was made "
+            "for, within its kvbench.compress block"
+        )
+
     def crop(self, max_length: int) -> None:
         raise UserError("a CompressedCache cannot remove tokens, which assisted decoding needs: decode without it")
 
@@ -84,6 +94,8 @@ class CompressedCache(Cache):
         budget: int | None = None,
         overrides: Sequence[str] = (),
     ):
+        if not isinstance(model, PreTrainedModel):
+            raise UserError(f"model must be a model of transformers, a PreTrainedModel, not {type(model).__name__}")
         if model.config._attn_implementation != ATTENTION:
             raise UserError(
                 f"the model's attention is {model.config._attn_implementation!r}: `with kvbench.compress(…)` sets "
@@ -92,6 +104,7 @@ class CompressedCache(Cache):
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
         self.compressed: Compressed | None = None  # once the prompt was read
         self._model, self._prompt, self._stream = model, None, None
+        self._config = model.config
         count = model.config.get_text_config().num_hidden_layers
         super().__init__(layers=[CompressingLayer(self, index) for index in range(count)])
 
@@ -100,8 +113,18 @@ class CompressedCache(Cache):
         """The compressed cache of each layer; empty before a prompt was read."""
         return [] if self.compressed is None else self.compressed.caches
 
+    def check_model(self, model: PreTrainedModel) -> None:
+        """Raise UserError for another model than the one that the cache was made for."""
+        if model.config is not self._config:
+            raise UserError("this CompressedCache was made for another model: make one for this model")
+
     def begin(self, n: int) -> None:
         """Prepare the layers for a prompt of n tokens, which decides the budget."""
+        if (chunk := chunk_of_prefill()) is not None:
+            raise UserError(
+                f"prefill_chunk_size={chunk}: the prompt is compressed in the pass that reads it, so it must be "
+                "read in one: leave it out (the harness has prefill.chunk=)"
+            )
         model, method = self._model, self.setting.method
         layers = num_layers(model, n)
         self._budget = self.setting.budget_at(n, layers)
@@ -137,3 +160,16 @@ class CompressedCache(Cache):
         stored, windows = self.compressed.stored_bytes(self.caches), self.compressed.window_bytes
         layers = [cache.kept for cache in self.caches if cache.kept is not None]
         return ReserveRatio.of(layers, stored - windows, self.compressed.full_bytes - windows).fields(windows)
+
+
+def chunk_of_prefill() -> int | None:
+    """The prefill_chunk_size of the `generate` that is under way; None without one.
+
+    `generate` hands it to no cache and to no hook, so it is read where it is used: in the frame of its prefill.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_prefill" and "generation_config" in frame.f_locals:
+            return getattr(frame.f_locals["generation_config"], "prefill_chunk_size", None)
+        frame = frame.f_back
+    return None

@@ -17,6 +17,13 @@ def setting_of(
     Raises UserError for an unknown name, a bad value, and more or less than one of ratio and budget where the method
     takes them.
     """
+    for name, value, kinds in (("ratio", ratio, (int, float)), ("budget", budget, (int,))):
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise UserError(f"{name}={value!r} must be {'a number' if name == 'ratio' else 'a whole number of tokens'}")
+    if not isinstance(method, str | Method):
+        raise UserError(f"method must be a name or an object of a method's class, not {type(method).__name__}")
+    if isinstance(overrides, str) or not all(isinstance(item, str) for item in overrides):
+        raise UserError(f"overrides={overrides!r} must be a list of KEY=VALUE texts")
     if isinstance(method, Method):
         if overrides:
             raise UserError(f"{overrides[0]}: overrides apply to a method's name; an object already has its parameters")
@@ -29,6 +36,11 @@ def setting_of(
         config = composed([f"method={method}", *values, *overrides])
         found = build_settings(config["method"], config["ratio"], config["budget"], config["decode"]["compress"])
         setting = found[0]
+    if setting.method.ratio_of == "total" and setting.ratio is not None:
+        raise UserError(
+            f"{setting.label}: decode.compress.of=total is a share of the prompt and of the new tokens, whose number a "
+            "cache does not know: take of=prompt or of=seen, or budget="
+        )
     if setting.method.takes_budget and (ratio is None) == (budget is None):
         raise UserError(f"method {setting.name!r} needs one of ratio= (a share of the prompt) and budget= (tokens)")
     return setting

@@ -42,8 +42,10 @@ class KVBenchLM(HFLM):
     model                   a model of kvbench; or `pretrained`, a folder or hub id.
     KEY=VALUE               any other setting of kvbench: method.snapkv.scoring.window=16, press=KnormPress, …
 
-    Tokens, chat templates, stops and windows are lm-eval's own. The whole context is compressed, with the question
-    in it; what is generated or scored goes on from the compressed caches. Greedy, one context at a time.
+    Tokens, chat templates, stops and windows are lm-eval's own. The context is compressed, with the question in it;
+    what is generated or scored goes on from the compressed caches. Where answers are scored, the last token of the
+    context is not compressed but read through them, so that no token of an answer is predicted from what was evicted.
+    Greedy, one context at a time.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class KVBenchLM(HFLM):
         for key, value in options.items():
             if key not in IDLE or (key == "do_sample" and value):
                 raise UserError(f"{key}={value}: kvbench decodes greedily")
-        compressed = self._compress(context[0])
+        compressed = self._compress(context[0], max_length - context.shape[1])
         criteria = stop_sequences_criteria(self.tokenizer, stop, 0, 1)
         output = generate(
             self.loaded.model,
@@ -115,7 +117,8 @@ class KVBenchLM(HFLM):
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, override_bs: int | None = None):
         """For each (texts, context ids, continuation ids): log p(continuation), and whether it is the greedy one.
 
-        Continuations of one context share its prefill and its compression.
+        Continuations of one context share its prefill and its compression. The context's last token is held back and
+        read through the compressed caches, from which the first token of a continuation is then predicted, too.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (_, context, continuation) in enumerate(requests):
@@ -123,10 +126,12 @@ class KVBenchLM(HFLM):
         answers: list = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for context, members in groups.items():
-                compressed = self._compress(torch.tensor(context))
+                last = context[1:][-1:]  # a context of one token has nothing to compress without it
+                longest = max(len(requests[index][2]) for index in members)
+                compressed = self._compress(torch.tensor(context[: len(context) - len(last)]), len(last) + longest)
                 for index, caches in zip(members, compressed.copies(len(members)), strict=True):
                     texts, _, continuation = requests[index]
-                    answers[index] = self._score(compressed.logits, caches, continuation)
+                    answers[index] = self._score(compressed.logits, caches, last, continuation)
                     if texts is not None:
                         self.cache_hook.add_partial("loglikelihood", texts, answers[index])
                     bar.update(1)
@@ -140,18 +145,25 @@ class KVBenchLM(HFLM):
             raise UserError(f"a continuation of {len(continuation)} tokens exceeds max_length={self.max_length}")
         return tuple(context[-room:])
 
-    def _score(self, logits: Tensor, caches: list[LayerCache], continuation: Sequence[int]) -> tuple[float, bool]:
-        """Log-probability and greediness of a continuation after the context whose last logits are [vocab_size]."""
-        ids = torch.tensor(continuation, device=logits.device)
-        logits = logits[None]
-        if len(ids) > 1:
-            logits = torch.cat([logits, read_all(self.loaded.model, batched([caches]), ids[:-1])[0]])
-        chosen = logits.log_softmax(dim=-1).gather(1, ids[:, None])
-        return float(chosen.sum()), bool((logits.argmax(dim=-1) == ids).all())
+    def _score(
+        self, logits: Tensor, caches: list[LayerCache], last: Sequence[int], continuation: Sequence[int]
+    ) -> tuple[float, bool]:
+        """Log-probability and greediness of a continuation behind the caches and the tokens `last`.
 
-    def _compress(self, ids: Tensor) -> Compressed:
+        logits [vocab_size] predict its first token where `last` is empty.
+        """
+        ids = torch.tensor(continuation, device=logits.device)
+        rows = logits[None][len(last) :]  # last is one token or none
+        unread = torch.tensor([*last, *continuation[:-1]], device=logits.device)
+        if len(unread):
+            rows = torch.cat([rows, read_all(self.loaded.model, batched([caches]), unread)[0]])
+        chosen = rows.log_softmax(dim=-1).gather(1, ids[:, None])
+        return float(chosen.sum()), bool((rows.argmax(dim=-1) == ids).all())
+
+    def _compress(self, ids: Tensor, new_tokens: int) -> Compressed:
+        """The compressed caches of a context [n], behind which at most `new_tokens` will be read or generated."""
         model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model, len(ids))
-        budget = self.setting.budget_at(len(ids), layers)
+        budget = self.setting.budget_at(len(ids), layers, new_tokens)
         plan = method.plan(len(ids), layers, budget)
         return SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
 

@@ -1,0 +1,125 @@
+"""What `kvbench.compress` cannot do is one line: padding, nested blocks, chunks, other models, wrong types."""
+
+import threading
+
+import pytest
+import torch
+
+import kvbench
+from kvbench.errors import UserError
+from kvbench.integrations.generate import CompressedCache
+from tests.support.tiny import prompt, tiny_model
+
+LONG = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model(implementation="sdpa")
+
+
+def generate(model, ids=None, mask=None, **options) -> list[int]:
+    ids = prompt(60) if ids is None else ids
+    mask = torch.ones_like(ids) if mask is None else mask
+    return model.generate(ids[None], attention_mask=mask[None], **LONG | options)[0].tolist()
+
+
+def test_a_padded_prompt_is_refused_and_the_model_stays_usable(model):
+    mask = torch.ones(60, dtype=torch.long)
+    mask[:5] = 0
+    before = generate(model)
+    with pytest.raises(UserError, match="attention_mask has zeros"), kvbench.compress(model, "snapkv", budget=40):
+        generate(model, mask=mask)
+    assert generate(model) == before
+
+
+def test_a_padded_prompt_is_refused_without_a_block_too():
+    ours = tiny_model()
+    mask = torch.ones(60, dtype=torch.long)
+    mask[0] = 0
+    with pytest.raises(UserError, match="attention_mask has zeros"):
+        generate(ours, mask=mask, past_key_values=CompressedCache(ours, "full"))
+
+
+def test_a_block_in_a_block_is_refused_and_the_outer_one_goes_on(model):
+    with kvbench.compress(model, "streaming_llm", budget=20) as outer:
+        with pytest.raises(UserError, match=r"in a kvbench.compress block already"), kvbench.compress(model, "full"):
+            pytest.fail("the inner block ran")
+        generate(model)
+        assert outer.cache.ratio["r"] == 20 / 60
+    assert model.config._attn_implementation == "sdpa"
+    with kvbench.compress(model, "full"):
+        generate(model)
+
+
+def test_a_second_thread_is_refused_while_the_first_has_its_block(model):
+    said = []
+
+    def second():
+        try:
+            with kvbench.compress(model, "full"):
+                said.append("ran")
+        except UserError as error:
+            said.append(str(error))
+
+    with kvbench.compress(model, "full"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert len(said) == 1 and "another thread" in said[0]
+
+
+def test_chunks_of_a_prompt_are_refused_and_without_them_all_is_compressed(model):
+    with pytest.raises(UserError, match="prefill_chunk_size=16"), kvbench.compress(model, "streaming_llm", budget=20):
+        generate(model, prefill_chunk_size=16)
+    ours = tiny_model()
+    with pytest.raises(UserError, match="prefill_chunk_size=16"):
+        generate(ours, past_key_values=CompressedCache(ours, "full"), prefill_chunk_size=16)
+
+
+def test_a_cache_is_refused_after_its_block(model):
+    with kvbench.compress(model, "streaming_llm", budget=20) as compression:
+        generate(model)
+    with pytest.raises(UserError, match=r"within its kvbench\.compress block"):
+        generate(model, prompt(70), past_key_values=compression.cache)
+
+
+def test_a_cache_is_refused_by_another_model(model):
+    other = tiny_model(implementation="sdpa")
+    with kvbench.compress(model, "streaming_llm", budget=20) as compression:
+        generate(model)
+        with pytest.raises(UserError, match="attention is not kvbench's"):
+            generate(other, prompt(70), past_key_values=compression.cache)
+        with kvbench.compress(other, "full"), pytest.raises(UserError, match="was made for another model"):
+            generate(other, prompt(70), past_key_values=compression.cache)
+
+
+def test_a_share_of_tokens_yet_to_come_is_refused(model):
+    overrides = ["decode.compress={every: 8, of: total}"]
+    with (
+        pytest.raises(UserError, match="of=total is a share of the prompt and of the new tokens"),
+        kvbench.compress(model, "knorm", ratio=0.5, overrides=overrides),
+    ):
+        pytest.fail("the block ran")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": 3}, "method must be a name or an object of a method's class, not int"),
+        ({"method": "snapkv", "ratio": "0.3"}, "ratio='0.3' must be a number"),
+        ({"method": "snapkv", "budget": 20.5}, "budget=20.5 must be a whole number of tokens"),
+        ({"method": "snapkv", "ratio": True}, "ratio=True must be a number"),
+        ({"method": "snapkv", "ratio": 0.3, "overrides": "a=b"}, "overrides='a=b' must be a list"),
+    ],
+)
+def test_wrong_types_are_named(arguments, message, model):
+    with pytest.raises(UserError, match=message), kvbench.compress(model, **arguments):
+        pytest.fail("the block ran")
+
+
+@pytest.mark.parametrize("make", [kvbench.compress, CompressedCache])
+def test_what_is_no_model_is_named(make):
+    with pytest.raises(UserError, match="model must be a model of transformers, a PreTrainedModel, not str"):
+        made = make("smollm2-135m", "full")
+        made.__enter__()
