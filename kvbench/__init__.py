@@ -5,14 +5,6 @@
 
 from importlib import import_module
 
-try:
-    import fcntl  # noqa: F401
-except ImportError:
-    raise SystemExit(
-        "kvbench runs on Linux and macOS: it needs file locks (fcntl) and POSIX signals, which Windows does not have; "
-        "WSL has them"
-    ) from None
-
 __version__ = "0.2.0"
 __all__ = ["CompressedCache", "__version__", "compress"]
 

