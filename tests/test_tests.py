@@ -77,7 +77,6 @@ def test_no_assertion_is_about_time(file):
 OTHER_FOLDERS = {"end_to_end"}
 SUBJECTS = {
     "test_tests.py": "the tests",
-    "test_tests_skips.py": "the tests",
     "methods/test_every_method.py": "what holds for every file of conf/method",
     "methods/test_every_method_lengths.py": "the same at any length",
     "run/test_surroundings.py": "what a machine may lack",
@@ -118,12 +117,6 @@ def test_a_test_file_is_named_after_what_it_tests(file):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))
 def test_no_file_is_too_long_to_read(file):
     assert len(file.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))
-def test_what_the_project_owns_is_imported_plainly(file):
-    """A file that was renamed must fail its tests, not skip them."""
-    assert not re.search(r"importorskip\(\s*f?[\"'](kvbench|tests)\b", file.read_text(encoding="utf-8"))
 
 
 # --- make test-fast

@@ -12,16 +12,17 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
 PLACE = "repository"
-FILES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/**/*.md", "results/**/*.png"]
-FILES += ["results/benchmarks/*.json", "results/leaderboard/*.csv", "results/leaderboard/*.json"]
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
+PAGES += ["results/published/README.md", "results/smollm2/README.md"]
+PAGES += ["results/gemma3/README.md", "results/frontier/essays/frontier.md"]
+PICTURES = ["results/**/*.png", "results/benchmarks/*.json"]
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files, config):
     """Add the repository's files to the site's."""
-    for path in sorted({found for pattern in FILES for found in ROOT.glob(pattern)}):
-        place = f"{PLACE}/{path.relative_to(ROOT).as_posix()}"
-        files.append(File.generated(config, place, abs_src_path=str(path)))
+    for path in [*PAGES, *(str(found.relative_to(ROOT)) for pattern in PICTURES for found in ROOT.glob(pattern))]:
+        files.append(File.generated(config, f"{PLACE}/{path}", abs_src_path=str(ROOT / path)))
     return files
 
 
