@@ -67,7 +67,7 @@ test-lm-eval: $(VENV)/lm-eval
 	$(BIN)/python -m pytest tests/integrations/test_lm_eval.py
 
 docs: $(DOCS)/installed
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
 
 lint: install
 	$(BIN)/ruff format --check .
