@@ -3,10 +3,19 @@
 `kvbench.compress` and `kvbench.CompressedCache` run the same methods in transformers' `generate`.
 """
 
+import signal
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 __version__ = "0.2.0"
 __all__ = ["CompressedCache", "__version__", "compress"]
+
+# Windows has neither: one line says so, in place of an ImportError from deep inside.
+if find_spec("fcntl") is None or not hasattr(signal, "SIGUSR1"):
+    lacking = "file locks (fcntl) and the signals SIGUSR1 and SIGUSR2 are missing here"
+    print(f"kvbench: needs a Unix system (Linux, macOS, or WSL on Windows): {lacking}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def __getattr__(name: str) -> object:

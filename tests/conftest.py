@@ -47,6 +47,7 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 def pytest_configure(config):
     """Fixtures of models are for processes that run tests, not for the one of `--numprocesses` that divides them up."""
+    config.pluginmanager.import_plugin("tests.support.needs")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         gc.disable()  # until all is collected: imports and tests make objects that stay
         config.pluginmanager.import_plugin("tests.support.fixtures")

@@ -212,3 +212,19 @@ def test_a_wheel_works_outside_of_the_checkout(wheel, tmp_path):
     assert "101,250 records" in help_text
     checked = kvbench([sys.executable, "-m", "kvbench", "check", "my_method.MyMethod"]).stdout
     assert "every rule holds" in checked
+
+
+WITHOUT = """
+import sys
+{missing}
+{start}
+"""
+
+
+@pytest.mark.parametrize("missing", ["sys.modules['fcntl'] = None", "import signal; del signal.SIGUSR1"])
+@pytest.mark.parametrize("start", ["import kvbench", "import runpy; runpy.run_module('kvbench', run_name='__main__')"])
+def test_a_system_without_unixs_locks_and_signals_is_one_line(missing, start):
+    done = process("-c", WITHOUT.format(missing=missing, start=start))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kvbench: needs a Unix system") and "fcntl" in line and "SIGUSR1" in line

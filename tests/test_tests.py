@@ -77,6 +77,9 @@ def test_no_assertion_is_about_time(file):
 OTHER_FOLDERS = {"end_to_end"}
 SUBJECTS = {
     "test_tests.py": "the tests",
+    "test_chaos.py": "make chaos",
+    "test_needs.py": "what a machine may lack",
+    "test_versions.py": "the versions that are claimed",
     "methods/test_every_method.py": "what holds for every file of conf/method",
     "methods/test_every_method_lengths.py": "the same at any length",
     "run/test_surroundings.py": "what a machine may lack",
@@ -117,6 +120,19 @@ def test_a_test_file_is_named_after_what_it_tests(file):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))
 def test_no_file_is_too_long_to_read(file):
     assert len(file.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+# --- skips
+
+SKIP = re.compile(r"importorskip|skipif|pytest\.skip|mark\.skip|mark\.xfail|SkipTest|skipTest")
+# The one way to skip, the two halves of `make test-kernels`, and a test that asks for a whole collection.
+SKIPPING = {"support/needs.py", "test_needs.py", "support/kernels.py", "test_tests.py"}
+
+
+def test_what_a_machine_lacks_is_named_where_tests_are_skipped_for_it():
+    """Any other skip could not be made to fail in continuous integration."""
+    found = {str(file.relative_to(TESTS)) for file in FILES if SKIP.search(file.read_text(encoding="utf-8"))}
+    assert found == SKIPPING
 
 
 # --- make test-fast

@@ -13,15 +13,17 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 PLACE = "repository"
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
+PAGES += ["results/leaderboard/README.md", "results/leaderboard/leaderboard.md"]
 PAGES += ["results/published/README.md", "results/smollm2/README.md"]
-PAGES += ["results/gemma3/README.md", "results/frontier/essays/frontier.md"]
-PICTURES = ["results/**/*.png", "results/benchmarks/*.json"]
+PAGES += ["results/gemma3/README.md", *(f"results/gemma3/{length}/table.md" for length in (4096, 8192, 16384))]
+PAGES += ["results/frontier/essays/frontier.md"]
+FILES = ["results/**/*.png", "results/benchmarks/*.json", "results/leaderboard/*.csv", "results/leaderboard/*.json"]
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files, config):
     """Add the repository's files to the site's."""
-    for path in [*PAGES, *(str(found.relative_to(ROOT)) for pattern in PICTURES for found in ROOT.glob(pattern))]:
+    for path in [*PAGES, *(str(found.relative_to(ROOT)) for pattern in FILES for found in ROOT.glob(pattern))]:
         files.append(File.generated(config, f"{PLACE}/{path}", abs_src_path=str(ROOT / path)))
     return files
 

@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -12,15 +12,18 @@ import psutil
 import torch
 
 from kvbench import __version__
+from kvbench.utils.cpu import cpu_name
 
 PACKAGES = (
     "torch transformers tokenizers datasets accelerate hydra-core omegaconf gguf rouge-score fuzzywuzzy "
-    "numpy pandas matplotlib"
+    "numpy numba pydantic pandas matplotlib"
 ).split()
+# Variables that choose the instructions, threads and precision of what torch and Numba compute on a CPU.
+VARIABLES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NUMBA_", "OMP_", "ONEDNN_")
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def environment() -> dict:
@@ -30,15 +33,23 @@ def environment() -> dict:
         "git": git_commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
+        "variables": variables(),
         "hardware": hardware(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 
+def variables() -> dict[str, str]:
+    """The environment's VARIABLES. Bytes that are no UTF-8 become a question mark."""
+    found = sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))
+    return {name: value.encode(errors="replace").decode() for name, value in found}
+
+
 def hardware() -> dict:
     cuda = range(torch.cuda.device_count())
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -67,12 +78,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _cpu_name() -> str:
-    """The CPU's model name. py-cpuinfo finds the same name in 1.6 s (measured, Linux), this in under a millisecond."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

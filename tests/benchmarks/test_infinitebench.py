@@ -16,6 +16,7 @@ from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
 from kvbench.metrics.infinitebench import METRICS
 from kvbench.utils.jsonl import read_rows
+from tests.support.needs import needs
 from tests.support.paths import DATA
 from tests.support.published_prompts import infinitebench_prompts
 
@@ -105,7 +106,7 @@ def test_a_short_prompt_is_the_text_of_its_tokens(made, embedded):
     assert sample.question == "\n\nWhat is the pass key?"
 
 
-@pytest.mark.skipif(not OFFICIAL.is_file(), reason="KVBENCH_DATA has no infinitebench/prompt.py")
+@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no infinitebench/prompt.py")
 @pytest.mark.parametrize("family", prompts.SHA256)
 def test_every_official_template_is_proven(family):
     found = prompts.load(family, TASKS, str(OFFICIAL))

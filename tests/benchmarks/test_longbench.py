@@ -15,12 +15,13 @@ from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import ENGLISH, GROUPS, LONGBENCH_E, SETS, TASKS, select
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import FIRST_LINE, METRICS
+from tests.support.needs import needs
 from tests.support.paths import DATA
 
 ROWS = DATA / "longbench"
 THERE = sorted(path.stem for path in ROWS.glob("*.jsonl"))
 OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "longbench", "official")
-needs_official = pytest.mark.skipif(not OFFICIAL.is_dir(), reason="KVBENCH_DATA has no longbench/official")
+needs_official = needs("data", "" if OFFICIAL.is_dir() else "KVBENCH_DATA has no longbench/official")
 
 
 def benchmark(**changes):

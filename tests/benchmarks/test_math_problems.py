@@ -11,6 +11,7 @@ from kvbench.errors import UserError
 from kvbench.metrics import math_equality
 from kvbench.utils.hashing import file_hash
 from tests.support import math_problems as made
+from tests.support.needs import needs
 
 OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "math")
 
@@ -97,7 +98,7 @@ def test_files_that_are_not_the_published_ones_are_refused(tmp_path, monkeypatch
         made.MathProblems(sets="aime25", repeats=1, **places)
 
 
-@pytest.mark.skipif(not OFFICIAL.is_dir(), reason="KVBENCH_DATA has no math/")
+@needs("data", "" if OFFICIAL.is_dir() else "KVBENCH_DATA has no math/")
 def test_the_published_files_are_proven(monkeypatch):
     monkeypatch.setattr(math_equality, "find_spec", lambda name: True)
     config = {"data_dir": str(OFFICIAL), "prompts_file": str(OFFICIAL / "run_math.py")}

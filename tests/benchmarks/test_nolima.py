@@ -12,6 +12,7 @@ from kvbench.benchmarks import NoLiMa
 from kvbench.benchmarks.nolima.book import Book
 from kvbench.benchmarks.nolima.needles import read
 from kvbench.errors import UserError
+from tests.support.needs import needs
 from tests.support.published_prompts import NEEDLES, nolima_data
 
 OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "nolima", "run_tests.py")
@@ -113,7 +114,7 @@ def test_a_seed_shuffles_within_each_length(made, embedded):
     assert one == again != official and sorted(one) == sorted(official)
 
 
-@pytest.mark.skipif(not OFFICIAL.is_file(), reason="KVBENCH_DATA has no nolima/run_tests.py")
+@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no nolima/run_tests.py")
 def test_the_official_prompt_is_proven(tmp_path, monkeypatch, made):
     monkeypatch.undo()
     assert made(prompts_file=str(OFFICIAL)).template.count("{haystack}") == 1

@@ -13,6 +13,7 @@ from kvbench.benchmarks.ruler import files, templates
 from kvbench.benchmarks.ruler.generate import generate
 from kvbench.benchmarks.ruler.templates import official_texts
 from kvbench.errors import UserError
+from tests.support.needs import needs
 from tests.support.ruler_data import DATA, SQUAD, counter, inputs, rows
 
 OFFICIAL = dict(reversed(line.split()) for line in (DATA / "official.sha256").read_text().splitlines())
@@ -50,7 +51,7 @@ def test_whole_files_are_the_official_ones(file, embedded, squad_part):
     assert hashlib.sha256(files.lines(made).encode()).hexdigest() == OFFICIAL[file]
 
 
-@pytest.mark.skipif("KVBENCH_DATA" not in os.environ, reason="KVBENCH_DATA names no folder with the whole data")
+@needs("data", "" if "KVBENCH_DATA" in os.environ else "KVBENCH_DATA names no folder with the whole data")
 @pytest.mark.parametrize("length", [2048, 4096])
 def test_answers_on_squad_itself_are_the_official_ones(length, embedded):
     root = Path(os.environ["KVBENCH_DATA"]) / "ruler"

@@ -13,12 +13,13 @@ import pytest
 
 from kvbench.records.store import read_records, record_files
 from kvbench.run import status
+from tests.support.needs import needs
 from tests.support.paths import ROOT
 from tests.support.runs import TIMES, run
 from tests.support.slurm_node import Slurm, missing, one_node
 from tests.support.waiting import HANG, wait_for
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no Slurm: {missing()}")
+pytestmark = needs("slurm", missing())
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from kvbench.integrations.lm_eval import command as host
 from kvbench.methods import H2O, FullKV
 from kvbench.prefill import Needs, prefill
 from tests.support.command import kvbench
+from tests.support.needs import needs
 from tests.support.tiny import prompt, tiny_model
 
 try:
@@ -29,7 +30,7 @@ try:
     WHY = ""
 except UserError as error:
     WHY = str(error)
-guest = pytest.mark.skipif(bool(WHY), reason=f"{WHY}; make test-integrations runs this")
+guest = needs("lm-eval", WHY and f"{WHY}; make test-integrations runs this")
 
 CAPITALS = ["France Paris", "Italy Rome", "Egypt Cairo", "Japan Tokyo", "Peru Lima", "Kenya Nairobi", "Chad Ndjamena"]
 NOISE = "The ferry left at nine, the harbour was quiet, and the gulls circled over the nets. " * 2

@@ -7,9 +7,10 @@ from torch.testing import assert_close
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 
-pytest.importorskip("triton")
 pytestmark = pytest.mark.kernels
+need("triton", packages("triton", "triton"))
 
 from kvbench.ops.kernels import add_column_sums as kernels  # noqa: E402
 

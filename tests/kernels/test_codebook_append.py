@@ -12,11 +12,12 @@ from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.codebook_caches import random_cache
 from tests.support.codebook_twins import append_agrees
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.codebook_append")
+need("triton", packages("triton", "triton"))
 
+from kvbench.ops.kernels import codebook_append as kernels  # noqa: E402
 
 agrees = partial(append_agrees, kernels="triton")
 

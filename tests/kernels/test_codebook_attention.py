@@ -12,11 +12,13 @@ from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
 from tests.support.codebook_twins import TOLERANCE, attention_agrees
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 from tests.support.tiny import tiny_model
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.codebook_attention")
+need("triton", packages("triton", "triton"))
+
+from kvbench.ops.kernels import codebook_attention as kernels  # noqa: E402
 
 agrees = partial(attention_agrees, kernels="triton")
 

@@ -10,9 +10,10 @@ from kvbench.ops.greedy_cover import greedy_covers
 from kvbench.ops.operator import use_kernels
 from tests.reference.voting_cover import voting_cover
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 
-pytest.importorskip("triton")
 pytestmark = pytest.mark.kernels
+need("triton", packages("triton", "triton"))
 
 from kvbench.ops.kernels import greedy_covers as kernels  # noqa: E402
 from kvbench.ops.kernels import neighbour_bits  # noqa: E402

@@ -6,10 +6,12 @@ import torch
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.merged_rows import merged_rows as plain
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
+from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.merged_rows")
+need("triton", packages("triton", "triton"))
+
+from kvbench.ops.kernels import merged_rows as kernels  # noqa: E402
 
 
 @interpreted

@@ -6,10 +6,12 @@ import torch
 from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.packed_append import packed_append
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
+from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.packed_append")
+need("triton", packages("triton", "triton"))
+
+from kvbench.ops.kernels import packed_append as kernels  # noqa: E402
 
 
 @interpreted

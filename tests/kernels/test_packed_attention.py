@@ -6,10 +6,12 @@ from torch.testing import assert_close
 
 from tests.reference.plain_packed import plain_packed_attention, segments
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.packed_attention")
+need("triton", packages("triton", "triton"))
+
+from kvbench.ops.kernels import packed_attention as kernels  # noqa: E402
 
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 

@@ -7,12 +7,13 @@ from kvbench.ops.quantise import CHANNELS, TOKENS
 from kvbench.ops.quantise import dequantise as plain_dequantise
 from kvbench.ops.quantise import quantise as plain_quantise
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
+from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.quantise")
-inverse = pytest.importorskip("kvbench.ops.kernels.dequantise")
+need("triton", packages("triton", "triton"))
 
+from kvbench.ops.kernels import dequantise as inverse  # noqa: E402
+from kvbench.ops.kernels import quantise as kernels  # noqa: E402
 
 SHAPES = [  # heads, tokens, head_dim, bits, group
     (2, 64, 64, 4, 32),

@@ -5,11 +5,13 @@ import torch
 from torch.testing import assert_close
 
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 from tests.support.quantised import TOLERANCE, arguments, plain_attention, sequences
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.quantised_attention")
+need("triton", packages("triton", "triton"))
+
+from kvbench.ops.kernels import quantised_attention as kernels  # noqa: E402
 
 
 def agrees(n, grown, heads, g, head_dim, bits, group, ring, dtype):

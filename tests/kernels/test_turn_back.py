@@ -9,11 +9,13 @@ from kvbench.ops.rope_table import rope_table
 from kvbench.ops.turn_back import turn_back
 from tests.ops.test_rope import LAYOUTS, random_weights
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
+from tests.support.needs import need, packages
 from tests.support.tiny import tiny_model
 
 pytestmark = pytest.mark.kernels
-pytest.importorskip("triton")
-kernels = pytest.importorskip("kvbench.ops.kernels.turn_back")
+need("triton", packages("triton", "triton"))
+
+from kvbench.ops.kernels import turn_back as kernels  # noqa: E402
 
 
 def agrees(model, head_dim, rows=37, dtype=torch.float32):

@@ -112,12 +112,16 @@ def test_one_layer_alone_is_adakv_without_a_safeguard():
 
 
 @pytest.mark.parametrize(
-    "scoring", [WindowAttention(8, 5), CriticalKV(WindowAttention(8, 5)), KNorm(window=3)], ids=str
+    "scoring, granularity",
+    [
+        (scoring, granularity)
+        for scoring in (WindowAttention(8, 5), CriticalKV(WindowAttention(8, 5)), KNorm(window=3))
+        for granularity in ("kv_head", "query_head")
+        if scoring.per_query_head or granularity == "kv_head"  # else it has one score for a KV head
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_any_scoring_can_be_pooled(scoring, granularity):
-    if not scoring.per_query_head and granularity == "query_head":
-        pytest.skip("one score for a KV head")
     state = random_state(3)
     pooled = Eviction(scoring=scoring, heads=PooledHeads(), granularity=granularity)
     kept = masks(pooled, state, 20)

@@ -27,6 +27,7 @@ from kvbench.metrics.longbench import (
     retrieval_zh,
     score,
 )
+from tests.support.needs import needs
 from tests.support.paths import ROOT
 
 SHARED = os.environ.get("KVBENCH_DATA")
@@ -51,7 +52,7 @@ def test_every_score_is_the_official_one():
     assert unequal(fixtures) == []
 
 
-@pytest.mark.skipif(SHARED is None, reason="KVBENCH_DATA names no folder with the whole set of official scores")
+@needs("data", "" if SHARED else "KVBENCH_DATA names no folder with the whole set of official scores")
 def test_every_score_of_the_whole_set_is_the_official_one():
     fixtures = rows(Path(SHARED) / "parity/longbench.jsonl")
     assert len(fixtures) > 600

@@ -11,6 +11,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.metrics import math_equality, math_equality_process
 from kvbench.metrics.math_equality import Comparer
+from tests.support.needs import need, packages
 
 PROGRAM = """
 import json, sys, time
@@ -80,7 +81,7 @@ def test_the_process_compares_with_math_verify(monkeypatch, capsys):
 
 @pytest.mark.heavy
 def test_expressions_that_are_equal_are_found_by_math_verify():
-    pytest.importorskip("math_verify")
+    need("math", packages("math", "math_verify"))
     comparer = math_equality.comparer()
     assert Path(comparer.program).is_file()
     pairs = {

@@ -4,6 +4,7 @@ import pytest
 
 from kvbench.errors import UserError
 from kvbench.metrics import repoqa
+from tests.support.needs import need, packages
 from tests.support.scbench import CODE
 
 CANDIDATES = list(CODE.items())
@@ -87,7 +88,7 @@ def test_blocks_without_a_function_are_taken_whole(monkeypatch):
     ],
 )
 def test_the_parsers_find_the_function(lang, code):
-    pytest.importorskip(f"tree_sitter_{lang}")
+    need("repoqa", packages("repoqa", f"tree_sitter_{lang}"))
     start = {"python": "def f", "java": "int f", "typescript": "function f", "rust": "fn f", "cpp": "int f"}.get(
         lang, "func f"
     )

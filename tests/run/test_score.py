@@ -14,6 +14,7 @@ from kvbench.metrics.longbench import score as official
 from kvbench.records.store import to_line
 from kvbench.tables import rescored
 from tests.support.command import kvbench
+from tests.support.needs import needs
 from tests.support.paths import ROOT
 
 PUBLISHED = (ROOT / "tests") / "data/longbench_pred"
@@ -73,7 +74,7 @@ def test_published_predictions_have_their_published_scores(capsys, tmp_path):
     assert json.loads(out.read_text()) == json.loads((PUBLISHED / "result.json").read_text())
 
 
-@pytest.mark.skipif(SHARED is None, reason="KVBENCH_DATA names no folder with predictions of all English tasks")
+@needs("data", "" if SHARED else "KVBENCH_DATA names no folder with predictions of all English tasks")
 def test_all_published_predictions_have_their_published_scores():
     folder = Path(SHARED) / "longbench_pred/LongLoRA"
     files, extended = predictions.find(folder, False)

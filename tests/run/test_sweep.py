@@ -140,7 +140,6 @@ def test_a_failed_job_lets_go_of_what_its_frames_hold():
 
 
 def test_jobs_at_the_same_time_may_not_write_to_the_same_records(sweep, tiny_folder, tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     code, _, err = sweep("hydra/launcher=submitit_local", *small(tiny_folder, "ratio=0.2,0.4"))
     assert code == 2
     assert len(err) == 1
@@ -149,7 +148,6 @@ def test_jobs_at_the_same_time_may_not_write_to_the_same_records(sweep, tiny_fol
 
 
 def test_slurm_where_there_is_none_is_one_line(sweep, tiny_folder, tmp_path, monkeypatch):
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = sweep("hydra/launcher=slurm", "shards=2", "shard=0,1", *small(tiny_folder))
     assert code == 2

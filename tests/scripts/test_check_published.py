@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 from kvbench.papers.published import PUBLISHED, errata, items, published
+from tests.support.needs import needs
 from tests.support.paths import ROOT
 
 PAPERS = os.environ.get("KVBENCH_PAPERS")
-needs_papers = pytest.mark.skipif(not PAPERS, reason="KVBENCH_PAPERS names no folder with the papers' text")
+needs_papers = needs("papers", "" if PAPERS else "KVBENCH_PAPERS names no folder with the papers' text")
 
 POOLING = """
 Name\tQasper\tMusique\tMulti-News\tTREC\tTriviaQA

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
+from tests.support.needs import need
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -16,12 +16,11 @@ FLAGS = (
 @contextmanager
 def chromium() -> Iterator:
     """A driver with an empty profile of its own; gone at the end, profile and all."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install '.[dev]'")
+    from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
     paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in paths:
-        pytest.skip("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
+    need("browser", "" if all(paths) else "apt-get install chromium chromium-driver")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = paths[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.support.needs import need
 
 
 @contextmanager
@@ -22,10 +22,9 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 def mount(*arguments: str) -> None:
-    """Mount, or skip the test where this machine does not let it."""
+    """Mount; where this machine does not let it, the test needs what is lacking."""
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting needs more rights than this machine gives: {done.stderr.strip()}")
+    need("mount", done.stderr.strip() if done.returncode else "")
 
 
 @contextmanager

@@ -2,16 +2,15 @@
 
 import importlib.util
 
-import pytest
-
 from kvbench.evaluation.settings import build_settings
 from kvbench.integrations.kvpress.method import KVPress
 from tests.support.config import method_configs
+from tests.support.needs import needs
 
 HERE = importlib.util.find_spec("kvpress") is not None
 
 
-guest = pytest.mark.skipif(not HERE, reason="kvpress is not installed; make test-integrations runs this")
+guest = needs("kvpress", "" if HERE else "kvpress is not installed; make test-integrations runs this")
 
 
 def method(*overrides: str) -> KVPress:

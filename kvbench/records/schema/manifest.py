@@ -87,5 +87,11 @@ class Manifest(JobNote):
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
-    hardware: dict[str, Any] = field("CPU, cores, threads, memory, GPUs, CUDA, system", optional=True)
+    variables: dict[Text, Text] = field(
+        "environment variables that change what a CPU computes: ATEN_*, DNNL_*, KMP_*, MKL_*, NUMBA_*, OMP_*, ONEDNN_*",
+        since="0.2",
+    )
+    hardware: dict[str, Any] = field(
+        "CPU and its capability as torch uses it, cores, threads, memory, GPUs, CUDA, system", optional=True
+    )
     command: list[Text] = field("the command line", optional=True)

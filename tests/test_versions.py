@@ -1,0 +1,89 @@
+"""The versions that README, docs/install.md and pyproject.toml claim are those that continuous integration tests."""
+
+import re
+import shlex
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tests.support.paths import ROOT
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+README, INSTALL, MAKEFILE = text("README.md"), text("docs/install.md"), text("Makefile")
+PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
+JOBS = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"]["ci"]["strategy"]["matrix"]["include"]
+TARGETS = re.search(r"^targets=\((.*)\)$", text(".ci/run"), re.MULTILINE)[1].split()
+NEWEST = "CONSTRAINTS= TORCH=torch"
+
+
+def oldest(package: str) -> str:
+    """The release that pyproject.toml asks for at least."""
+    (found,) = (one for one in map(Requirement, PROJECT["dependencies"]) if one.name == package)
+    return next(bound.version for bound in found.specifier if bound.operator == ">=")
+
+
+def pinned(package: str, file: str) -> str:
+    return re.search(rf"^{package}==(\S+)$", text(file), re.MULTILINE)[1]
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def made(job: dict) -> list[str]:
+    """The targets that a job makes by .ci/run."""
+    command = shlex.split(job["run"].rpartition(".ci/run")[2])
+    return command or TARGETS
+
+
+PYTHONS = sorted((job["python"] for job in JOBS), key=Version)
+
+
+def test_every_python_that_is_claimed_is_tested():
+    said = [line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if line.startswith("Programming Language")]
+    assert said == PYTHONS
+    assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
+    for page in (README, INSTALL):
+        assert f"Python {PYTHONS[0]} or later" in " ".join(page.split())
+    assert all("test" in made(job) for job in JOBS)
+
+
+def test_the_newest_python_has_the_newest_of_every_package_and_others_what_is_pinned():
+    assert [job["python"] for job in JOBS if NEWEST in job["run"]] == [PYTHONS[-1]]
+    assert f"`make test {NEWEST}`" in INSTALL
+    assert f"Python {PYTHONS[-1]} is tested with the newest release of every package" in " ".join(README.split())
+    assert f"for Python {' and '.join(PYTHONS[:-1])};" in README
+    for name in ("CONSTRAINTS", "TORCH"):
+        assert re.search(rf"^{name} +\?=", MAKEFILE, re.MULTILINE)
+
+
+def test_torch_and_transformers_are_those_of_the_constraints():
+    assert f"PyTorch {oldest('torch')} or later and transformers {oldest('transformers')} or later" in INSTALL
+    assert f"torch=={pinned('torch', 'constraints.txt')}" in MAKEFILE
+    assert minor(pinned("torch", "constraints.txt")) == oldest("torch")
+    newest = minor(pinned("transformers", "constraints.txt"))
+    assert f"transformers {oldest('transformers')} to {newest};" in README
+    assert minor(pinned("transformers", "constraints-kvpress.txt")) == oldest("transformers")
+
+
+def test_one_job_makes_every_check():
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+    parts = {"test-kvpress", "test-lm-eval"}  # test-integrations makes them
+    waits = {"test-fast", "test-slow"}  # a part of test, and what takes Slurm's time limits
+    checks = {"docs", *(name for name in phony if name.startswith("test"))} - parts - waits
+    assert set(TARGETS) == checks
+    assert [made(job) for job in JOBS if made(job) == TARGETS]
+    paragraph = README.partition("Continuous integration runs")[2].partition("\n\n")[0]
+    assert checks <= set(re.findall(r"`make ([\w-]+)`", paragraph))
+
+
+@pytest.mark.parametrize("target", ["install-extras", *TARGETS])
+def test_every_target_of_continuous_integration_is_one(target):
+    assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
