@@ -1,5 +1,6 @@
 # make demo: install, then compare methods on the embedded model. make test: install, lint, test.
 # make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm).
+# make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs.
@@ -18,6 +19,10 @@ KVPRESS := .venv-kvpress
 DOCS    := .venv-docs
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
 TRITON  := .triton
+# pytest-randomly, outside of the environment: where it is installed, it shuffles every run of pytest.
+RANDOMLY := .randomly
+# Kernels of torch, MKL and oneDNN as on a CPU without AVX: they sum in another order than those with it.
+PLAIN   := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41
 BUNDLE  := build/gpu-bundle
 # Python of the machine that the bundle is for.
 FOR     ?= 3.12
@@ -28,7 +33,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-fast test-slow test-kernels gpu gpu-bundle chaos docs test-integrations test-kvpress test-lm-eval lint install install-extras clean
+.PHONY: demo test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs test-integrations test-kvpress test-lm-eval lint install install-extras clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -42,6 +47,13 @@ test: install lint
 
 test-fast: install
 	$(BIN)/python -m pytest $(TWO) -m "not slow and not heavy"
+
+# The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
+test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))
+test-portable: install $(RANDOMLY)/installed
+	@echo "make test-portable SEED=$(SEED)"
+	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy" \
+	    --randomly-seed=$(SEED)
 
 test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow
@@ -110,9 +122,13 @@ $(TRITON)/installed: Makefile $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==3.9.0
 	touch $@
 
+$(RANDOMLY)/installed: Makefile $(VENV)/installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(RANDOMLY) pytest-randomly==5.1.0
+	touch $@
+
 $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	$(BIN)/pip install --quiet $(CONSTRAINTS) --constraint constraints-lm-eval.txt --editable '.[lm-eval]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) $(TRITON) $(DOCS)
+	rm -rf $(VENV) $(KVPRESS) $(TRITON) $(RANDOMLY) $(DOCS)

@@ -26,7 +26,7 @@ from kvbench.prefill import prefill
 
 # What oneDNN may use, the most that the processor has where that is less; the first is its own choice.
 KERNELS = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE")
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 TINY = {"llama": LlamaConfig, "qwen2": Qwen2Config}
 RIVALS = 8  # tokens next to the likeliest one whose distance from it is compared
 
@@ -61,7 +61,7 @@ def logits_of(model: PreTrainedModel, sequences: Sequence, tokens: Tensor) -> Te
     """Logits [steps, sequences, vocab_size] after each of tokens [sequences, steps]."""
     cache = batched(sequences)
     return torch.stack(
-        [model(input_ids=step[:, None], past_key_values=cache).logits[:, -1].float() for step in tokens.T]
+        [model(input_ids=step[:, None], past_key_values=cache).logits[:, -1].double() for step in tokens.T]
     )
 
 
@@ -116,7 +116,7 @@ def measure(length: int, steps: int, sizes: Sequence[int]) -> dict:
 
 
 def main() -> None:
-    options = arguments(__doc__, length=400, steps=8)
+    options = arguments(__doc__, length=600, steps=8)
     sizes, found = (2, 4, 12), {}
     for kernels in KERNELS:
         os.environ["ONEDNN_MAX_CPU_ISA"] = kernels  # read when a process makes its first matrix product

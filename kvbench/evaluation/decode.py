@@ -15,8 +15,9 @@ from kvbench.cache.decode_bytes import DecodeBytes
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
 # row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30
 # layers and on random ones, with three kinds of CPU kernels (results/benchmarks/batch_rounding.json). It found 25.9 in
-# float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded.
-GAP_NOISE = {torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
+# float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded;
+# and 2.4e5 in float64, where transformers computes norms and rotations in float32.
+GAP_NOISE = {torch.float64: 5e5, torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
 
 
 # (logits [rows, vocab_size], the sequence of each row) -> for each row the token, whether rounding in a batch could
@@ -130,8 +131,9 @@ def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
     (the second likeliest is nearer than `GAP_NOISE`), and whether the largest logit is finite: NaN counts as largest.
     """
     best = logits.argmax(dim=-1)
-    first, second = logits.float().topk(2, dim=-1).values.T
-    largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).float()  # excluded tokens are at -inf
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    first, second = logits.to(wide).topk(2, dim=-1).values.T
+    largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).to(wide)  # excluded tokens are at -inf
     noise = GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest
     return best.tolist(), (first - second < noise).tolist(), first.isfinite().tolist()
 

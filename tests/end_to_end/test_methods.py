@@ -34,7 +34,7 @@ def tokens(model, state, method, budget, steps=STEPS):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_budget_that_does_not_bind_is_fullkv_token_for_token(family, layout):
-    model = tiny_model(family, layout)
+    model = tiny_model(family, layout).double()
     state = prefill(model, prompt(40), Needs(8, True))
     expected = tokens(model, state, FullKV(), 40)
     for name, method in METHODS.items():
@@ -45,7 +45,7 @@ def test_a_budget_that_does_not_bind_is_fullkv_token_for_token(family, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_shot_methods_share_fullkvs_first_token_and_then_differ(layout):
-    model = tiny_model("llama", layout)
+    model = tiny_model("llama", layout).double()
     state = prefill(model, prompt(60), Needs(8, True))
     outputs = {name: tokens(model, state, method, 14) for name, method in METHODS.items()}
     full = tokens(model, state, FullKV(), 60)
@@ -55,7 +55,7 @@ def test_one_shot_methods_share_fullkvs_first_token_and_then_differ(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_union_and_unfolded_give_the_same_tokens_for_fewer_bytes(layout):
-    model = tiny_model("llama", layout)
+    model = tiny_model("llama", layout).double()
     state = prefill(model, prompt(60), Needs(8))
     unfolded, union = METHODS["snapkv-query"], METHODS["snapkv-union"]
     assert tokens(model, state, unfolded, 20) == tokens(model, state, union, 20)
@@ -69,7 +69,7 @@ def test_union_and_unfolded_give_the_same_tokens_for_fewer_bytes(layout):
 @pytest.mark.parametrize("name", METHODS)
 def test_sharing_a_prefill_changes_nothing(name):
     """One after another on a shared state gives what each gives alone, whatever ran before."""
-    model, ids = tiny_model(), prompt(60)
+    model, ids = tiny_model().double(), prompt(60)
     alone = prefill(model, ids, METHODS[name].needs)
     shared = prefill(model, ids, Needs(32, True))
     for other in METHODS.values():
@@ -133,17 +133,17 @@ def test_undoing_rope_and_doing_it_again_gives_the_models_keys(family):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_positions_go_on_from_the_tokens_seen_whatever_a_layer_keeps(layout):
     """Layers of different lengths, and still the logits of full attention with the dropped keys masked."""
-    model = tiny_model("llama", layout, num_layers=1)
+    model = tiny_model("llama", layout, num_layers=1).double()
     n = 50
     state = prefill(model, prompt(n), Needs(8))
     method = Eviction(scoring=WindowAttention(8), granularity="query_head")
     caches = method.compress(state, 20)
     got = generate(model, caches, state.logits, 2, frozenset()).tokens
 
-    eager = tiny_model("llama", layout, implementation="eager", num_layers=1)
+    eager = tiny_model("llama", layout, implementation="eager", num_layers=1).double()
     ids = torch.cat([prompt(n), torch.tensor(got[:1])])
     kept = method.select(state.layers[0], 0, 1, 20).indices
-    mask = torch.full((1, kept.shape[0], n + 1, n + 1), float("-inf")).triu(1)
+    mask = torch.full((1, kept.shape[0], n + 1, n + 1), float("-inf"), dtype=eager.dtype).triu(1)
     mask[:, :, -1, :n] = float("-inf")
     mask[0, :, -1].scatter_(1, kept, 0.0)
     assert eager(ids[None], attention_mask=mask).logits[0, -1].argmax().item() == got[1]

@@ -14,6 +14,7 @@ from kvbench.methods import Eviction, ExpectedAttention, FullKV, WindowAttention
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import FullPrefill, Needs
 from kvbench.prefill.chunked import ChunkedPrefill
+from tests.support.answers import agree
 from tests.support.sliding import LAYERS, WINDOW, beside_an_image_encoder, sliding_model
 from tests.support.tiny import prompt
 
@@ -50,10 +51,10 @@ def test_fullkv_generates_the_models_tokens_at_any_length(family, n):
         held = compressed.full_bytes
         assert held == sum(cache.nbytes for cache in compressed.caches) == compressed.stored_bytes(compressed.caches)
     first, copy = every[0].copies(2)
-    assert generate(model, first, every[0].logits, NEW, frozenset()).tokens == tokens
+    assert agree(generate(model, first, every[0].logits, NEW, frozenset()), tokens)
     cache = batched([copy, *(compressed.caches for compressed in every[1:])])
     logits = torch.stack([compressed.logits for compressed in every])
-    assert [x.tokens for x in decode_greedily(model, cache, logits, NEW, frozenset())] == [tokens] * len(every)
+    assert all(agree(answer, tokens) for answer in decode_greedily(model, cache, logits, NEW, frozenset()))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -83,7 +84,7 @@ def test_each_question_is_read_from_the_window_that_the_context_left(family):
     for question, caches in zip(questions, compressed.copies(len(questions)), strict=True):
         cache = batched([caches])
         (answer,) = decode_greedily(model, cache, read(model, cache, question), NEW, frozenset())
-        assert answer.tokens == expected(family, torch.cat([context, question]))
+        assert agree(answer, expected(family, torch.cat([context, question])))
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "mistral"])
@@ -96,9 +97,9 @@ def test_settings_decode_in_a_batch_as_alone(family):
     together = [source.compress(*pair) for pair in pairs]
     cache = batched([compressed.caches for compressed in together])
     outputs = decode_greedily(model, cache, torch.stack([c.logits for c in together]), NEW, frozenset())
-    assert [output.tokens for output in outputs] == [output.tokens for output in alone]
+    assert all(agree(output, other.tokens) for output, other in zip(outputs, alone, strict=True))
     assert [output.decode_bytes for output in outputs] == [output.decode_bytes for output in alone]
-    assert outputs[0].tokens == expected(family, ids) != outputs[1].tokens
+    assert agree(outputs[0], expected(family, ids)) and outputs[0].tokens != outputs[1].tokens
 
 
 def test_a_windows_bytes_are_the_same_under_every_method_while_decoding():
@@ -129,7 +130,7 @@ def test_the_text_model_beside_an_image_encoder_is_found():
     source = SharedPass(model, ids, FullPrefill(), needs)
     compressed = source.compress(FullKV(), 60)
     tokens = reference.generate(ids[None], max_new_tokens=NEW, do_sample=False)[0, 60:].tolist()
-    assert generate(model, compressed.caches, compressed.logits, NEW, frozenset()).tokens == tokens
+    assert agree(generate(model, compressed.caches, compressed.logits, NEW, frozenset()), tokens)
     compressed = source.compress(expected, 20)
     assert [cache.kept is None for cache in compressed.caches] == [True, True, False] * 2
     assert len(generate(model, compressed.caches, compressed.logits, 3, frozenset()).tokens) == 3

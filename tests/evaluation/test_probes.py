@@ -1,6 +1,7 @@
 """Whole runs of probes: shared passes, records, figures, mistakes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_memory_does_not_grow_with_the_square_of_the_prompt(probe):
 @pytest.mark.parametrize("question", [0, 5])
 def test_rows_after_the_prompt_are_the_attention_of_decoding(question):
     """The answer is generate's, and what is seen of it in one pass is what each decoding step saw."""
-    eager, model = tiny_model(implementation="eager"), tiny_model()
+    eager, model = tiny_model(implementation="eager").double(), tiny_model().double()
     ids = prompt(30)
     out = eager.generate(
         ids[None], max_new_tokens=6, do_sample=False, return_dict_in_generate=True, output_attentions=True
@@ -139,13 +140,14 @@ def test_a_run_leaves_figures_numbers_and_a_manifest(probed):
 
 
 @pytest.mark.heavy
-def test_the_same_command_makes_nothing_again_and_a_changed_probe_its_own(probed, tiny_folder):
-    before = (probed / "records.jsonl").read_bytes()
-    same_again = arguments(tiny_folder, probed.parent, "probe=[lazy_mass,key_similarity]")
-    assert run(*same_again) == probed
-    assert (probed / "records.jsonl").read_bytes() == before
+def test_the_same_command_makes_nothing_again_and_a_changed_probe_its_own(probed, tiny_folder, tmp_path):
+    folder = Path(shutil.copytree(probed, tmp_path / probed.name))
+    before = (folder / "records.jsonl").read_bytes()
+    same_again = arguments(tiny_folder, tmp_path, "probe=[lazy_mass,key_similarity]")
+    assert run(*same_again) == folder
+    assert (folder / "records.jsonl").read_bytes() == before
     run(*same_again, "probe.key_similarity.theta=0.5")
-    records, _ = gather(probed)
+    records, _ = gather(folder)
     assert len(records) == 18
     assert (records["probe"].tail(3) == "key_similarity").all()
 

@@ -40,13 +40,13 @@ POLICIES = {
 
 
 def compressed(chosen, budget: int = BUDGET):
-    model = tiny_model(num_layers=LAYERS)
+    model = tiny_model(num_layers=LAYERS).double()
     source = SharedPass(model, prompt(N), chosen.plan(N, LAYERS, budget), chosen.needs)
     return source.compress(chosen, budget)
 
 
 def text(made, steps: int = 20) -> list[int]:
-    return generate(tiny_model(num_layers=LAYERS), made.caches, made.logits, steps, frozenset()).tokens
+    return generate(tiny_model(num_layers=LAYERS).double(), made.caches, made.logits, steps, frozenset()).tokens
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -69,7 +69,7 @@ def test_a_budget_of_prompt_and_answer_is_fullkv_token_for_token(name):
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_layer_holds_the_budget_and_the_pass_little_more(name):
     made, whole = compressed(ChunkedEviction(POLICIES[name], 16)), compressed(FullKV(), N)
-    token = 2 * 2 * 8 * 4
+    token = 2 * 2 * 8 * 8
     for cache in made.caches:
         assert cache.k.length == BUDGET and cache.seen == N and cache.kept.nominal == BUDGET
         assert cache.kept.r1 == BUDGET / N and cache.kept.positions.text != "Z64"

@@ -29,6 +29,7 @@ from kvbench.methods import (
 )
 from kvbench.prefill import Needs, prefill
 from tests.support import launch_counts
+from tests.support.answers import agree
 from tests.support.config import method_configs
 from tests.support.tiny import prompt, tiny_model
 
@@ -63,7 +64,7 @@ METHODS = {type(scoring).__name__: evicting(scoring) for scoring in SCORINGS} | 
 }
 
 
-@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+@pytest.fixture(scope="module", params=[torch.float64, torch.bfloat16], ids=str)
 def either(request):
     """A model in one of two dtypes, a prompt's state, and FullKV's tokens."""
     model = tiny_model(num_layers=2).to(request.param)
@@ -73,7 +74,8 @@ def either(request):
 
 @cache
 def small():
-    return tiny_model(num_layers=2)
+    """In float64: keys of one token have equal norms at all positions, ties that rounding would break in float32."""
+    return tiny_model(num_layers=2).double()
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,7 @@ def decoded(state, method, budget, steps=T, model=None):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_budget_beyond_prompt_and_answer_changes_nothing(name, either):
     model, state, full = either
-    assert decoded(state, METHODS[name], N + T, model=model)[0].tokens == full
+    assert agree(decoded(state, METHODS[name], N + T, model=model)[0], full)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +155,10 @@ def test_bytes_are_a_saw_tooth_between_budget_and_budget_plus_interval(counts, p
 
 
 def test_the_ring_of_queries_counts_as_held(state):
-    """R-KV: 8 queries of 6 heads of 8 float32 channels in each of 2 layers."""
+    """R-KV: 8 queries of 6 heads of 8 float64 channels in each of 2 layers."""
     with_ring, _ = decoded(state, evicting(RKV()), B)
     without, _ = decoded(state, evicting(KNorm()), B)
-    assert with_ring.decode_bytes.held - without.decode_bytes.held == 2 * 8 * 6 * 8 * 4 * with_ring.decode_bytes.passes
+    assert with_ring.decode_bytes.held - without.decode_bytes.held == 2 * 8 * 6 * 8 * 8 * with_ring.decode_bytes.passes
 
 
 def test_a_growing_budget_is_a_share_of_the_tokens_seen(state):

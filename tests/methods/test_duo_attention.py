@@ -76,7 +76,7 @@ def test_attention_is_that_of_a_full_cache_in_which_streaming_heads_see_sinks_an
 
 
 def test_the_ends_are_fullkv_and_streaming_llm(gates):
-    model, ids = tiny_model(num_layers=4), prompt(60)
+    model, ids = tiny_model(num_layers=4).double(), prompt(60)
     state = prefill(model, ids, Needs())
 
     def tokens(method):

@@ -195,7 +195,7 @@ def test_nothing_of_the_prefill_state_is_kept():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_residual_that_nothing_outgrows_is_full_kv(layout):
-    model = tiny_model(layout=layout)
+    model = tiny_model(layout=layout).double()
     state = prefill(model, prompt(50), Needs())
     expected = generate(model, FullKV().compress(state, 50), state.logits, 30, frozenset()).tokens
     caches = FullKV(Kivi(2, 8, 80)).compress(state, 50)

@@ -100,7 +100,7 @@ def test_short_prompts_are_kept_whole(n):
 
 
 def test_decoding_goes_on_and_differs_from_full_kv():
-    model = tiny_model(num_layers=4)
+    model = tiny_model(num_layers=4).double()
     state = prefill(model, prompt(60), Needs())
     full = generate(model, FullKV().compress(state, 60), state.logits, 30, frozenset()).tokens
     caches = RandomLayers(layers=2, sinks=2, window=6).compress(state, 0)

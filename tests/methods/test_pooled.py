@@ -132,7 +132,7 @@ def test_any_scoring_can_be_pooled(scoring, granularity):
 
 @pytest.mark.parametrize("chosen", [KVZIP, OFFICIAL], ids=str)
 def test_a_ratio_of_one_decodes_fullkvs_tokens(chosen):
-    model, frame = tiny_model(), ContextFrame(9, 75)
+    model, frame = tiny_model().double(), ContextFrame(9, 75)
     source = SharedPass(model, prompt(80), FullPrefill(), chosen.needs, lambda: frame)
     compressed = [source.compress(one, 80) for one in (chosen, FullKV())]
     zipped, full = (generate(model, x.caches, x.logits, 20, frozenset()).tokens for x in compressed)

@@ -209,7 +209,7 @@ def test_weighted_means_store_one_count_an_entry():
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("n", [1, 7, 60])
 def test_a_budget_that_does_not_bind_is_full_kv_to_the_bit(n, pooling):
-    model = tiny_model()
+    model = tiny_model().double()
     method = PoolingMerge(pooling)
     state = prefill(model, prompt(n), method.needs)
     full = generate(model, FullKV().compress(state, n), state.logits, 30, frozenset()).tokens

@@ -50,9 +50,9 @@ def run(model, ids, method, budget=None, steps=0):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kept_sets_and_tokens_are_the_oracles(family, layout):
     method, ids = small(decode="compress"), prompt(60)
-    oracle = Oracle(tiny_model(family, layout, "eager", num_layers=4), method, 0.5)
+    oracle = Oracle(tiny_model(family, layout, "eager", num_layers=4).double(), method, 0.5)
     expected = oracle.tokens(ids, 40)
-    state, _, tokens = run(tiny_model(family, layout, num_layers=4), ids, method, steps=40)
+    state, _, tokens = run(tiny_model(family, layout, num_layers=4).double(), ids, method, steps=40)
     assert [layer.positions.tolist() for layer in state.layers] == oracle.entered
     assert tokens == expected
     assert len(oracle.entered[-1]) < 45  # something was dropped, or this shows nothing
@@ -74,9 +74,9 @@ def test_kept_sets_and_tokens_are_the_oracles(family, layout):
 @pytest.mark.parametrize("n", [30, 75])
 def test_every_option_does_what_the_oracle_does(n, options):
     method, ids = small(**options), prompt(n, seed=n)
-    oracle = Oracle(tiny_model(implementation="eager", num_layers=5), method, 0.5)
+    oracle = Oracle(tiny_model(implementation="eager", num_layers=5).double(), method, 0.5)
     expected = oracle.tokens(ids, 50)
-    state, caches, tokens = run(tiny_model(num_layers=5), ids, method, steps=50)
+    state, caches, tokens = run(tiny_model(num_layers=5).double(), ids, method, steps=50)
     assert [layer.positions.tolist() for layer in state.layers] == oracle.entered
     assert tokens == expected
     assert [cache.k.length for cache in caches] == [layer.keys.shape[2] for layer in oracle.cache.layers]

@@ -57,7 +57,7 @@ def test_in_bfloat16_logits_are_those_of_one_piece_up_to_its_rounding():
     "name", ["full", "h2o", "snapkv", "pyramidkv", "spindle", "squeeze", "kivi", "minicache", "expected_attention"]
 )
 def test_every_setting_keeps_the_same_tokens_and_decodes_the_same_text(name):
-    model, one = tiny_model(num_layers=4, head_dim=32), setting(name, ratio=0.4)
+    model, one = tiny_model(num_layers=4, head_dim=32).double(), setting(name, ratio=0.4)
     budget = one.budget_at(N, 4)
     kept = []
     for plan in (FullPrefill(), ChunkedPrefill(32)):
@@ -70,7 +70,7 @@ def test_every_setting_keeps_the_same_tokens_and_decodes_the_same_text(name):
 
 
 def test_a_release_gets_each_layer_once_it_is_complete():
-    model, released = tiny_model(), []
+    model, released = tiny_model().double(), []
     state = chunked_prefill(model, prompt(N), Needs(), 32, released.append)
     assert state.layers == [] and [layer.n for layer in released] == [N] * 3
     expected = prefill(model, prompt(N), Needs()).layers

@@ -31,12 +31,12 @@ def plan(chunk: int, budget: int = BUDGET) -> EvictingPrefill:
 
 def by_hand(layout: str, chunk: int):
     """The last logits, and what is left in each layer, of transformers' eager attention over a cache that is cut."""
-    model, cache, kept = tiny_model(layout=layout, implementation="eager"), DynamicCache(), None
+    model, cache, kept = tiny_model(layout=layout, implementation="eager").double(), DynamicCache(), None
     for start in range(0, N, chunk):
         ids = prompt(N)[None, start : start + chunk]
         stored, q = cache.get_seq_length(), ids.shape[1]
         seen = torch.ones(q, stored + q, dtype=torch.bool).tril(stored)
-        mask = torch.zeros(1, 1, q, stored + q).masked_fill(~seen, torch.finfo(torch.float32).min)
+        mask = torch.zeros(1, 1, q, stored + q).double().masked_fill(~seen, torch.finfo(torch.float64).min)
         positions = torch.arange(start, start + q)[None]
         with torch.inference_mode():
             out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
@@ -55,7 +55,7 @@ def by_hand(layout: str, chunk: int):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("chunk", [1, 7, 16])
 def test_a_prompt_is_read_as_by_transformers_with_a_cache_that_is_cut_after_each_chunk(layout, chunk):
-    state = plan(chunk).run(tiny_model(layout=layout), prompt(N), Needs())
+    state = plan(chunk).run(tiny_model(layout=layout).double(), prompt(N), Needs())
     logits, kept, cache = by_hand(layout, chunk)
     torch.testing.assert_close(state.logits, logits, rtol=1e-4, atol=1e-4)
     for layer, positions, stored in zip(state.layers, kept, cache.layers, strict=True):

@@ -102,7 +102,7 @@ def test_tiles_change_nothing(tile, dtype):
 
 
 def test_scores_do_not_depend_on_a_question_after_the_context():
-    model = tiny_model()
+    model = tiny_model().double()
     other = torch.cat([prompt(END), prompt(30, seed=3)])
     for scores, others in zip(again(model), again(model, ids=other), strict=True):
         assert_close(scores[:, :END], others[:, :END], atol=1e-6, rtol=1e-5)

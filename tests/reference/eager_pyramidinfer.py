@@ -41,7 +41,7 @@ class Oracle:
         for index in range(len(self.model.model.layers)):
             length = len(positions)
             self.entered.append(positions.tolist())
-            mask = torch.full((length, length), torch.finfo(hidden.dtype).min).triu(1)[None, None]
+            mask = torch.full((length, length), torch.finfo(hidden.dtype).min, dtype=hidden.dtype).triu(1)[None, None]
             hidden, attention = self.layer(index, hidden, positions, mask)
             self.rows.append([])
             rho = self.rho(index, self.decay) if m.schedule == "cosine" else self.decay

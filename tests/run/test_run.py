@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -42,12 +43,13 @@ def test_a_run_leaves_its_table_figure_and_manifest(undisturbed):
     assert manifest["run"] == load(undisturbed)["run"][0]
 
 
-def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tiny_folder, capsys):
-    before = (undisturbed / "records.jsonl").read_bytes()
-    (undisturbed / "table.md").unlink()
-    assert run(*arguments(tiny_folder, undisturbed.parent)) == undisturbed
-    assert (undisturbed / "records.jsonl").read_bytes() == before
-    assert (undisturbed / "table.md").exists()
+def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tiny_folder, tmp_path, capsys):
+    folder = Path(shutil.copytree(undisturbed, tmp_path / undisturbed.name))
+    before = (folder / "records.jsonl").read_bytes()
+    (folder / "table.md").unlink()
+    assert run(*arguments(tiny_folder, tmp_path)) == folder
+    assert (folder / "records.jsonl").read_bytes() == before
+    assert (folder / "table.md").exists()
     assert "27 of 27 records already exist" in capsys.readouterr().err
 
 

@@ -76,9 +76,12 @@ def prefill_counts(model: PreTrainedModel, n: int, needs: Needs) -> Counts:
 
 
 def compression_counts(one: Setting, model: PreTrainedModel, n: int) -> Counts:
-    """From the state after prefill to the caches."""
+    """From the state after prefill to the caches, of the second compression: the first may set up what later ones use,
+    such as the model's table of rotations."""
     budget = one.budget_at(n, len(model.model.layers))
     state = pass_of(one.method, model, n, budget)
+    with FakeDevices(), torch.inference_mode():
+        one.method.compress(state, budget)
     return counts_of(lambda: one.method.compress(state, budget))
 
 

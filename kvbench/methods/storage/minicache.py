@@ -170,8 +170,10 @@ class MiniCache(Storage):
 
         def parts(member: int) -> tuple[Tensor, Sequence, Sequence]:
             own = rows[member]
-            limit = torch.finfo(own.dtype).max  # the length of a float16 vector may pass float16
-            magnitudes = lengths[member].gather(1, merged).clamp_(max=limit).to(own.device, own.dtype)
+            magnitudes = lengths[member].gather(1, merged)
+            if own.dtype.itemsize < 4:  # the length of a float16 vector may pass float16
+                magnitudes.clamp_(max=torch.finfo(own.dtype).max)
+            magnitudes = magnitudes.to(own.device, own.dtype)
             tail = sequence(own.new_empty(heads, 0, head_dim))
             return magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail
 
