@@ -58,7 +58,7 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
     Raises:
         UserError: an unknown metric; a function that returns no number in [0, 1].
     """
-    if name in METRICS:
+    if not is_function(name):
         return max(METRICS[name](prediction, answer) for answer in answers)
     value = function(name)(prediction, list(answers))
     if isinstance(value, bool | int | float) and math.isfinite(value) and 0 <= value <= 1:
@@ -68,10 +68,24 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
 
 def check(name: str, answers: Sequence[str] = ()) -> None:
     """Raise UserError for an unknown metric, and for answers that it cannot compare with."""
-    if name not in METRICS:
+    if is_function(name):
         function(name)
     if name == "choice" and (wrong := [answer for answer in answers if not re.fullmatch("[A-Za-z]", answer)]):
         raise UserError(f"answer {wrong[0]!r} is not a letter, which metric=choice compares")
+
+
+def check_row(name: str) -> None:
+    """Raise UserError for a data file's metric that is none of METRICS; no name in a file is imported."""
+    if is_function(name):
+        raise UserError(
+            f"{unknown('metric', name, METRICS)}; a function is given by benchmark.metric=module.function, "
+            "for all rows that name no metric"
+        )
+
+
+def is_function(name: str) -> bool:
+    """Whether a metric is a function of the user's, not one of METRICS."""
+    return name not in METRICS
 
 
 @cache
@@ -93,7 +107,7 @@ def function(name: str) -> Metric:
 
 def source(name: str) -> str | None:
     """SHA-256 of the file that defines the function module.name; None for a metric of METRICS."""
-    if name in METRICS:
+    if not is_function(name):
         return None
     return file_hash(Path(inspect.getfile(inspect.unwrap(function(name)))))
 
