@@ -14,7 +14,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench import __version__
-from kvbench.config import CONF, more_configuration
+from kvbench.config import CONF, check_what_hydra_runs, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.run.arguments import is_word, options_first, without_config_dir
 from kvbench.run.early import check_values
@@ -56,8 +56,13 @@ def dispatch(arguments: Sequence[str]) -> None:
                 print_line(f"kvbench {__version__}")
             else:
                 check_single_values(rest)
-                more = [] if folder is None else ["--config-dir", str(folder)]
-                run_hydra([*more, *options_first(expanded(rest))])
+                given = options_first(expanded(rest))
+                if folder is not None:
+                    check_what_hydra_runs(
+                        [argument for argument in given if not argument.startswith("-") and not is_word(argument)]
+                    )
+                    given = ["--config-dir", str(folder), *given]
+                run_hydra(given)
 
 
 def run_hydra(arguments: Sequence[str]) -> None:
