@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from kvbench import __version__
-from kvbench.config import CONF, check_what_hydra_runs, more_configuration
+from kvbench.config import CONF, check_what_hydra_runs, more_configuration, resolved
 from kvbench.errors import UserError, unknown
 from kvbench.run.arguments import is_word, options_first, without_config_dir
 from kvbench.run.early import check_values
@@ -83,18 +83,18 @@ def run_command(name: str, *arguments: str) -> int:
 
 
 def _run(cfg: DictConfig) -> None:
-    resolved = OmegaConf.to_container(cfg, resolve=True)
-    check_values(resolved)
+    chosen = resolved(cfg)
+    check_values(chosen)
 
     from kvbench.run.run import run
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
     if GROUP is None:
-        with stoppable(), starting(resolved):
-            run(resolved)
+        with stoppable(), starting(chosen):
+            run(chosen)
     else:
         with stoppable(), GROUP.job():
-            shard = GROUP.shard_of(resolved)
+            shard = GROUP.shard_of(chosen)
             with starting(shard):
                 run(shard, GROUP)
 

@@ -17,7 +17,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
+from kvbench.utils.config_folder import check_folder
+from kvbench.utils.config_shape import check_shape
 from kvbench.utils.model_override import expanded
+from kvbench.utils.own_code import own_line
 from kvbench.utils.targets import class_of
 from kvbench.utils.text import in_one_line
 
@@ -41,13 +44,15 @@ _more: list[Path] = []
 def more_configuration(folder: Path | None) -> Iterator[None]:
     """Within the block `composed`, `choices` and `options` know the files of this folder too.
 
-    Raises UserError where it is no folder.
+    Raises UserError where it is no folder, and for a file in it that cannot be read.
     """
     if folder is not None and not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UserError(
             f"--config-dir {folder} {what}: it takes a folder with method/NAME.yaml, model/NAME.yaml and so on"
         )
+    if folder is not None:
+        check_folder(folder, sorted(path.name for path in CONF.iterdir() if path.is_dir()))
     before = _more[:]
     _more[:] = [] if folder is None else [folder.absolute()]
     try:
@@ -72,7 +77,9 @@ def build(config: Mapping, what: str, base: type[Built]) -> Built:
     try:
         return instantiate(parameters, _convert_="all")
     except InstantiationException as error:
-        raise UserError(f"{what}: {in_one_line(error.__cause__ or error)}") from error
+        cause = error.__cause__ or error
+        own = None if isinstance(cause, UserError) else own_line(cause)
+        raise UserError(f"{what}: {own or in_one_line(cause)}") from error
 
 
 def composed(overrides: Sequence[str]) -> dict:
@@ -80,7 +87,14 @@ def composed(overrides: Sequence[str]) -> dict:
 
     The files of --config-dir count too.
     """
-    return OmegaConf.to_container(_compose([*_search_path(), *expanded(overrides)]), resolve=True)
+    return resolved(_compose([*_search_path(), *expanded(overrides)]))
+
+
+def resolved(cfg: DictConfig) -> dict:
+    """A composed configuration in plain types. UserError where it does not have the shape of conf/config.yaml."""
+    plain = OmegaConf.to_container(cfg, resolve=True)
+    check_shape(plain)
+    return plain
 
 
 def _compose(overrides: Sequence[str], **options: bool) -> DictConfig:

@@ -13,6 +13,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.longbench import english_words, qa_f1
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.own_code import own_line
+from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
 
@@ -98,8 +100,8 @@ def function(name: str) -> Metric:
         raise unknown("metric", name, [*METRICS, "module.function"])
     try:
         found = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"metric={name} cannot be imported: {error}") from error
+    except Exception as error:  # whatever the module's top level raises
+        raise UserError(f"metric={name} cannot be imported: {own_line(error) or in_one_line(error)}") from error
     if not callable(found):
         raise UserError(f"metric={name} is {type(found).__name__}, not a function")
     return found

@@ -20,7 +20,7 @@ def _number(digits: str) -> float | str:
 
 
 def _integer(digits: str) -> int | str:
-    return digits if len(digits) > 18 else int(digits)
+    return value if len(digits) <= 20 and -(2**63) <= (value := int(digits)) < 2**63 else digits
 
 
 def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:

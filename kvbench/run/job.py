@@ -31,7 +31,7 @@ def slurm() -> dict | None:
         "job": env["SLURM_JOB_ID"],
         "array": env.get("SLURM_ARRAY_JOB_ID"),
         "task": env.get("SLURM_ARRAY_TASK_ID"),
-        "restarts": int(env.get("SLURM_RESTART_COUNT") or 0),
+        "restarts": int(restarts) if (restarts := env.get("SLURM_RESTART_COUNT", "")).isdecimal() else 0,
     }
 
 

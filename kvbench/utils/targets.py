@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 from hydra._internal.utils import _locate
 
 from kvbench.errors import UserError
+from kvbench.utils.own_code import own_line
 from kvbench.utils.text import in_one_line
 
 TARGET = "_target_"
@@ -42,7 +43,10 @@ def _found(name: object, what: str) -> object:
     try:
         return _locate(name)
     except (ImportError, ValueError) as error:
-        raise UserError(f"{what}: {in_one_line(error)}") from error
+        own = own_line(error.__cause__) if error.__cause__ else None
+        raise UserError(
+            f"{what}: {name} cannot be imported: {own}" if own else f"{what}: {in_one_line(error)}"
+        ) from error
 
 
 def _nodes(value: object) -> list[Mapping]:

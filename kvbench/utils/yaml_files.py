@@ -16,7 +16,7 @@ def read_yaml(path: Path) -> object:
     """The contents of a YAML file in plain types. Raises UserError where it cannot be read."""
     try:
         text = read_bytes(path, LARGEST)
-        _check_size(yaml.compose(text, yaml.SafeLoader))
+        _check_nodes(yaml.compose(text, yaml.SafeLoader))
         return yaml.safe_load(text)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8: {error}") from error
@@ -35,8 +35,17 @@ def yaml_fault(error: Exception) -> str:
     return f"line {mark.line + 1}: {problem}" if mark and problem else in_one_line(error)
 
 
-def _check_size(root: yaml.Node | None) -> None:
-    """Raise ValueError for values that contain themselves, and for more than MOST."""
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            if key.value in seen:
+                raise ValueError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
+            seen.add(key.value)
+
+
+def _check_nodes(root: yaml.Node | None) -> None:
+    """Raise ValueError for a key that is there twice, values that contain themselves, and more than MOST values."""
     sizes: dict[int, int | None] = {}  # of each node, by its id; None while it is being counted
 
     def size(node: yaml.Node) -> int:
@@ -47,6 +56,7 @@ def _check_size(root: yaml.Node | None) -> None:
         sizes[id(node)] = None
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
             parts = [part for pair in parts for part in pair]
         sizes[id(node)] = total = 1 + sum(map(size, parts))
         if total > MOST:

@@ -164,3 +164,9 @@ def test_a_row_that_names_a_module_does_not_import_it(written, tmp_path, monkeyp
 def test_a_row_without_answers_cannot_make_itself_one_with_a_score(written):
     (sample,) = (benchmark := written({"context": "a", "meta": {"metric_sha256": "0"}})).samples(None)
     assert benchmark.score(sample, "anything") == {}
+
+
+def test_a_property_that_tables_group_by_is_one_value(written, embedded):
+    benchmark = written(ROW | {"meta": {"length": [1]}})
+    with pytest.raises(UserError, match=r"sample '1': length=\[1\] of its meta must be one text or number"):
+        check_samples(embedded, benchmark, benchmark.samples(None), "visible")
