@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from kvbench import __version__
-from kvbench.config import CONF, more_configuration
+from kvbench.config import CONF, check_what_hydra_runs, more_configuration, resolved
 from kvbench.errors import UserError, unknown
 from kvbench.run.arguments import is_word, options_first, without_config_dir
 from kvbench.run.early import check_values
@@ -56,8 +56,13 @@ def dispatch(arguments: Sequence[str]) -> None:
                 print_line(f"kvbench {__version__}")
             else:
                 check_single_values(rest)
-                more = [] if folder is None else ["--config-dir", str(folder)]
-                run_hydra([*more, *options_first(expanded(rest))])
+                given = options_first(expanded(rest))
+                if folder is not None:
+                    check_what_hydra_runs(
+                        [argument for argument in given if not argument.startswith("-") and not is_word(argument)]
+                    )
+                    given = ["--config-dir", str(folder), *given]
+                run_hydra(given)
 
 
 def run_hydra(arguments: Sequence[str]) -> None:
@@ -78,18 +83,18 @@ def run_command(name: str, *arguments: str) -> int:
 
 
 def _run(cfg: DictConfig) -> None:
-    resolved = OmegaConf.to_container(cfg, resolve=True)
-    check_values(resolved)
+    chosen = resolved(cfg)
+    check_values(chosen)
 
     from kvbench.run.run import run
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
     if GROUP is None:
-        with stoppable(), starting(resolved):
-            run(resolved)
+        with stoppable(), starting(chosen):
+            run(chosen)
     else:
         with stoppable(), GROUP.job():
-            shard = GROUP.shard_of(resolved)
+            shard = GROUP.shard_of(chosen)
             with starting(shard):
                 run(shard, GROUP)
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -13,18 +14,27 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
+from kvbench.utils.config_folder import check_folder
+from kvbench.utils.config_shape import check_shape
 from kvbench.utils.model_override import expanded
+from kvbench.utils.own_code import own_line
+from kvbench.utils.targets import class_of
 from kvbench.utils.text import in_one_line
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
 
+Built = TypeVar("Built")
+
 # Keys of a YAML file that describe it, and are no parameters of what it builds.
 DESCRIBING = frozenset({"about", "title"})
+
+# Nodes of Hydra's own configuration that name functions and classes, which Hydra calls before a run is checked.
+CALLED_BY_HYDRA = ("callbacks", "job_logging", "hydra_logging")
 
 # The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
 _more: list[Path] = []
@@ -34,13 +44,15 @@ _more: list[Path] = []
 def more_configuration(folder: Path | None) -> Iterator[None]:
     """Within the block `composed`, `choices` and `options` know the files of this folder too.
 
-    Raises UserError where it is no folder.
+    Raises UserError where it is no folder, and for a file in it that cannot be read.
     """
     if folder is not None and not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UserError(
             f"--config-dir {folder} {what}: it takes a folder with method/NAME.yaml, model/NAME.yaml and so on"
         )
+    if folder is not None:
+        check_folder(folder, sorted(path.name for path in CONF.iterdir() if path.is_dir()))
     before = _more[:]
     _more[:] = [] if folder is None else [folder.absolute()]
     try:
@@ -55,14 +67,19 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
 
 
-def build(config: Mapping, what: str):
-    """Instantiate a configuration's `_target_`. Raises UserError, which begins with `what`, where that fails."""
-    if "_target_" not in config:
-        raise UserError(f"{what} has no _target_: its YAML must name a class")
+def build(config: Mapping, what: str, base: type[Built]) -> Built:
+    """An object of a configuration's `_target_`, a subclass of `base`.
+
+    Raises UserError, which begins with `what`, for any other target, which is not called, and where it fails.
+    """
+    parameters = {key: value for key, value in config.items() if key not in DESCRIBING}
+    class_of(parameters, what, base)
     try:
-        return instantiate({key: value for key, value in config.items() if key not in DESCRIBING}, _convert_="all")
+        return instantiate(parameters, _convert_="all")
     except InstantiationException as error:
-        raise UserError(f"{what}: {in_one_line(error.__cause__ or error)}") from error
+        cause = error.__cause__ or error
+        own = None if isinstance(cause, UserError) else own_line(cause)
+        raise UserError(f"{what}: {own or in_one_line(cause)}") from error
 
 
 def composed(overrides: Sequence[str]) -> dict:
@@ -70,9 +87,34 @@ def composed(overrides: Sequence[str]) -> dict:
 
     The files of --config-dir count too.
     """
+    return resolved(_compose([*_search_path(), *expanded(overrides)]))
+
+
+def resolved(cfg: DictConfig) -> dict:
+    """A composed configuration in plain types. UserError where it does not have the shape of conf/config.yaml."""
+    plain = OmegaConf.to_container(cfg, resolve=True)
+    check_shape(plain)
+    return plain
+
+
+def _compose(overrides: Sequence[str], **options: bool) -> DictConfig:
     running = GlobalHydra.instance().is_initialized()
     with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", [*_search_path(), *expanded(overrides)]), resolve=True)
+        return compose("config", list(overrides), **options)
+
+
+def check_what_hydra_runs(overrides: Sequence[str]) -> None:
+    """Refuse files of --config-dir that change what Hydra itself calls: only the command line may."""
+    parsed = [
+        one for one in OverridesParser.create().parse_overrides(expanded(overrides)) if not one.is_sweep_override()
+    ]
+    own = [one.input_line for one in parsed if re.match(r"hydra[./](?!launcher)", one.key_or_group)]
+    given = [one.input_line for one in parsed if not re.match("hydra/(launcher|sweeper)", one.key_or_group)]
+    wanted = _compose(own, return_hydra_config=True).hydra
+    found = _compose([*_search_path(), *given], return_hydra_config=True).hydra
+    for node in CALLED_BY_HYDRA:
+        if found[node] != wanted[node]:
+            raise UserError(f"--config-dir {_more[0]} sets hydra.{node}, which names code to run: leave it out")
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:

@@ -6,6 +6,7 @@ from itertools import cycle
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 # The generated haystack: plain sentences without digits or cities, so that no needle occurs by chance.
 _PEOPLE = (
@@ -70,7 +71,7 @@ def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
     start = seed % len(files)
     try:
-        texts = [file.read_text(encoding="utf-8") for file in files[start:] + files[:start]]
+        texts = [read_text(file) for file in files[start:] + files[:start]]
     except UnicodeDecodeError as error:
         raise UserError(f"a haystack text in {folder} is not UTF-8: {error}") from error
     except OSError as error:

@@ -16,6 +16,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.longbench_v2 import score
 from kvbench.utils.checked import Names, Positive, checked
+from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.row_files import read_file
 
 NEW_TOKENS = 128
@@ -113,7 +114,7 @@ def _filled(template: str, row: dict) -> str:
 def _template(prompts_file: str | None) -> str:
     path = given_or_fetched("prompts_file", prompts_file, "longbench-v2-0shot.txt", {URL: SHA256})
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_bytes(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"benchmark.prompts_file={str(path)!r} cannot be read: {error}") from error
     return proven("the prompt", text, SHA256, path)

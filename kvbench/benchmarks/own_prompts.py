@@ -110,7 +110,7 @@ class OwnPrompts(Benchmark):
 
     path            the file; UTF-8.
     metric          of rows that name none: contains, exact, f1, rouge_l, choice, or module.function, which is called
-                    with the prediction and the list of answers and returns a number from 0 to 1.
+                    with the prediction and the list of answers and returns a number from 0 to 1; not in a row.
     max_new_tokens  of rows that say nothing else.
     chat            false: raw text, also for a model with a chat template.
     """
@@ -165,11 +165,13 @@ class OwnPrompts(Benchmark):
         """A checked row; UserError without the file and the row's number, which `read_rows` adds."""
         row = Row(**values)
         for question in row.asked():
-            metrics.check(question.metric or self.metric, question.answers or ())
+            if question.metric is not None:
+                metrics.check_row(question.metric)
+            metrics.check(_metric(question, self.metric), question.answers or ())
         return row
 
     def _sample(self, row: Row, question: Question, name: str) -> Sample:
-        metric = question.metric or self.metric
+        metric = _metric(question, self.metric)
         meta = {"task": question.task or Path(self.path).stem, "metric": metric}
         if (sha256 := metrics.source(metric)) is not None:
             meta["metric_sha256"] = sha256
@@ -189,6 +191,10 @@ class OwnPrompts(Benchmark):
         )
 
 
+def _metric(question: Question, otherwise: str) -> str:
+    return otherwise if question.metric is None else question.metric
+
+
 def _scored(sample: Sample) -> bool:
     """Whether a prediction has a score: a function may give one where no answer is known."""
-    return bool(sample.answers) or "metric_sha256" in sample.meta
+    return bool(sample.answers) or metrics.is_function(sample.meta["metric"])

@@ -6,13 +6,14 @@ from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import LoadedModel
+from kvbench.records.load import PROPERTIES
 from kvbench.records.schema import MethodRecord
 
 OURS = frozenset(MethodRecord.model_fields)
 
 
 def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[Sample], question: str) -> None:
-    """Raise UserError for a sample whose columns a record has already.
+    """Raise UserError for a sample whose columns a record has already, or hold what tables cannot group by.
 
     With question=hidden also for one without a question of its own; where the benchmark does not know its longest
     prompt, for one that does not fit the model or, with question=hidden, has no context before its question.
@@ -20,6 +21,9 @@ def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[S
     for sample in samples:
         if taken := OURS & sample.meta.keys():
             raise UserError(f"sample {sample.id!r}: meta cannot have {min(taken)!r}, a field of every record")
+        for name in PROPERTIES:
+            if isinstance(value := sample.meta.get(name), list | dict):
+                raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
         if benchmark.longest is None or (question == "hidden" and not sample.question):
             tokenise(loaded, sample, question)
 

@@ -16,6 +16,7 @@ from kvbench.metrics.aggregate import range_score, task_score
 from kvbench.metrics.longbench import METRICS, companions, score
 from kvbench.records.store import RECORDS, record_files, without_checksum
 from kvbench.utils.jsonl import read_rows
+from kvbench.utils.regular_files import read_text
 
 RESULT = "result.json"
 # TASK.jsonl, TASK_e.jsonl for LongBench-E, and what people write behind a - or a further dot
@@ -165,7 +166,7 @@ def published(folder: Path) -> dict[Row, float]:
     if not path.is_file():
         return {}
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as JSON in UTF-8: {error}") from error
     if not isinstance(result, dict):

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydra.utils import get_class
-
 from kvbench.config import DESCRIBING, build
 from kvbench.errors import UserError
 from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.methods import Dense, FullKV, Method
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.targets import class_of
 
 # Classes that have moved, by the name that is part of a record's key: records of earlier versions are found again.
 RECORDED_AS = {"kvbench.integrations.kvpress.KVPress": "kvbench.guests.kvpress.KVPress"}
@@ -88,7 +87,7 @@ def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[st
     node = {"_target_": "kvbench.methods.DecodeCompression", **compress}
     compressing = {}
     for name, config in methods.items():
-        kind = get_class(config["_target_"])
+        kind = class_of(config, f"method {name!r}", Method)
         if issubclass(kind, FullKV) or config.get("decode_compression") is not None:
             compressing[name] = config
         elif "decode_compression" in getattr(kind, "__dataclass_fields__", {}):
@@ -105,9 +104,7 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
     """One method at its own ratios or budgets, or at the (ratios, budgets) shared by all methods."""
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own = (config.pop("ratio", None), config.pop("budget", None))
-    method = build(config, f"method {name!r}")
-    if not isinstance(method, Method):
-        raise UserError(f"method {name!r}: {config['_target_']} is not a subclass of kvbench.methods.Method")
+    method = build(config, f"method {name!r}", Method)
     name, parameters = method.title(name), json.dumps(as_recorded(config), sort_keys=True)
     if not method.takes_budget:
         if own != (None, None):

@@ -12,6 +12,7 @@ import torch
 
 from kvbench.errors import UserError
 from kvbench.prefill import LayerState
+from kvbench.utils.regular_files import open_regular, read_text
 from kvbench.utils.text import in_one_line
 
 KIND = "head scores"
@@ -61,11 +62,12 @@ def read_head_scores(path: str) -> HeadScores:
     """
     try:
         if path.endswith(".pt"):
-            rows = torch.load(path, map_location="cpu", weights_only=True).float().tolist()
+            with open_regular(path) as file:
+                rows = torch.load(file, map_location="cpu", weights_only=True).float().tolist()
             return _checked(path, "kv_heads", rows, "", "KVzip's scores of KV heads")
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         if path.endswith(".tsv"):
-            config = json.loads((Path(path).parent / "config.json").read_text(encoding="utf-8"))
+            config = json.loads(read_text(Path(path).parent / "config.json"))
             rows = [[float(number) for number in line.split("\t")] for line in text.splitlines() if line.strip()]
             return _checked(path, "kv_heads", rows, "", f"DuoAttention's gates of {config['model_name']}")
         data = json.loads(text)

@@ -13,6 +13,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.longbench import english_words, qa_f1
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.own_code import own_line
+from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
 
@@ -58,7 +60,7 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
     Raises:
         UserError: an unknown metric; a function that returns no number in [0, 1].
     """
-    if name in METRICS:
+    if not is_function(name):
         return max(METRICS[name](prediction, answer) for answer in answers)
     value = function(name)(prediction, list(answers))
     if isinstance(value, bool | int | float) and math.isfinite(value) and 0 <= value <= 1:
@@ -68,10 +70,24 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
 
 def check(name: str, answers: Sequence[str] = ()) -> None:
     """Raise UserError for an unknown metric, and for answers that it cannot compare with."""
-    if name not in METRICS:
+    if is_function(name):
         function(name)
     if name == "choice" and (wrong := [answer for answer in answers if not re.fullmatch("[A-Za-z]", answer)]):
         raise UserError(f"answer {wrong[0]!r} is not a letter, which metric=choice compares")
+
+
+def check_row(name: str) -> None:
+    """Raise UserError for a data file's metric that is none of METRICS; no name in a file is imported."""
+    if is_function(name):
+        raise UserError(
+            f"{unknown('metric', name, METRICS)}; a function is given by benchmark.metric=module.function, "
+            "for all rows that name no metric"
+        )
+
+
+def is_function(name: str) -> bool:
+    """Whether a metric is a function of the user's, not one of METRICS."""
+    return name not in METRICS
 
 
 @cache
@@ -84,8 +100,8 @@ def function(name: str) -> Metric:
         raise unknown("metric", name, [*METRICS, "module.function"])
     try:
         found = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"metric={name} cannot be imported: {error}") from error
+    except Exception as error:  # whatever the module's top level raises
+        raise UserError(f"metric={name} cannot be imported: {own_line(error) or in_one_line(error)}") from error
     if not callable(found):
         raise UserError(f"metric={name} is {type(found).__name__}, not a function")
     return found
@@ -93,7 +109,7 @@ def function(name: str) -> Metric:
 
 def source(name: str) -> str | None:
     """SHA-256 of the file that defines the function module.name; None for a metric of METRICS."""
-    if name in METRICS:
+    if not is_function(name):
         return None
     return file_hash(Path(inspect.getfile(inspect.unwrap(function(name)))))
 

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from kvbench.errors import UserError
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.regular_files import is_special, read_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -31,7 +32,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_config(folder: Path) -> None:
-    """Raise UserError where config.json is no file with a JSON object."""
+    """Raise UserError where config.json is no file with a JSON object, or a file to read is a pipe or a device."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in READ and is_special(path):
+            raise UserError(f"{path} cannot be read: it is a pipe, a socket or a device")
     _mapping(folder / "config.json")
 
 
@@ -69,7 +73,7 @@ def _check_weights(path: Path) -> None:
 
 def _mapping(path: Path) -> Mapping:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_bytes(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

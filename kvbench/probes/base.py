@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor
 
 from kvbench.config import build
-from kvbench.errors import UserError
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative
 
@@ -69,8 +68,6 @@ def build_probes(configs: Mapping[str, Mapping]) -> list[Observation]:
     observations = []
     for name, config in configs.items():
         config = {key: value for key, value in config.items() if key != "about"}
-        probe = build(config, f"probe {name!r}")
-        if not isinstance(probe, Probe):
-            raise UserError(f"probe {name!r}: {config['_target_']} is not a subclass of kvbench.probes.Probe")
+        probe = build(config, f"probe {name!r}", Probe)
         observations.append(Observation(name, probe, json.dumps(config, sort_keys=True)))
     return observations

@@ -1,6 +1,7 @@
 """Records of any number of shards and runs as one pandas frame."""
 
 import gc
+import json
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -15,6 +16,9 @@ from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
 from kvbench.records.store import PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_records
 from kvbench.utils.text import count
+
+# Properties of samples that tables group by: one value each.
+PROPERTIES = ("task", "group", "language", "bucket", "length", "depth", "seed")
 
 
 def load(*folders: str | Path) -> pd.DataFrame:
@@ -62,11 +66,18 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
 
 
 def frame_of(records: Sequence[dict]) -> pd.DataFrame:
-    """Lone surrogates, which no column of text can hold, become U+FFFD."""
+    """Lone surrogates, which no column of text can hold, become U+FFFD; lists and objects in PROPERTIES become text."""
     try:
-        return pd.DataFrame(records)
+        frame = pd.DataFrame(records)
     except UnicodeEncodeError:
-        return pd.DataFrame([{name: _whole_text(value) for name, value in record.items()} for record in records])
+        frame = pd.DataFrame([{name: _whole_text(value) for name, value in record.items()} for record in records])
+    odd = [name for name in PROPERTIES if name in frame and frame[name].map(type).isin((list, dict)).any()]
+    return frame.assign(**{name: frame[name].map(_plain) for name in odd})
+
+
+def _plain(value: object) -> object:
+    missing = value is None or value != value  # NaN
+    return value if missing or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _whole_text(value: object) -> object:

@@ -7,6 +7,7 @@ from pathlib import Path
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import JobNote, check, check_manifest
 from kvbench.utils.files import replacing
+from kvbench.utils.regular_files import read_bytes
 
 
 def parse(data: bytes) -> object:
@@ -19,7 +20,7 @@ def _number(digits: str) -> float | str:
 
 
 def _integer(digits: str) -> int | str:
-    return digits if len(digits) > 18 else int(digits)
+    return value if len(digits) <= 20 and -(2**63) <= (value := int(digits)) < 2**63 else digits
 
 
 def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
@@ -30,7 +31,7 @@ def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
     found, damaged = [], []
     for path in sorted((folder / "manifests").glob("*.json")):
         try:
-            found.append(check_manifest(parse(path.read_bytes())))
+            found.append(check_manifest(parse(read_bytes(path))))
         except (OSError, ValueError, RecursionError):
             damaged.append(path)
     order = sorted(found, key=lambda one: (one.get("number", 0), one.get("started", ""), one["run"]))
@@ -45,7 +46,7 @@ def next_number(folder: Path) -> int:
 
 def read_note(path: Path) -> dict:
     """The note of a job that ended before its run had a folder. Raises OSError, ValueError or RecursionError."""
-    return check(parse(path.read_bytes()), JobNote)
+    return check(parse(read_bytes(path)), JobNote)
 
 
 def write_manifest(path: Path, manifest: dict) -> None:

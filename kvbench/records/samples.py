@@ -1,14 +1,17 @@
 """`samples.jsonl` beside the records: the question of each sample, stored once and not in every record."""
 
-import fcntl
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench.benchmarks import Sample
+from kvbench.errors import on_disk
 from kvbench.records.evidence import passages
 from kvbench.records.schema import SampleRow, check
+from kvbench.utils.console import warn
 from kvbench.utils.files import replacing
+from kvbench.utils.locks import open_lock, wait_for
+from kvbench.utils.regular_files import read_bytes
 
 SAMPLES = "samples.jsonl"
 END = 1000  # characters of a prompt's end that are kept
@@ -16,8 +19,10 @@ END = 1000  # characters of a prompt's end that are kept
 
 def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
     """Add the samples that the file of a run's folder lacks; several processes may do so at once."""
-    with (folder / ".lock.samples").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+    if read_samples(folder).keys() >= {sample.id for sample in samples}:
+        return
+    with open_lock(folder / ".lock.samples") as lock:
+        wait_for(lock, warn)
         known = read_samples(folder)
         new = {sample.id: row_of(sample) for sample in samples if sample.id not in known}
         if new:
@@ -44,10 +49,11 @@ def row_of(sample: Sample) -> dict:
 
 def read_samples(folder: Path) -> dict[str, dict]:
     """The rows of `samples.jsonl` by sample id; empty if there is no such file."""
-    try:
-        lines = (folder / SAMPLES).read_bytes().splitlines()
-    except FileNotFoundError:
+    path = folder / SAMPLES
+    if not path.exists():
         return {}
+    with on_disk(f"read {path}"):
+        lines = read_bytes(path).splitlines()
     return {row["sample"]: row for line in lines if (row := _row(line))}
 
 

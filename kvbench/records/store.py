@@ -17,7 +17,8 @@ from pathlib import Path
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import check_record, kind_of
 from kvbench.utils.files import replacing
-from kvbench.utils.locks import held, take
+from kvbench.utils.locks import held, holder, open_lock, take
+from kvbench.utils.regular_files import open_regular
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
@@ -99,7 +100,7 @@ def parse(line: bytes) -> dict:
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
     """Each line of a file with the record it holds: None if it holds none (torn by a kill, damaged or edited)."""
-    with on_disk(f"read {path}"), path.open("rb") as file:
+    with on_disk(f"read {path}"), open_regular(path) as file:
         for line in file:
             try:
                 yield line, parse(line)
@@ -141,7 +142,7 @@ class Store:
         self.made = 0  # records appended since
         with on_disk(f"write records to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = lock_path(folder, shard).open("w")
+            self._lock = open_lock(lock_path(folder, shard))
             try:
                 take(self._lock)
                 if other := _other_split(folder, shard):
@@ -154,9 +155,10 @@ class Store:
                 self._file = self.path.open("ab", buffering=0)
                 _sync_folder(folder)
             except BaseException as error:
+                by = f"{holder(self._lock)} holds {self._lock.name}"
                 self._lock.close()
                 if isinstance(error, BlockingIOError):
-                    raise UserError(f"another kvbench is writing {self.path}: wait for it or stop it") from None
+                    raise UserError(f"another kvbench is writing {self.path}: wait for it or stop it ({by})") from None
                 raise
 
     def _recover(self) -> int:

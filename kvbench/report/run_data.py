@@ -9,6 +9,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption
 from kvbench.records import load
+from kvbench.records.load import PROPERTIES
 from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
@@ -19,8 +20,6 @@ from kvbench.report.labels import with_labels
 from kvbench.tables.run_table import REMARKS
 from kvbench.utils.text import count
 
-# The properties of a sample in runs that are older than samples.jsonl, which names them.
-KNOWN = ("task", "group", "language", "bucket", "length", "depth", "seed")
 CHUNK = 256  # records whose layers the page parses together, once one of them is opened
 
 
@@ -88,7 +87,7 @@ def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, setti
 
 def _properties(samples: pd.DataFrame, rows: dict[str, dict]) -> dict[str, list]:
     """Properties in which samples differ (task, length, depth …), a value per sample; and the prompt's tokens."""
-    names = dict.fromkeys(name for row in rows.values() for name in row.get("meta", {})) or KNOWN
+    names = dict.fromkeys(name for row in rows.values() for name in row.get("meta", {})) or PROPERTIES
     columns = {name: samples[name] for name in names if name in samples}
     return {
         name: [run_tables.plain(value) for value in column]

@@ -55,12 +55,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def calibrate(file: Path, chosen: str, cfg: dict) -> None:
     # behind the checks: this brings torch
+    from kvbench.benchmarks import Benchmark
     from kvbench.evaluation.reconstruction_scores import reconstruction_scores
     from kvbench.evaluation.retrieval_scores import retrieval_scores
     from kvbench.methods.head_scores import KIND
     from kvbench.models import load, model_spec
 
-    benchmark, spec = build(cfg["benchmark"], "benchmark"), model_spec(cfg["model"])
+    benchmark, spec = build(cfg["benchmark"], "benchmark", Benchmark), model_spec(cfg["model"])
     loaded = load(spec)
     samples = benchmark.samples(loaded.tokenizer)
     if chosen == "kvzip":

@@ -4,14 +4,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.text import Text
 
 from kvbench.config import choices, composed
 from kvbench.errors import UserError, unknown
 from kvbench.utils.console import err, out, print_line
-from kvbench.utils.text import count, first_line
+from kvbench.utils.own_code import described
+from kvbench.utils.text import count
 
 USAGE = """usage: kvbench check METHOD [KEY=VALUE ...]
 
@@ -75,5 +75,4 @@ def explanation(error: Exception) -> str:
 
     if isinstance(error, RuleBroken):
         return str(error)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}: {first_line(error)}"
+    return described(error, traceback.extract_tb(error.__traceback__)[-1])

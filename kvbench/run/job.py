@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
-from kvbench.utils.locks import take
+from kvbench.utils.locks import open_lock, take
 from kvbench.utils.signals import Stopped
 from kvbench.utils.text import in_one_line
 
@@ -31,7 +31,7 @@ def slurm() -> dict | None:
         "job": env["SLURM_JOB_ID"],
         "array": env.get("SLURM_ARRAY_JOB_ID"),
         "task": env.get("SLURM_ARRAY_TASK_ID"),
-        "restarts": int(env.get("SLURM_RESTART_COUNT") or 0),
+        "restarts": int(restarts) if (restarts := env.get("SLURM_RESTART_COUNT", "")).isdecimal() else 0,
     }
 
 
@@ -60,7 +60,7 @@ def starting(cfg: dict) -> Iterator[None]:
     with on_disk(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_manifest(path, note)
-        lock = lock_of(path).open("w")
+        lock = open_lock(lock_of(path))
     with lock:
         with on_disk(f"lock {lock_of(path)}"):
             take(lock)

@@ -69,7 +69,7 @@ def build_request(cfg: Mapping) -> Request:
     methods = chosen_methods(cfg)
     settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
     check_press(cfg, methods)
-    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
+    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
     spec = model_spec(cfg["model"])
     check(settings, benchmark, spec)
     if not observations:

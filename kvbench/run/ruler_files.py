@@ -5,6 +5,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
+from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.ruler import Ruler, files
 from kvbench.config import build, composed
 from kvbench.errors import UserError
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError("name a FOLDER to write to (kvbench ruler --help)")
     folder, overrides = Path(arguments[0]), arguments[1:]
     cfg = composed(["benchmark=ruler", *overrides])
-    benchmark = build(cfg["benchmark"], "benchmark")
+    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
     if not isinstance(benchmark, Ruler) or benchmark.data_dir is not None:
         raise UserError("only samples of benchmark=ruler without benchmark.data_dir are made here")
     for length, name, rows in benchmark.generated(_tokenizer(cfg["model"])):

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
-from kvbench.config import sweep_jobs
+from kvbench.config import resolved, sweep_jobs
 from kvbench.errors import UserError
 from kvbench.run.early import check_values
-from kvbench.run.failures import JobFailed, one_line_errors
+from kvbench.run.failures import TRACEBACKS, JobFailed, one_line_errors
 from kvbench.utils.console import err
+from kvbench.utils.own_code import own_line
 from kvbench.utils.text import in_one_line
 
 # What jobs may differ in that write to the same records.
@@ -57,9 +58,10 @@ class Jobs(Callback):
         job_return.__class__ = Outcome
         if self.count and job_return.status is JobStatus.FAILED:
             error = job_return.error
-            if not isinstance(error, UserError):
+            own = None if TRACEBACKS or isinstance(error, UserError) else own_line(error)
+            if own is None and not isinstance(error, UserError):
                 traceback.print_exception(error)
-            failed = JobFailed(f"{self.title(config)} failed: {in_one_line(error)}")
+            failed = JobFailed(f"{self.title(config)} failed: {own or in_one_line(error)}")
             err.print(str(failed), highlight=False, soft_wrap=True)
             job_return.return_value = failed
             let_go(error)
@@ -97,8 +99,8 @@ class Outcome(JobReturn):
 def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
     configs = [resolved_job(config, job) for job in jobs]
-    for resolved in configs:
-        check_values(resolved)
+    for one in configs:
+        check_values(one)
 
     from kvbench.run.request import build_request  # imports torch, which takes seconds
 
@@ -107,10 +109,10 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     if launcher == "SlurmLauncher" and shutil.which("sbatch") is None:
         raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
     first: dict[str, int] = {}  # the records that a job writes to -> the first job that does
-    for number, resolved in enumerate(configs, start=1):
-        build_request(resolved)
-        target = {key: value for key, value in resolved.items() if key not in NOT_IN_FOLDER}
-        target = json.dumps(target | {"probe": bool(resolved["probe"])}, sort_keys=True)
+    for number, one in enumerate(configs, start=1):
+        build_request(one)
+        target = {key: value for key, value in one.items() if key not in NOT_IN_FOLDER}
+        target = json.dumps(target | {"probe": bool(one["probe"])}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
@@ -130,7 +132,7 @@ def resolved_job(config: DictConfig, overrides: Sequence[str]) -> dict:
     cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(overrides))
     with open_dict(cfg):
         del cfg["hydra"]
-    return OmegaConf.to_container(cfg, resolve=True)
+    return resolved(cfg)
 
 
 def jobs(config: DictConfig) -> list[list[str]]:

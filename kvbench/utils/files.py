@@ -84,7 +84,7 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
     """Remove the work in progress that killed processes left in a folder: that on which nobody holds a lock."""
     for path in folder.glob(pattern):
         with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvbench.utils.files import cache_root, replacing
+from kvbench.utils.regular_files import open_regular
 
 
 def file_hash(path: Path) -> str:
@@ -21,7 +22,7 @@ def file_hash(path: Path) -> str:
         if re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
             return known
     sha256 = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(2**20):
             sha256.update(block)
     value = sha256.hexdigest()

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import GenericAlias, NoneType
 
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import open_regular
 
 # What a field may be: str, int, float, bool, list, dict, list[str] and the like, None, or a tuple of these.
 FieldType = type | GenericAlias | None
@@ -74,7 +75,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank with their numbers, without the file's byte order mark."""
     try:
-        with path.open("rb") as file:  # bytes: only \n ends a line, and a wrong encoding is found row by row
+        with open_regular(path) as file:  # bytes: only \n ends a line, and a wrong encoding is found row by row
             for number, line in enumerate(file, 1):
                 line = line.removeprefix(_BOM) if number == 1 else line
                 if line.strip():

@@ -5,30 +5,86 @@ no right to write, which `kvbench status` needs for the folders of others: so th
 """
 
 import fcntl
+import os
+import socket
+import stat
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from kvbench.utils.regular_files import NotRegular, open_regular
 
-def take(file: IO, patience: float = 0.5) -> None:
+PAUSE = 0.05  # seconds between two attempts
+NOTICE = 5.0  # seconds after which a wait is reported
+
+
+def open_lock(path: Path) -> IO[str]:
+    """The file of a lock, made where it is missing, and open to `take`. Raises OSError, also for a pipe or a device."""
+    return open(path, "r+", encoding="utf-8", opener=_opened)
+
+
+def _opened(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(path)
+    return descriptor
+
+
+def take(file: IO[str], patience: float = 0.5) -> None:
     """Lock an open file until it is closed; BlockingIOError when another process keeps it.
 
     Waits `patience` seconds, in which a probe of `held` may have the lock.
     """
     deadline = time.monotonic() + patience
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
+    while not _taken(file):
+        if time.monotonic() > deadline:
+            raise BlockingIOError
+        time.sleep(PAUSE)
+
+
+def wait_for(file: IO[str], tell: Callable[[str], object], notice: float = NOTICE) -> None:
+    """Lock an open file until it is closed, however long another process keeps it.
+
+    After `notice` seconds, and after twice that again and so on, `tell` gets a line about who holds the lock.
+    """
+    begun = time.monotonic()
+    while not _taken(file):
+        if time.monotonic() - begun >= notice:
+            notice *= 2
+            tell(f"waiting for {file.name}, which {holder(file)} holds")
+        time.sleep(PAUSE)
+
+
+def holder(file: IO[str]) -> str:
+    """Who took a lock last, as that process wrote into the file."""
+    with suppress(OSError, ValueError):
+        file.seek(0)
+        if written := file.read(200).strip():
+            return written
+    return "another process"
+
+
+def _taken(file: IO[str]) -> bool:
+    """Lock a file, and write into it who has it; False where another process has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    with suppress(OSError):  # a full disk; the lock is there all the same
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+    return True
 
 
 def held(path: Path) -> bool | None:
     """Whether a living process has taken the lock; None where the file may not be read or has no locks (ENOLCK)."""
     try:
-        with path.open() as file:
+        with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

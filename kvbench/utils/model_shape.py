@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.validation import is_number
 
 NUMBERS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
@@ -23,7 +24,7 @@ def model_shape(shape: Mapping) -> Mapping:
 def check_folder_shape(name: str, shape: Mapping, folder: Path) -> None:
     """As check_shape, with the config.json of a folder; one that cannot be read is for loading to report."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(read_bytes(folder / "config.json"))
     except (OSError, ValueError, RecursionError):
         return
     if isinstance(config, dict):

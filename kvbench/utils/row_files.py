@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kvbench.errors import UserError
 from kvbench.utils.jsonl import FieldType, checked_rows, read_rows
+from kvbench.utils.regular_files import open_regular, read_text
 from kvbench.utils.text import first_line
 
 
@@ -30,7 +31,7 @@ def read_file(
 
 def _is_array(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
@@ -38,7 +39,7 @@ def _is_array(path: Path) -> bool:
 
 def _array(path: Path) -> list[dict]:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+        rows = json.loads(read_text(path, "utf-8-sig"))
     except ValueError as error:
         raise UserError(f"{path} is not a JSON array in UTF-8: {error}") from error
     if not all(isinstance(row, dict) for row in rows):
@@ -51,6 +52,7 @@ def _table(path: Path) -> list[dict]:
     from pyarrow import parquet
 
     try:
+        open_regular(path).close()
         if path.suffix == ".parquet":
             return parquet.read_table(path).to_pylist()
         with pa.memory_map(str(path)) as source:

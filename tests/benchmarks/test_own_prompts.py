@@ -106,6 +106,16 @@ def test_the_hash_of_the_samples_follows_the_function_but_not_the_place_of_the_f
         ({"context": "a", "questions": []}, "questions must be a list of objects with question and answers"),
         ({"context": "a", "questions": [{"q": "b"}]}, "item 1 of questions: unknown key in question 'q'"),
         ({"context": "a", "metric": "f9"}, "unknown metric 'f9'. Did you mean 'f1'?"),
+        (
+            {"context": "a", "metric": "shutil.rmtree"},
+            "unknown metric 'shutil.rmtree'. Allowed: choice, contains, exact, f1, rouge_l; a function is given by "
+            "benchmark.metric=module.function, for all rows that name no metric",
+        ),
+        ({"context": "a", "metric": ""}, "unknown metric ''. Allowed: choice"),
+        (
+            {"context": "a", "questions": [{"question": "b", "metric": "tests.support.metric.two"}]},
+            "unknown metric 'tests.support.metric.two'.",
+        ),
         ({"messages": []}, "the last message must have the role user: it is the question"),
         ({"messages": [{"role": "boss", "content": ""}]}, "item 1 of messages: unknown message.role 'boss'"),
         ({"messages": CHAT["messages"], "question": "b"}, "the last message is the question"),
@@ -139,4 +149,24 @@ def test_a_prompt_that_is_too_long_is_found_before_the_first_is_run(written, emb
 def test_columns_of_a_row_cannot_replace_fields_of_the_record(written, embedded):
     benchmark = written(ROW | {"meta": {"r_bytes": 0.1}})
     with pytest.raises(UserError, match="sample '1': meta cannot have 'r_bytes', a field of every record"):
+        check_samples(embedded, benchmark, benchmark.samples(None), "visible")
+
+
+def test_a_row_that_names_a_module_does_not_import_it(written, tmp_path, monkeypatch):
+    (tmp_path / "runs_when_imported.py").write_text("open('imported', 'w').close()\ndef score(*_): return 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"unknown metric 'runs_when_imported\.score'"):
+        written(ROW | {"metric": "runs_when_imported.score"})
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_row_without_answers_cannot_make_itself_one_with_a_score(written):
+    (sample,) = (benchmark := written({"context": "a", "meta": {"metric_sha256": "0"}})).samples(None)
+    assert benchmark.score(sample, "anything") == {}
+
+
+def test_a_property_that_tables_group_by_is_one_value(written, embedded):
+    benchmark = written(ROW | {"meta": {"length": [1]}})
+    with pytest.raises(UserError, match=r"sample '1': length=\[1\] of its meta must be one text or number"):
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kvbench.benchmarks import LongBench, LongBenchE
+from kvbench.benchmarks import Benchmark, LongBench, LongBenchE
 from kvbench.config import build, options
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import score
@@ -130,7 +130,7 @@ def test_every_model_has_room_for_its_prompts_and_longest_answers():
         cfg = compose(
             "benchmark=longbench", f"model={model}", f"benchmark.data_dir={ROWS}", "benchmark.tasks=multi_news"
         )
-        assert build(cfg["benchmark"], "benchmark").longest <= cfg["model"]["max_length"]
+        assert build(cfg["benchmark"], "benchmark", Benchmark).longest <= cfg["model"]["max_length"]
 
 
 def test_a_model_without_a_published_length_wants_one():
@@ -138,8 +138,11 @@ def test_a_model_without_a_published_length_wants_one():
     with pytest.raises(
         UserError, match=r"LongBench publishes no prompt length for this model .* benchmark.max_length="
     ):
-        build(config("model=llama3-8b-random", *rows), "benchmark")
-    assert build(config("model=llama3-8b-random", *rows, "benchmark.max_length=900"), "benchmark").longest >= 900
+        build(config("model=llama3-8b-random", *rows), "benchmark", Benchmark)
+    assert (
+        build(config("model=llama3-8b-random", *rows, "benchmark.max_length=900"), "benchmark", Benchmark).longest
+        >= 900
+    )
 
 
 def test_tasks_are_named_on_the_command_line_as_one_or_a_list():
@@ -149,4 +152,4 @@ def test_tasks_are_named_on_the_command_line_as_one_or_a_list():
 
 def test_a_wrong_protocol_is_told_though_no_length_belongs_to_it():
     with pytest.raises(UserError, match="Did you mean 'legacy_pyramidkv'"):
-        build(config("benchmark.prompt_protocol=legacy"), "benchmark")
+        build(config("benchmark.prompt_protocol=legacy"), "benchmark", Benchmark)

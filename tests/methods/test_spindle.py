@@ -23,6 +23,7 @@ from kvbench.methods import (
     Eviction,
     FullKV,
     LinearPyramid,
+    Method,
     SpindleKV,
     Uniform,
     WindowAverage,
@@ -250,8 +251,8 @@ def test_the_parts_of_spindle_make_spindle():
 
 def test_the_yaml_is_the_dataclass_with_its_defaults():
     config = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/method/spindle.yaml"))
-    assert build({**config, "scoring": {"_target_": "kvbench.methods.ColumnSums"}}, "method").needs.column_sums
-    assert build(config, "method") == SpindleKV()
+    assert build({**config, "scoring": {"_target_": "kvbench.methods.ColumnSums"}}, "method", Method).needs.column_sums
+    assert build(config, "method", Method) == SpindleKV()
 
 
 def test_other_scorers_and_allocations_choose_the_tokens():

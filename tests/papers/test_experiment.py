@@ -6,6 +6,7 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
+from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.config import build, options
@@ -86,7 +87,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
         settings = settings_of(cfg)
         assert len({setting.label for setting in settings}) == len(settings) >= 2
         here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
-        check(settings, build(here, "benchmark"), model_spec(cfg["model"]))  # the longest prompt fits
+        check(settings, build(here, "benchmark", Benchmark), model_spec(cfg["model"]))  # the longest prompt fits
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,8 @@ import pytest
 
 from kvbench.errors import UserError
 from kvbench.records import check, gather, load, manifests
+from kvbench.records.load import PROPERTIES
+from kvbench.records.manifest import parse
 from kvbench.records.provenance import PROVENANCE, processor
 from tests.support.loaded_records import manifest, record, write
 
@@ -183,3 +185,20 @@ def test_manifests_are_a_frame_of_runs(tmp_path):
 )
 def test_the_processor_is_what_the_run_computed_on(device, gpus, told):
     assert processor(device, {"cpu": "EPYC", "gpus": gpus}) == told
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+@pytest.mark.parametrize("odd", [[1], {"a": 1}], ids=["list", "object"])
+def test_lists_and_objects_in_columns_that_tables_group_by_are_text(name, odd, tmp_path):
+    values = [5, None, "x", odd]
+    write(tmp_path / "a", [record(i) | {name: value} for i, value in enumerate(values)], manifest())
+    records = load(tmp_path)
+    assert records[name].dropna().tolist() == ["5", "x", json.dumps(odd)]
+    assert records.groupby(name).size().sum() == 3
+
+
+@pytest.mark.parametrize("number", [10**18, 2**63 - 1, -(2**63), 2**63, 10**30])
+def test_a_manifest_has_integers_of_64_bits_as_numbers_and_larger_ones_as_text(number):
+    found = parse(f'{{"a": {number}}}'.encode())["a"]
+    assert found == (number if -(2**63) <= number < 2**63 else str(number))
+    assert parse(b"1" * 5000) == "1" * 5000

@@ -1,12 +1,16 @@
 """samples.jsonl: every sample told once, whoever runs first, whatever its text."""
 
 import json
+import os
+from functools import partial
 from multiprocessing import get_context
 
 import pytest
 
 from kvbench.benchmarks import Sample
+from kvbench.records import samples
 from kvbench.records.samples import END, SAMPLES, read_samples, write_samples
+from kvbench.utils.locks import open_lock, take, wait_for
 from tests.support.runs import arguments, run
 
 ODD = ["</script>", "<!--", "\u2028", '"', "\\", "\x00", "\ud800", "市场", "\n", "\r"]
@@ -70,6 +74,23 @@ def test_bytes_that_are_no_utf8_and_other_shapes_block_no_later_run(tmp_path, da
     assert list(read_samples(tmp_path)) == ["a"]
     write_samples(tmp_path, [sample("a"), sample("b")])
     assert list(read_samples(tmp_path)) == ["a", "b"]
+
+
+def test_samples_that_are_all_there_wait_for_nobody(tmp_path):
+    write_samples(tmp_path, [sample("a"), sample("b")])
+    with open_lock(tmp_path / ".lock.samples") as lock:  # as a process that was stopped in the middle
+        take(lock)
+        write_samples(tmp_path, [sample("b")])
+
+
+def test_a_wait_for_the_lock_of_samples_names_who_holds_it(tmp_path, monkeypatch):
+    lock, told = open_lock(tmp_path / ".lock.samples"), []
+    take(lock)
+    monkeypatch.setattr(samples, "warn", lambda line: (told.append(line), lock.close()))
+    monkeypatch.setattr(samples, "wait_for", partial(wait_for, notice=0.001))
+    write_samples(tmp_path, [sample("a")])
+    assert len(told) == 1 and f"which process {os.getpid()} on " in told[0]
+    assert list(read_samples(tmp_path)) == ["a"]
 
 
 def _shard(folder, shard):

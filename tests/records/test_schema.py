@@ -43,6 +43,7 @@ def test_a_record_is_built_in_the_order_of_its_fields_with_its_kind_after_the_ke
         ({"scores": {"f1": float("nan")}}, "field 'scores.f1': input should be a finite number"),
         ({"scores": {"f1": float("inf")}}, "field 'scores.f1': input should be a finite number"),
         ({"prompt_tokens": 1.5}, "field 'prompt_tokens': input should be a valid integer"),
+        ({"parameters": "{"}, "field 'parameters': value error, not a JSON object"),
         ({"memory": "disk"}, "field 'memory': input should be 'shared' or 'stream'"),
         ({"length": 10**30}, "field 'length' has a value of the wrong type or size"),
     ],
@@ -59,6 +60,8 @@ SHAPES = {
     "no fields": b'{"key": "k"}\n',
     "an unknown kind": plain(made_up.record() | {"kind": "dream"}),
     "a kind that is no text": plain(made_up.record() | {"kind": ["method"]}),
+    "parameters that are no JSON": plain(made_up.record() | {"parameters": "{"}),
+    "parameters that are no object": plain(made_up.record() | {"parameters": "[1]"}),
     "an infinite score": plain(made_up.record()).replace(b'"score": 1.0', b'"score": 1e999'),
     "an integer of 30 digits": plain(made_up.record() | {"length": 10**29}),
     "an integer of 5,000 digits": plain(made_up.record()).replace(

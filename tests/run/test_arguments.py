@@ -164,3 +164,9 @@ def test_the_same_values_are_checked_where_no_command_line_is():
 
     with pytest.raises(UserError, match="unknown question 'hiden'"):
         build_request(composed(["question=hiden"]))
+
+
+@pytest.mark.heavy
+def test_a_folder_of_hydra_that_cannot_be_made_is_one_line(capsys):
+    assert command_line("method=full", "hydra.run.dir=/proc/x") == 2
+    assert capsys.readouterr().err == "kvbench: /proc/x cannot be used: No such file or directory\n"

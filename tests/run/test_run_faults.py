@@ -82,7 +82,7 @@ def test_a_disk_that_gets_full_stops_a_run_and_room_lets_it_go_on(command, whole
 def test_a_disk_of_its_own_that_is_full_before_the_records_then_before_the_figures(command, whole, tmp_path):
     folder = tmp_path / whole.name
     (manifest,) = (whole / "manifests").iterdir()
-    pages = 1 + sum(-(-path.stat().st_size // 4096) for path in (manifest, whole / SAMPLES))  # one for records
+    pages = 3 + sum(-(-path.stat().st_size // 4096) for path in (manifest, whole / SAMPLES))  # for records, two locks
     with small_disk(tmp_path, f"{4 * pages}k"):
         stopped(command(tmp_path), f"cannot write records to {folder / RECORDS}: No space left on device")
         assert 0 < len(gather(folder)[0]) < 6

@@ -14,9 +14,10 @@ from tests.support.command import command_line
 from tests.support.runs import arguments, run
 
 
-def test_an_empty_restart_count_of_slurm_is_none(monkeypatch):
+@pytest.mark.parametrize("value", ["", "abc", "-1", "1.5"])
+def test_a_restart_count_of_slurm_that_is_no_number_is_none(value, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", value)
     assert slurm()["restarts"] == 0
 
 

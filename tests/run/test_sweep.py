@@ -1,5 +1,6 @@
 """Sweeps with -m: checked before they start, nothing outside the output folder, a failing job stops no other."""
 
+import re
 import shutil
 import sys
 import weakref
@@ -9,6 +10,7 @@ import pytest
 from hydra import initialize_config_dir
 
 from kvbench import cli
+from kvbench.run import run as run_module
 from kvbench.run.sweep import jobs, let_go
 from tests.support.runs import arguments
 
@@ -109,13 +111,25 @@ def test_a_job_that_fails_is_told_and_the_others_run(sweep, tiny_folder, tmp_pat
 
 
 @pytest.mark.heavy
-def test_an_error_of_ours_has_its_traceback_and_the_others_run(sweep, tiny_folder, tmp_path):
+def test_an_error_of_ones_own_method_names_its_line_and_the_others_run(sweep, tiny_folder, tmp_path):
     failing = ["method._target_=tests.support.slow_method.Failing", "benchmark.lengths=[640],[320]", "ratio=0.2"]
     code, _, err = sweep(*small(tiny_folder, *failing))
     assert code == 1
-    assert err[-1] == "kvbench: job 1 of 2: benchmark.lengths=[640] failed: out of memory, as it were"
-    assert any(line.startswith("Traceback") for line in err)
+    assert re.fullmatch(
+        r"kvbench: job 1 of 2: benchmark\.lengths=\[640\] failed: "
+        r"RuntimeError in slow_method\.py, line \d+: out of memory, as it were",
+        err[-1],
+    )
+    assert not any("Traceback" in line for line in err)
     assert len(list(tmp_path.glob("runs/*/table.md"))) == 1
+
+
+@pytest.mark.heavy
+def test_an_error_of_ours_has_its_traceback(sweep, tiny_folder, monkeypatch):
+    monkeypatch.setattr(run_module, "folder_name", {}.__getitem__)
+    code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
+    assert code == 1 and sum("Traceback" in line for line in err) == 2
+    assert err[-1].startswith("kvbench: job 1 of 2: ratio=0.2 failed: ")
 
 
 def test_a_failed_job_lets_go_of_what_its_frames_hold():

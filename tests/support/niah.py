@@ -1,6 +1,6 @@
 """Needle benchmarks by name."""
 
-from kvbench.benchmarks import haystack
+from kvbench.benchmarks import Benchmark, haystack
 from kvbench.benchmarks.niah import placement
 from kvbench.config import build, options
 from tests.support.runs import compose
@@ -12,7 +12,9 @@ TESTERS = ["niah_kamradt", "niah_pyramidkv", "niah_pyramidkv_mistral", "niah_kvp
 
 
 def benchmark(name: str, *overrides: str):
-    return build(compose(f"benchmark={name}", *(f"benchmark.{override}" for override in overrides))["benchmark"], name)
+    return build(
+        compose(f"benchmark={name}", *(f"benchmark.{override}" for override in overrides))["benchmark"], name, Benchmark
+    )
 
 
 def short(name: str, *overrides: str):

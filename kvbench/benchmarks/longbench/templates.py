@@ -10,6 +10,7 @@ import yaml
 
 from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks, task_file
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 # SHA-256 of the official templates (UTF-8) in LongBench's config/dataset2prompt.json, commit 2e00731.
 SHA256 = {
@@ -69,7 +70,7 @@ def load(tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, str
 
 def _from_json(path: Path, tasks: Iterable[str]) -> dict[str, str]:
     try:
-        prompts = json.loads(path.read_text(encoding="utf-8"))
+        prompts = json.loads(read_text(path))
     except OSError as error:
         raise UserError(f"benchmark.prompts_file={str(path)!r} cannot be read: {error.strerror}") from error
     except ValueError as error:

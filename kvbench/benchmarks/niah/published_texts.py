@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.regular_files import read_text
 
 PUBLISHED = "published"
 KEYS = ("needle", "question", "prompt", "answer_prefix")
@@ -27,7 +28,7 @@ def read_needle(source: str) -> dict[str, str]:
     else:
         path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         found = _from_json(text) if path.suffix == ".json" else _from_python(text)
     except OSError as error:
         raise UserError(f"benchmark.needle_file={source!r} cannot be read: {error.strerror}") from error
@@ -50,7 +51,7 @@ def published_essays() -> str:
 def ruler_noise() -> str:
     """RULER's line of noise, as the package lm-eval carries it."""
     path = installed("lm_eval", "0.4.13", "benchmark.noise") / "tasks" / "ruler" / "vt_utils.py"
-    return _strings(path.read_text(encoding="utf-8"))["noise"].strip()
+    return _strings(read_text(path))["noise"].strip()
 
 
 def installed(package: str, version: str, option: str) -> Path:

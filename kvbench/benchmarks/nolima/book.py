@@ -7,6 +7,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 
 class Book:
@@ -15,7 +16,7 @@ class Book:
     def __init__(self, path: Path, tokenizer: PreTrainedTokenizerBase):
         self.path, self.tokenizer = path, tokenizer
         try:
-            self.text = path.read_text(encoding="utf-8")
+            self.text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path} cannot be read as UTF-8: {error}") from error
         self.ids = tokenizer(self.text, add_special_tokens=False, verbose=False)["input_ids"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvbench.benchmarks import haystack
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 _OFFICIAL = "PaulGrahamEssays.json"
 
@@ -55,9 +56,9 @@ def _read(source: str) -> str:
         path = path / _OFFICIAL
     try:
         if path.is_file():
-            text = json.loads(path.read_text(encoding="utf-8"))["text"]
+            text = json.loads(read_text(path))["text"]
         else:
-            text = "".join(file.read_text(encoding="utf-8") for file in sorted(path.glob("*.txt")))
+            text = "".join(read_text(file) for file in sorted(path.glob("*.txt")))
         if text.strip():
             return text
     except UnicodeDecodeError as error:

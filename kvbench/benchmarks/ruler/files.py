@@ -9,6 +9,7 @@ from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.errors import UserError
 from kvbench.utils.files import write_atomically
 from kvbench.utils.jsonl import read_rows
+from kvbench.utils.regular_files import read_text
 
 _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
 
@@ -27,7 +28,7 @@ def cached(path: Path, count: int, make: Callable[[], Iterable[dict]]) -> list[d
 def _intact(path: Path) -> str | None:
     """The text after the first line; None if the first line is not its hash."""
     try:
-        sha256, _, text = path.read_text(encoding="utf-8").partition("\n")
+        sha256, _, text = read_text(path).partition("\n")
     except (OSError, UnicodeDecodeError):
         return None
     return text if hashlib.sha256(text.encode()).hexdigest() == sha256 else None

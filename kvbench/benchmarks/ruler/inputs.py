@@ -15,6 +15,7 @@ from kvbench.benchmarks.ruler.templates import official_texts
 from kvbench.benchmarks.ruler.words import word_lists
 from kvbench.errors import UserError
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.regular_files import read_text
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Inputs:
         """RULER's english_words.json, for lists longer than wonderwords'."""
         path = english_words_path(self.english_words)
         try:
-            words = list(json.loads(path.read_text(encoding="utf-8")).values())
+            words = list(json.loads(read_text(path)).values())
             if words and all(isinstance(word, str) for word in words):
                 return words
         except (ValueError, AttributeError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.ruler.qa import Question, Questions
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Source:
 
     def read(self, path: Path) -> Questions:
         try:
-            questions = self.parse(json.loads(path.read_text(encoding="utf-8")))
+            questions = self.parse(json.loads(read_text(path)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(f"{path} is not in the form of {self.file} ({reason})") from error

@@ -1,7 +1,6 @@
 """KVzip's score: how much attention a token gets while the model repeats the context."""
 
 import json
-from pathlib import Path
 
 from torch import Tensor
 
@@ -10,6 +9,7 @@ from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs, Reconstruction
 from kvbench.prefill.reconstruction import REQUESTS
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.regular_files import read_text
 from kvbench.utils.text import in_one_line
 
 
@@ -55,7 +55,7 @@ class KVzip(Scoring):
 def read_requests(path: str) -> tuple[str, str]:
     """The first request and that of the other chunks; raises UserError for a file without them."""
     try:
-        texts = json.loads(Path(path).read_text(encoding="utf-8"))
+        texts = json.loads(read_text(path))
         requests = texts["first"], texts["others"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"requests_file={path} has no readable requests: {in_one_line(error)}") from None

@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Literal, get_args
 
-import yaml
-
 from kvbench.errors import UserError
-from kvbench.utils.text import in_one_line
+from kvbench.utils.yaml_files import read_yaml
 
 Bits = Literal[2, 4, 8]
 
@@ -17,9 +15,9 @@ def read_layer_bits(path: str) -> list[tuple[int, int]]:
     Raises UserError for a file that cannot be read, layers other than 0, 1, … and bits other than 2, 4 and 8.
     """
     try:
-        layers = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"layers_file={path} cannot be read: {in_one_line(error)}") from None
+        layers = read_yaml(Path(path))
+    except UserError as error:
+        raise UserError(f"layers_file={path} cannot be read: {error}") from None
     if not isinstance(layers, dict) or not layers or list(layers) != list(range(len(layers))):
         raise UserError(f"layers_file={path} must be a mapping of the layers 0, 1, … in order")
     found = []

@@ -1,8 +1,10 @@
 """The types of values in records and manifests, and fields with a meaning and a unit."""
 
+import json
+from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
 from typing_extensions import TypeAliasType
 
 Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, from broken data files
@@ -17,6 +19,17 @@ def _not_whole(value: Any) -> Any:
     return value
 
 
+@lru_cache(4096)  # thousands of records have the same few
+def _json_object(text: str) -> str:
+    try:
+        if isinstance(json.loads(text), dict):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    raise ValueError("not a JSON object")
+
+
+JsonObject = Annotated[Text, AfterValidator(_json_object)]
 Fractional = Annotated[Number, BeforeValidator(_not_whole)]
 Plain = TypeAliasType("Plain", "bool | Integer | Fractional | Text | list[Plain] | dict[Text, Plain] | None")
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from kvbench.records.schema.fields import Count, Integer, Number, Plain, Strict, Text, field
+from kvbench.records.schema.fields import Count, Integer, JsonObject, Number, Plain, Strict, Text, field
 
 
 class Record(Strict):
@@ -20,7 +20,7 @@ class Record(Strict):
     model: Text = field("name of the model")
     sample: Text = field("id of the sample; `samples.jsonl` has its question")
     setting: Text = field("label of the setting (method with ratio or budget) or probe, unique in a run")
-    parameters: Text = field("the method's or probe's configuration as canonical JSON")
+    parameters: JsonObject = field("the method's or probe's configuration as canonical JSON")
     question: Literal["visible", "hidden"] = field("whether the question was compressed with the context")
     prompt_tokens: Count = field("length of the compressed prompt; with a hidden question, of its context", "tokens")
     checksum: Text = field("checksum of the rest of the line, as written; readers verify and drop it", since="0.2")

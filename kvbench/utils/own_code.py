@@ -1,0 +1,37 @@
+"""Where an error comes from: the line of the user's own code that raised it, or the library."""
+
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+
+from kvbench.utils.text import in_one_line
+
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARIES = (sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+
+
+def own_line(error: BaseException) -> str | None:
+    """The innermost line of a method, a metric or a benchmark of the user's: "KeyError in my_metric.py, line 3: 'x'".
+
+    None where the error passed through no such code.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    return described(error, frames[-1]) if frames else None
+
+
+def described(error: BaseException, frame: traceback.FrameSummary) -> str:
+    return f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}: {in_one_line(error)}"
+
+
+def raised_in(error: BaseException) -> str:
+    """The package whose code raised an error, Python's own aside."""
+    names = (
+        str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+    return next((name for name in reversed([*names]) if name not in sys.stdlib_module_names), "")
+
+
+def _is_own(filename: str) -> bool:
+    path = Path(filename)
+    return path.is_absolute() and not any(path.is_relative_to(folder) for folder in (_PACKAGE, *_LIBRARIES))

@@ -1,0 +1,45 @@
+"""Folders of --config-dir: a file that will not do is one line, for a run and for every other command."""
+
+import os
+
+import pytest
+
+from tests.support.command import command_line
+
+FORMS = {
+    "a number as description": ("about: 5", "about=5 is not a text"),
+    "a mapping as title": ("title: {a: 1}", "title={'a': 1} is not a text"),
+    "an open list": ("about: [", "is not YAML: line 1: expected the node content"),
+    "a key twice": ("about: x\nabout: y", "is not YAML: line 2: the key 'about' occurs twice"),
+    "a list": ("- x", "is ['x']: a file of --config-dir has lines KEY: VALUE"),
+    "a text": ('"text"', "is 'text': a file of --config-dir has lines KEY: VALUE"),
+    "nothing": ("", "is empty: a file of --config-dir has lines KEY: VALUE"),
+    "a number": ("5", "is 5: a file of --config-dir has lines KEY: VALUE"),
+    "a number as key": ("5: 6", "the key 5 is not a text"),
+    "a value inside itself": ("about: &a [*a]", "is not YAML: line 1: a value that contains itself"),
+    "a Python object": ("about: !!python/name:os.getcwd", "is not YAML: line 1: could not determine a constructor"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "D" / "method").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    return tmp_path / "D" / "method"
+
+
+@pytest.mark.parametrize("command", [["method=mine"], ["--help", "method"]], ids=["run", "help"])
+@pytest.mark.parametrize("text, message", FORMS.values(), ids=FORMS)
+def test_a_file_that_cannot_be_read_is_one_line(text, message, command, folder, capsys):
+    (folder / "mine.yaml").write_text(text)
+    assert command_line("--config-dir", "D", *command) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("kvbench: D/method/mine.yaml") and message in printed.err
+    assert printed.err.count("\n") == 1 and not printed.out
+
+
+def test_a_pipe_is_refused_at_once(folder, capsys):
+    os.mkfifo(folder / "mine.yaml")
+    assert command_line("--config-dir", "D", "--help", "method") == 2
+    assert "D/method/mine.yaml cannot be read: not a regular file" in capsys.readouterr().err

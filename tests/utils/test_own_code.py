@@ -1,0 +1,67 @@
+"""Methods and metrics of the user's that raise: one line that names their file and line, and no traceback."""
+
+import json
+
+import pytest
+
+from tests.support.command import command_line
+from tests.support.runs import arguments
+
+METHOD = """from dataclasses import dataclass
+from kvbench.methods import Eviction
+
+
+@dataclass
+class Broken(Eviction):
+    def compress(self, state, budget):
+        return {}["missing"]
+
+
+@dataclass
+class NeedsMore(Eviction):
+    def __post_init__(self):
+        raise RuntimeError("two\\nlines")
+"""
+METRIC = "def score(prediction, answers):\n    return 1 / 0\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "broken_method.py").write_text(METHOD)
+    (tmp_path / "broken_metric.py").write_text(METRIC)
+    (tmp_path / "broken_import.py").write_text("import json\n\nraise ValueError('not today')\n")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"context": "abc", "answers": ["b"]}) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    return tmp_path
+
+
+OWN = {
+    ("method._target_=broken_method.Broken",): "KeyError in broken_method.py, line 8: 'missing'",
+    ("method._target_=broken_method.NeedsMore",): "RuntimeError in broken_method.py, line 14: two lines",
+    ("method._target_=broken_import.Method",): "ValueError in broken_import.py, line 3: not today",
+    (
+        "benchmark=jsonl",
+        "benchmark.path=rows.jsonl",
+        "benchmark.metric=broken_metric.score",
+    ): "ZeroDivisionError in broken_metric.py, line 2: division by zero",
+    (
+        "benchmark=jsonl",
+        "benchmark.path=rows.jsonl",
+        "benchmark.metric=broken_import.score",
+    ): "ValueError in broken_import.py, line 3: not today",
+}
+
+
+@pytest.mark.parametrize("own", OWN, ids=" ".join)
+def test_an_error_of_ones_own_code_is_one_line_with_file_and_line(own, folder, tiny_folder, capsys):
+    few = [
+        one
+        for one in arguments(tiny_folder, "runs", "method=full")
+        if own[0] != "benchmark=jsonl" or "bench" not in one
+    ]
+    assert command_line(*few, *own) == 2
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if line.startswith("kvbench:")]
+    assert OWN[own] in line and lines[-1] == line and "Traceback" not in "".join(lines)

@@ -1,0 +1,99 @@
+"""Classes that configurations name: found and checked before anything is called."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from kvbench.config import build
+from kvbench.errors import UserError
+from kvbench.methods import Eviction, FullKV, Method, Scoring
+from kvbench.utils.targets import class_of
+from tests.support.config import NAMES, method_configs
+
+CALLED = []
+HERE = "tests.utils.test_targets"
+
+
+def notes(*args, **options):
+    """A function that a configuration must not be able to call."""
+    CALLED.append((args, options))
+
+
+class Notes:
+    """A class that makes no method, with an effect when it is built."""
+
+    def __init__(self, **options):
+        CALLED.append(options)
+
+
+@dataclass
+class Several(Method):
+    """A method with nodes in a list, and a parameter that says nothing about its class."""
+
+    scorers: list[Scoring] = field(default_factory=list)
+    anything: object = None
+    options: dict = field(default_factory=dict)
+
+    def compress_layer(self, layer, index, num_layers, budget):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"_target_": f"{HERE}.notes"}, f"{HERE}.notes is not a subclass of kvbench.methods.Method"),
+        ({"_target_": f"{HERE}.Notes"}, f"{HERE}.Notes is not a subclass of kvbench.methods.Method"),
+        ({"_target_": "os.abort"}, "os.abort is not a subclass of kvbench.methods.Method"),
+        ({"_target_": "kvbench.methods.Uniform"}, "Uniform is not a subclass of kvbench.methods.Method"),
+        (
+            {"_target_": "kvbench.methods.Eviction", "scoring": {"_target_": f"{HERE}.notes"}},
+            f"m, scoring: {HERE}.notes is not a subclass of kvbench.methods.Scoring",
+        ),
+        (
+            {"_target_": "kvbench.methods.Eviction", "storage": {"_target_": "kvbench.methods.Uniform"}},
+            "m, storage: kvbench.methods.Uniform is not a subclass of kvbench.methods.Storage",
+        ),
+        (
+            {"_target_": "kvbench.methods.Eviction", "decode_compression": {"_target_": f"{HERE}.Notes"}},
+            "Notes is not a subclass of kvbench.methods.DecodeCompression",
+        ),
+        (
+            {
+                "_target_": "kvbench.methods.Eviction",
+                "scoring": {"_target_": "kvbench.methods.CriticalKV", "base": {"_target_": f"{HERE}.notes"}},
+            },
+            f"m, scoring, base: {HERE}.notes is not a subclass of kvbench.methods.Scoring",
+        ),
+        ({"_target_": f"{HERE}.Several", "scorers": [{"_target_": f"{HERE}.notes"}]}, "m, scorers: "),
+        (
+            {"_target_": f"{HERE}.Several", "options": {"deep": [{"_target_": f"{HERE}.notes"}]}},
+            f"m, options: {HERE}.notes is not a subclass of builtins.dict",
+        ),
+        (
+            {"_target_": f"{HERE}.Several", "anything": {"_target_": f"{HERE}.Notes"}},
+            "Notes is not a subclass of anything: its parameter is not annotated with a class",
+        ),
+        ({"_target_": f"{HERE}.Several", "unknown": {"_target_": f"{HERE}.Notes"}}, "m, unknown: "),
+        ({"_target_": 5}, "m: _target_=5 must be a class as module.Class"),
+        ({"_target_": ".relative"}, "Relative imports are not supported"),
+    ],
+)
+def test_what_is_no_class_of_its_place_is_not_called(node, message):
+    CALLED.clear()
+    with pytest.raises(UserError) as error:
+        build(node, "m", Method)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not CALLED
+
+
+def test_parts_are_classes_of_their_parameters():
+    node = {"_target_": "kvbench.methods.Eviction", "scoring": {"_target_": "kvbench.methods.KNorm"}}
+    assert class_of(node, "m", Method) is Eviction
+    assert type(build(node, "m", Method).scoring).__name__ == "KNorm"
+    listed = {"_target_": f"{HERE}.Several", "scorers": [{"_target_": "kvbench.methods.KNorm"}]}
+    assert [type(one).__name__ for one in build(listed, "m", Method).scorers] == ["KNorm"]
+
+
+def test_every_preset_names_classes_of_their_places():
+    found = {name: class_of(node, name, Method) for name, node in method_configs(*NAMES).items()}
+    assert found["full"] is FullKV and len(found) > 40
