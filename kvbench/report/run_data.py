@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.metrics.aggregate import with_distances
+from kvbench.metrics.aggregate import units, with_distances
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.load import PROPERTIES
@@ -108,13 +108,8 @@ def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dic
         "question": [row.get("question", "") for row in known],
         "prefix": [row.get("prefix", "") for row in known],
         **{f"property {name}": values for name, values in of_sample.items()},
-        **({"context": _contexts(samples)} if "context_id" in samples else {}),
+        **({"context": units(samples).tolist()} if {"context_id", "unit"} & {*samples} else {}),
     }
-
-
-def _contexts(samples: pd.DataFrame) -> list[str]:
-    """What the samples that are drawn together for an interval share: the context, else the sample alone."""
-    return samples["context_id"].fillna(samples["sample"]).tolist()
 
 
 def _layers(frame: pd.DataFrame) -> list[list]:
