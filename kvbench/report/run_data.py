@@ -11,6 +11,7 @@ from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.load import PROPERTIES
 from kvbench.records.manifest import read_manifests
+from kvbench.records.progress import unfinished
 from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
 from kvbench.report import run_tables
@@ -40,7 +41,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "name": folder.resolve().name,
         "model": frame["model"].iloc[0],
         "facts": _facts(frame, manifests),
-        "caption": _caption(frame, manifests, len(samples), len(labels)),
+        "caption": _caption(frame, manifests, len(samples), len(labels), unfinished(folder)),
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
         "settings": run_tables.settings(frame, metrics),
@@ -69,11 +70,11 @@ def _facts(frame: pd.DataFrame, manifests: Sequence[dict]) -> dict[str, str]:
     return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}
 
 
-def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int) -> str:
+def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int, unfinished: str) -> str:
     first = frame.iloc[0]
     facts = _facts(frame, manifests)
     return caption(
-        "",
+        unfinished,
         first["benchmark"],
         first["model"],
         facts["dtype"],
