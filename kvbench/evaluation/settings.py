@@ -13,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.methods import Dense, FullKV, Method
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.versions import raised, versions
 
 # Classes that have moved, by the name that is part of a record's key: records of earlier versions are found again.
 RECORDED_AS = {"kvbench.integrations.kvpress.KVPress": "kvbench.guests.kvpress.KVPress"}
@@ -108,7 +109,7 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
     method = build(config, f"method {name!r}")
     if not isinstance(method, Method):
         raise UserError(f"method {name!r}: {config['_target_']} is not a subclass of kvbench.methods.Method")
-    name, parameters = method.title(name), json.dumps(as_recorded(config), sort_keys=True)
+    name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
         if own != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
@@ -124,6 +125,11 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
         *(Setting(name, method, parameters, ratio=r) for r in ratios),
         *(Setting(name, method, parameters, budget=b) for b in budgets),
     ]
+
+
+def recorded_parameters(config: Mapping, method: Method) -> str:
+    """A method's configuration as canonical JSON, with the versions above 1 of the method and its parts."""
+    return json.dumps(as_recorded(config) | raised(versions(method)), sort_keys=True)
 
 
 def as_recorded(config: Mapping) -> dict:
