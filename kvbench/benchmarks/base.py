@@ -5,9 +5,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import ClassVar
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
+
+from kvbench.utils.versions import Versioned
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class Heatmap:
     metric: str
 
 
-class Benchmark(ABC):
+class Benchmark(Versioned, ABC):
     """A source of samples and their scores, independent of methods."""
 
     name: str
     metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
+    scored_by: ClassVar[tuple[str, ...]] = ()  # the files of kvbench.metrics that `score` reads, for their versions
 
     @property
     @abstractmethod

@@ -58,7 +58,7 @@ def make_records(
     each makes its shard, and the first one reports.
     """
     loaded, samples = inputs
-    identity = folder_identity(cfg, loaded, samples)
+    identity = folder_identity(cfg, loaded, samples, request.benchmark)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])

@@ -81,6 +81,11 @@ class Manifest(JobNote):
     there: Count = field("how many of these existed when the run started", "records", optional=True)
     records: Count | Text = field("records that the run made", "records", optional=True)
     wall_seconds: Number = field("duration of the run", "s", optional=True)
+    versions: dict[Text, dict[Text, Count]] = field(
+        "versions of what shaped the results, by class or file of metrics: `settings` (methods, their parts, probes) "
+        "and `benchmark`; 1 where missing",
+        since="0.2",
+    )
     kvbench: Text = field("version of kvbench", optional=True)
     git: Text | None = field("commit, with -dirty for uncommitted changes; null without a checkout", optional=True)
     python: Text = field("version of Python", optional=True)
