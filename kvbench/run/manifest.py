@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kvbench.benchmarks import Sample
-from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.benchmarks.base import data_hash
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models.folder import model_identity
@@ -18,6 +18,7 @@ from kvbench.run.shards import requested_keys
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
+from kvbench.utils.validation import PLACES
 
 
 def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
