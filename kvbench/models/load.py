@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -24,10 +24,11 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.chat_template import RAW, bounded, check_template
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
-from kvbench.models.hub import hub_options
+from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.sane_config import check_sane
 from kvbench.models.spec import DTYPES, ModelSpec
+from kvbench.utils.deadline import within
 from kvbench.utils.model_shape import check_shape
 from kvbench.utils.text import first_line
 
@@ -141,11 +142,12 @@ def load(spec: ModelSpec) -> LoadedModel:
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
-        check_sane(PretrainedConfig.get_config_dict(source, **options)[0], f"config.json of {source}")
+        config = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
+        check_sane(config, f"config.json of {source}")
         if spec.shape:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
             check_shape(spec.name, spec.shape, config.to_dict(), source)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=spec.resolve_dtype(),
@@ -232,7 +234,7 @@ def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     model = random_model(spec.random, dtype, device)
     options = hub_options(source, spec.revision) if source == spec.hub_id else {}
     with unreadable(spec, source, options):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(
             f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"
