@@ -108,12 +108,6 @@ class Benchmark(Versioned, ABC):
         return None
 
 
-# Keys of benchmarks that say where this machine has their data, which are identified by their hash.
-PLACES = frozenset(
-    "data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file path".split()
-)
-
-
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
 _ADDED = {
     "single_stop": False,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kvbench.benchmarks import Benchmark, Sample
-from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.benchmarks.base import data_hash
 from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.metrics.versions import VERSIONS
@@ -17,9 +17,11 @@ from kvbench.records.store import Store
 from kvbench.run.job import ended_by, place
 from kvbench.run.kernels import computed_by
 from kvbench.run.shards import requested_keys
+from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
+from kvbench.utils.validation import PLACES
 from kvbench.utils.versions import raised, versions
 
 
@@ -83,15 +85,15 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
 
 
 @contextmanager
-def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[None]:
+def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[Path]:
     """Write a run's manifest, and at the end of the block again with how the run ended.
 
-    `started` is time.perf_counter() when the command began; `manifest` is updated in place.
+    `started` is time.perf_counter() when the command began; `manifest` is updated in place. Yields the file.
     """
     path = folder / "manifests" / f"{manifest['run'].replace(':', '')}.json"
     write_manifest(path, manifest)
     try:
-        yield
+        yield path
         manifest["status"] = "finished"
     except BaseException as error:
         manifest |= ended_by(error)
@@ -101,3 +103,10 @@ def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> I
         manifest |= {"ended": now(), "wall_seconds": seconds, "records": store.made}
         with unbroken():
             end_manifest(path, manifest)
+
+
+def write_again(path: Path, manifest: dict) -> None:
+    """Write the manifest of a run that goes on where somebody has removed it: its records name it."""
+    if not path.exists():
+        warn(f"{path} was removed while kvbench was running; it is written again")
+        write_manifest(path, manifest)
