@@ -45,6 +45,8 @@ class Sample:
     continuation: str = ""  # text that follows the prompt: scored token by token, in place of an answer
     own_answers: bool = False  # all turns of a conversation: the model's own answers stay in its caches
     context_id: str = ""  # samples about one context: in one shard, drawn together for intervals
+    # samples with the same one were not drawn independently of each other: they share a text; "": context_id, or the id
+    unit: str = ""
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
@@ -128,6 +130,7 @@ def data_hash(samples: Sequence[Sample]) -> str:
     sha256, opening = hashlib.sha256(), "["
     for sample in samples:
         row = {key: value for key, value in asdict(sample).items() if (key, value) not in _ADDED.items()}
+        row.pop("unit", None)  # decides how intervals are drawn, and nothing of what is read or scored
         sha256.update((opening + json.dumps(row, sort_keys=True, ensure_ascii=False)).encode())
         opening = ", "
     sha256.update(b"]" if samples else b"[]")

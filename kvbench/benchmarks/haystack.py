@@ -64,11 +64,17 @@ def generated(seed: int) -> Iterator[str]:
         yield sentence[0].upper() + sentence[1:] + " "
 
 
-def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
-    """The texts of a folder in order of their names, repeated, beginning with text number `seed`."""
+def files_of(folder: str) -> list[Path]:
+    """The texts of a folder in order of their names. Raises UserError where there is none."""
     files = sorted(path for path in Path(folder).glob("*.txt") if path.is_file())
     if not files:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
+    return files
+
+
+def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
+    """The texts of a folder in order of their names, repeated, beginning with text number `seed`."""
+    files = files_of(folder)
     start = seed % len(files)
     try:
         texts = [read_text(file) for file in files[start:] + files[:start]]

@@ -152,6 +152,7 @@ def record(
         "floored": setting.floored(n, len(layers), prompt.new_tokens),
         **sample.meta,
         **({"context_id": sample.context_id} if sample.context_id else {}),
+        **({"unit": sample.unit} if sample.unit else {}),
         "question": run.question,
         "compress_at": setting.method.compress_at,
         # a hidden question is read before the first generated token

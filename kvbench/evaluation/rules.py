@@ -49,7 +49,7 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
 
 def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
     """Where a codebook's streams or packed heads lie, and how many entries or tokens these have: a few numbers for each
-    head, no part of what is stored."""
+    head, which no ratio counts (docs/reserve-ratio.md has their sizes)."""
     books = [x.books for x in caches if isinstance(x, CodebookLayer)]
     tables = [table for own in books for table in (own.layout, own.k.sizes, own.v.sizes)]
     packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]

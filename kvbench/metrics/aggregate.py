@@ -58,6 +58,15 @@ def breakdown(
     return pd.DataFrame(rows)
 
 
+def units(records: pd.DataFrame) -> pd.Series:
+    """What was drawn independently of the others, of each record: its unit, else its context, else its sample."""
+    drawn = records["sample"]
+    for name in ("context_id", "unit"):
+        if name in records:
+            drawn = records[name].fillna(drawn)
+    return drawn
+
+
 # The measures of a record's `distance` (kvbench.evaluation.distance), the one that tables show first in front.
 DISTANCES = ("top1", "kl", "agreed", "answer_loglik", "bits_per_byte", "nll")
 # Of these, the ones that are better the smaller they are.

@@ -6,11 +6,12 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.metrics.aggregate import with_distances
+from kvbench.metrics.aggregate import units, with_distances
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.load import PROPERTIES
 from kvbench.records.manifest import read_manifests
+from kvbench.records.progress import unfinished
 from kvbench.records.samples import read_samples
 from kvbench.records.store import RECORDS, read_lines, record_files
 from kvbench.report import run_tables
@@ -40,7 +41,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "name": folder.resolve().name,
         "model": frame["model"].iloc[0],
         "facts": _facts(frame, manifests),
-        "caption": _caption(frame, manifests, len(samples), len(labels)),
+        "caption": _caption(frame, manifests, len(samples), len(labels), unfinished(folder)),
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
         "settings": run_tables.settings(frame, metrics),
@@ -70,11 +71,11 @@ def _facts(frame: pd.DataFrame, manifests: Sequence[dict]) -> dict[str, str]:
     return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}
 
 
-def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int) -> str:
+def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int, unfinished: str) -> str:
     first = frame.iloc[0]
     facts = _facts(frame, manifests)
     return caption(
-        "",
+        unfinished,
         first["benchmark"],
         first["model"],
         facts["dtype"],
@@ -109,13 +110,8 @@ def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dic
         "question": [row.get("question", "") for row in known],
         "prefix": [row.get("prefix", "") for row in known],
         **{f"property {name}": values for name, values in of_sample.items()},
-        **({"context": _contexts(samples)} if "context_id" in samples else {}),
+        **({"context": units(samples).tolist()} if {"context_id", "unit"} & {*samples} else {}),
     }
-
-
-def _contexts(samples: pd.DataFrame) -> list[str]:
-    """What the samples that are drawn together for an interval share: the context, else the sample alone."""
-    return samples["context_id"].fillna(samples["sample"]).tolist()
 
 
 def _layers(frame: pd.DataFrame) -> list[list]:

@@ -12,7 +12,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.figures.frontier import frontier_figure
 from kvbench.figures.style import save
-from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, with_distances
+from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
@@ -115,7 +115,7 @@ def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame) -> Point:
     ratio = 1.0 if setting.ratio is None else setting.ratio
     scores = (rows["value"].tolist(), full["value"].tolist())
     floored = bool(rows["floored"].any())
-    contexts = rows["context_id"].fillna(rows["sample"]).tolist() if "context_id" in rows else None
+    contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
     return point(setting.label, ratio, rows["r_bytes"].tolist(), *scores, rows["task"].tolist(), floored, contexts)
 
 

@@ -23,6 +23,7 @@ from kvbench.records import check as check_records
 from kvbench.records import gather
 from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
+from kvbench.records.progress import unfinished
 from kvbench.report.labels import with_labels
 from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.tables.run_table import run_table, summarise, write_run_table
@@ -45,7 +46,7 @@ SHOWN = ("top1", "kl", "bits_per_byte", "perplexity")
 def report(run: Run, folder: Path) -> Outputs:
     """The table of settings, the one by task where there are tasks, and the benchmark's figures."""
     records, title = records_of(run, folder)
-    caption = protocol_caption(run, records, title, "when compressing")
+    caption = stamped(run, folder, protocol_caption(run, records, title, "when compressing"))
     tasks = run.benchmark.breakdown(records)
     with_all, distances = with_distances(records)
     summary = summarise(with_all, [*run.benchmark.metrics, *distances])
@@ -84,7 +85,8 @@ def write_comparison(records: pd.DataFrame, metric: str, folder: Path) -> list[P
 def report_probes(run: Run, folder: Path) -> Outputs:
     """The figures of what was observed, layer by layer."""
     records, title = records_of(run, folder)
-    written = draw_probes(records, folder, protocol_caption(run, records, title, "while observed"))
+    caption = stamped(run, folder, protocol_caption(run, records, title, "while observed"))
+    written = draw_probes(records, folder, caption)
     print_paths(written, folder)
     return {}, written
 
@@ -92,7 +94,7 @@ def report_probes(run: Run, folder: Path) -> Outputs:
 def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
     """The table and bars of speed and memory; `paper` is the experiment whose published values stand beside ours."""
     records, title = records_of(run, folder)
-    caption = run_caption(run, title)
+    caption = stamped(run, folder, run_caption(run, title))
     frame = speeds(records)
     footnotes = notes(records, frame)
     tables = [speed_table(frame, caption, footnotes, wide=False)]
@@ -131,6 +133,11 @@ def records_of(run: Run, folder: Path) -> tuple[pd.DataFrame, str]:
         return records, ""
     made_by = [manifests[one] for one in records["run"].unique() if one in manifests]
     return records, title(as_run(manifests[run.id]["config"], made_by))
+
+
+def stamped(run: Run, folder: Path, caption: str) -> str:
+    """The caption, after what is missing where not all requested records are there."""
+    return " · ".join(filter(None, (unfinished(folder, run.id), caption)))
 
 
 def protocol_caption(run: Run, records: pd.DataFrame, title: str, when: str) -> str:

@@ -1,6 +1,5 @@
 """`kvbench status`: how far every run in a folder is, from its manifests, records and locks."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -8,8 +7,9 @@ from pathlib import Path
 from rich.text import Text
 
 from kvbench.errors import UserError
-from kvbench.records.manifest import read_manifests, read_note
-from kvbench.records.store import lock_path, read_records, record_files, shard_label, shard_name
+from kvbench.records.manifest import read_note
+from kvbench.records.progress import Share, shares_of, state
+from kvbench.records.store import shard_label
 from kvbench.run.job import STARTING, lock_of
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out
@@ -17,11 +17,6 @@ from kvbench.utils.locks import held
 
 STYLE = {"finished": "green", "running": "cyan", "not begun": "yellow", "killed": "red", "failed": "red"}
 COLUMNS = ("folder", "settings", "shard", "records", "state", "when (UTC)", "job", "error")
-
-
-# What a manifest must hold to say how far its run is; those of kvbench before it had a status command lack some.
-ATTEMPT = {"started", "status", "config", "host", "slurm", "requested", "wanted", "there"}
-SHARE = {"limit", "shard", "shards"}  # in its config
 
 
 @dataclass(frozen=True)
@@ -51,17 +46,8 @@ def rows(folder: Path) -> list[Row]:
 
 def run_rows(folder: Path) -> list[Row]:
     """The rows of one run's folder: every shard of every request that no later one has taken over."""
-    manifests, damaged = read_manifests(folder)
-    attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
-    if len(attempts) < len(manifests):
-        damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
-    made: Counter = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
-    rows = [
-        shard_row(folder, shard, request, made)
-        for request in requests(attempts)
-        for shard in range(request[0]["config"]["shards"])
-    ]
-    return rows + [damaged_row(path) for path in damaged]
+    shares, damaged = shares_of(folder)
+    return [share_row(folder, share) for share in shares] + [damaged_row(path) for path in damaged]
 
 
 def note_row(path: Path) -> Row:
@@ -76,32 +62,10 @@ def damaged_row(path: Path) -> Row:
     return Row(str(path), "", "", "", "damaged", error="this file is not a run's manifest")
 
 
-def requests(attempts: list[dict]) -> list[list[dict]]:
-    """The attempts, oldest first, by what they requested: settings, samples and the number of shards.
-
-    A request is left out when a later one includes all of its records: they are counted there.
-    """
-    groups: dict[tuple, list[dict]] = {}
-    for attempt in attempts:
-        key = (frozenset(attempt["requested"]), attempt["config"]["limit"], attempt["config"]["shards"])
-        groups[key] = [*groups.pop(key, []), attempt]  # to the end: the order is that of the last attempts
-    order = list(groups)
-    return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
-
-
-def covers(later: tuple, earlier: tuple) -> bool:
-    (settings, limit, _), (wanted, first, _) = later, earlier
-    return settings >= wanted and (limit is None or (first is not None and limit >= first))
-
-
-def shard_row(folder: Path, shard: int, request: list[dict], made: Counter) -> Row:
-    shards = request[0]["config"]["shards"]
-    attempts = [attempt for attempt in request if attempt["config"]["shard"] == shard]
-    if not attempts:
-        return Row(str(folder), settings(request[0]), shard_label(shard, shards), "0/?", "not begun")
-    last = attempts[-1]
-    alive = held(lock_path(folder, shard_name(shard, shards)))
-    return row(str(folder), last, f"{last['there'] + made[last['run']]}/{last['wanted']}", alive)
+def share_row(folder: Path, share: Share) -> Row:
+    if share.last is None:
+        return Row(str(folder), settings(share.request), shard_label(share.shard, share.shards), "0/?", "not begun")
+    return row(str(folder), share.last, f"{share.made}/{share.wanted}", share.alive)
 
 
 def row(place: str, attempt: dict, records: str, alive: bool | None) -> Row:
@@ -118,16 +82,6 @@ def row(place: str, attempt: dict, records: str, alive: bool | None) -> Row:
         " ".join(filter(None, (number, restarts, attempt["host"]))),
         attempt.get("error", ""),
     )
-
-
-def state(attempt: dict, alive: bool | None) -> str:
-    """A manifest that says running, without a process that holds the lock, is of one that was killed.
-
-    `alive` is None where the lock cannot be read.
-    """
-    if attempt["status"] == "running":
-        return {True: "running", False: "killed", None: "running or killed"}[alive]
-    return "failed" if "error" in attempt else attempt["status"]
 
 
 def settings(attempt: dict) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.aggregate import tokens_per_s
+from kvbench.metrics.aggregate import tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered, interval, stratified
 from kvbench.records.ratios import means
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -44,21 +44,22 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per setting in order of first appearance: means over samples, and the score's 95 % interval.
 
     Where records name their task, a score is the mean over the tasks' means; a score that only some tasks have is
-    the mean over those. low and high bound the interval of `metrics[0]`, for which the samples of a context are drawn
-    together where records name their context.
+    the mean over those. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
+    together (`kvbench.metrics.aggregate.units`); `units` is their number.
     """
     rows = []
     for setting, group in records.groupby("setting", sort=False):
         first = group.iloc[0]
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
+        drawn = units(group)
         if "task" in group:
             by_task = scores.groupby(group["task"])
-            low, high = _interval([values for _, values in by_task[metrics[0]]], group)
+            low, high = _interval([values for _, values in by_task[metrics[0]]], drawn)
             scores = by_task.mean()
-        elif "context_id" in group:
-            low, high = _interval([scores[metrics[0]]], group)
-        else:
+        elif drawn.is_unique:
             low, high = interval(scores[metrics[0]])
+        else:
+            low, high = _interval([scores[metrics[0]]], drawn)
         rows.append(
             {
                 "setting": setting,
@@ -70,6 +71,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "high": high,
                 "decode_tokens_per_s": tokens_per_s(group),
                 "samples": len(group),
+                "units": drawn.nunique(),
                 "floored": bool(group["floored"].any()),
                 "target_missed": target_missed(group),
                 "off": ratio_off(group),
@@ -80,12 +82,11 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _interval(strata: Sequence[pd.Series], group: pd.DataFrame) -> tuple[float, float]:
-    """The interval of the mean of the strata's means; samples about one context are drawn together."""
-    if "context_id" not in group:
+def _interval(strata: Sequence[pd.Series], drawn: pd.Series) -> tuple[float, float]:
+    """The interval of the mean of the strata's means; values with the same label in `drawn` are drawn together."""
+    if drawn.is_unique:
         return stratified(strata)
-    contexts = group["context_id"].fillna(group["sample"])
-    return clustered(strata, [contexts[values.index] for values in strata])
+    return clustered(strata, [drawn[values.index] for values in strata])
 
 
 def target_missed(records: pd.DataFrame) -> bool:
@@ -160,9 +161,22 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     if windows:
         notes.append(WINDOWS.format(floor=number(summary["r_bytes_floor"].mean())))
     notes += [UNEVEN] * uneven
+    if "units" in summary:
+        notes.append(_drawn(summary))
     if "kl" in metrics:
         notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
+
+
+def _drawn(summary: pd.DataFrame) -> str:
+    """What the intervals are over."""
+    fewest, most = summary["units"].min(), summary["units"].max()
+    if most == 1:
+        return "no interval: all samples are about one text, so nothing was drawn independently"
+    of = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    samples = summary["samples"].max()
+    together = "" if most == samples else f" with {samples:,} samples"
+    return f"95 % interval: bootstrap over {of} texts or problems that were drawn independently{together}"
 
 
 def _requested(row: pd.Series) -> str:

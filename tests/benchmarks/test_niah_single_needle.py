@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvbench.benchmarks import NeedleInAHaystack, Sample, haystack
 from kvbench.benchmarks.base import data_hash
+from kvbench.benchmarks.niah.grid import seed_of
 from kvbench.benchmarks.niah.placement import at_sentence_ends
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
@@ -28,7 +29,7 @@ def test_the_prompt_has_the_asked_length_with_its_template(embedded):
 def test_the_needle_lies_at_its_depth_between_two_sentences(embedded):
     benchmark = grid(lengths=[2048])
     for sample in benchmark.samples(embedded.tokenizer):
-        needle, question, _ = benchmark._needle(0)
+        needle, question, _ = benchmark._needle(seed_of(2048, sample.meta["depth"], 0))
         assert sample.prompt.count(needle) == 1
         context = sample.prompt.split("\n\n")[1]
         before, after = (part.strip() for part in context.split(needle))
@@ -56,8 +57,29 @@ def test_the_same_seed_gives_the_same_samples_and_another_seed_others(embedded):
     assert first == second
     assert data_hash(first) == data_hash(second)
     assert len({sample.id for sample in first}) == len(first) == 20
-    assert len({sample.answers for sample in first}) == 2
     assert data_hash(first) != data_hash(grid(seeds=1).samples(embedded.tokenizer))
+
+
+def test_every_cell_and_seed_has_a_number_and_a_text_of_its_own(embedded):
+    samples = grid(seeds=2).samples(embedded.tokenizer)
+    assert len({sample.answers for sample in samples}) == len({sample.unit for sample in samples}) == 20
+    texts = [set(sample.prompt.split("\n\n")[1].split(". ")) for sample in samples]
+    assert all(len(a & b) <= 2 for i, a in enumerate(texts) for b in texts[:i])
+
+
+def test_a_cell_is_the_same_in_every_grid(embedded):
+    alone, among = (grid(lengths=lengths).samples(embedded.tokenizer) for lengths in ([1024], [512, 1024]))
+    assert alone == [sample for sample in among if sample.meta["length"] == 1024]
+
+
+def test_cells_that_begin_with_the_same_file_are_about_one_text(embedded, tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(f"The {name} ship left the harbour at noon. " * 200)
+    samples = grid(lengths=[512], depths=[0, 25, 50, 75, 100], seeds=3, haystack_dir=str(tmp_path)).samples(
+        embedded.tokenizer
+    )
+    shared = {sample.unit: max("abc", key=lambda name: sample.prompt.count(f"The {name} ship")) for sample in samples}
+    assert {"text 0": "a", "text 1": "b", "text 2": "c"}.items() >= shared.items() and len(shared) > 1
 
 
 def test_the_generated_haystack_holds_no_digit_and_no_city():

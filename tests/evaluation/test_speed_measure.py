@@ -23,9 +23,10 @@ def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
     batch = measure(model, ids, chosen, 3, 12)
     source = SharedPass(model, ids, chosen.method.plan(120, 4, chosen.budget_at(120, 4)), chosen.method.needs)
     compressed = source.compress(chosen.method, chosen.budget_at(120, 4))
-    alone = generate(model, compressed.caches, compressed.logits, 12, frozenset()).tokens
-    assert [list(tokens) for tokens in batch.tokens] == [alone] * 3
-    assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone]
+    alone = generate(model, compressed.caches, compressed.logits, 12, frozenset())
+    assert alone.close_call is None, "rounding could turn a token"
+    assert [list(tokens) for tokens in batch.tokens] == [alone.tokens] * 3
+    assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone.tokens]
 
 
 def test_caches_that_are_packed_answer_a_batch_at_once(model):

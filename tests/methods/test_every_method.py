@@ -10,6 +10,7 @@ from kvbench.evaluation.passes import StreamedPass
 from kvbench.evaluation.rules import check_bytes, check_lengths, check_unchanged, tensors_of
 from kvbench.methods import FullKV
 from kvbench.prefill import FullPrefill
+from tests.support.answers import agree
 from tests.support.config import NAMES
 from tests.support.every_method import (
     LAYERS,
@@ -92,14 +93,14 @@ def test_a_budget_that_does_not_bind_is_fullkv_where_that_is_promised(name):
     source, _ = pass_of(one, N)
     compressed = source.compress(one.method, budget)
     early = check_kept(one, compressed.caches, N, budget, compressed.full_bytes)
-    tokens = generate(model(), compressed.caches, compressed.logits, STEPS, frozenset()).tokens
+    answer = generate(model(), compressed.caches, compressed.logits, STEPS, frozenset())
     if name in NEVER_FULL:
         late = check_kept(one, compressed.caches, N, budget, compressed.full_bytes)
         ratio = late if one.method.compress_at == "first_decode" else early
         assert ratio.r < 1 and ratio.r_bytes < 1, f"{name} kept everything: {NEVER_FULL[name]}?"
         return
     assert torch.equal(compressed.logits, shared_pass(N, FullPrefill()).state.logits)
-    assert tokens == tokens_of_full()
+    assert agree(answer, tokens_of_full())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -12,6 +12,7 @@ from kvbench.ops.attention import lower_right
 from kvbench.prefill import FullPrefill, Needs, in_chunks, prefill
 from kvbench.prefill.chunked import ChunkedPrefill, chunked_prefill
 from kvbench.prefill.pruned import PrunedPrefill
+from kvbench.records import load
 from kvbench.run.early import check_values
 from tests.support.command import command_line
 from tests.support.every_method import setting
@@ -120,4 +121,5 @@ def test_the_mask_of_a_chunk_has_no_elements_on_a_gpu():
 @pytest.mark.heavy
 def test_a_run_in_chunks_makes_the_records_of_one_in_one_piece(undisturbed, tiny_folder, tmp_path):
     folder = run(*arguments(tiny_folder, tmp_path, "prefill.chunk=100"))
+    assert load(undisturbed)["close_call"].isna().all(), "rounding could turn a token"
     assert folder.name == undisturbed.name and outcomes(folder) == outcomes(undisturbed)

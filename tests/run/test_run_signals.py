@@ -9,7 +9,9 @@ import time
 import pytest
 
 from kvbench.evaluation import evaluate as runner
+from kvbench.records.progress import unfinished
 from kvbench.records.store import RECORDS, Store, read_records
+from kvbench.report.run_data import read_run
 from kvbench.run.failures import one_line_errors
 from kvbench.run.job import ended_by
 from kvbench.utils import signals
@@ -47,11 +49,18 @@ def test_a_signalled_run_stops_and_the_next_goes_on(signum, undisturbed, tiny_fo
         run(*arguments(tiny_folder, tmp_path))
     assert stop.value.exit_code == 128 + signum
     monkeypatch.undo()
+    (folder,) = (path.parent for path in tmp_path.rglob("manifests"))
+    said = f"unfinished: 4 of 27 records, stopped by {signum.name}"
+    assert unfinished(folder) == said and read_run(folder)[0]["caption"].startswith(f"{said} · ")
+    run(*arguments(tiny_folder, tmp_path), "method=full", "ratio=0.5")  # a table of all records, of both commands
+    for name in ("table.md", "table.tex"):
+        assert "unfinished: 4 of 27 records" in " ".join((folder / name).read_text(encoding="utf-8").split())
     folder = run(*arguments(tiny_folder, tmp_path))
     assert comparable(folder) == comparable(undisturbed)
-    first, second = statuses(folder)
+    first, _, last = sorted(statuses(folder), key=lambda manifest: manifest["started"])
     assert (first["status"], first["records"], first["wanted"]) == (f"stopped by {signum.name}", 4, 27)
-    assert (second["status"], second["there"], second["records"]) == ("finished", 4, 23)
+    assert (last["status"], last["there"] + last["records"]) == ("finished", 27)
+    assert unfinished(folder) == "" and "unfinished" not in read_run(folder)[0]["caption"]
 
 
 def test_a_signal_while_a_record_is_written_is_heard_when_it_is_whole(tiny_folder, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The base of all needle benchmarks: a grid of lengths × depths, a haystack, a heatmap."""
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
 
@@ -53,5 +54,16 @@ class NeedleGrid(Benchmark):
         """An endless text in pieces; the texts of a folder begin with file number `seed`."""
         if self.haystack_dir is None:
             return haystack.generated(seed)
-        folder = published_essays() if self.haystack_dir == PUBLISHED else self.haystack_dir
-        return haystack.from_folder(folder, seed, separator)
+        return haystack.from_folder(self._folder(), seed, separator)
+
+    def text_of(self, seed: int) -> str:
+        """A name of the text that `haystack(seed)` is: samples with the same one were not drawn independently."""
+        return f"text {seed if self.haystack_dir is None else seed % len(haystack.files_of(self._folder()))}"
+
+    def _folder(self) -> str:
+        return published_essays() if self.haystack_dir == PUBLISHED else self.haystack_dir
+
+
+def seed_of(*cell: float) -> int:
+    """The seed of a cell's own text and needle, from its length, depth and seed: the same whatever the grid."""
+    return int.from_bytes(hashlib.sha256("-".join(f"{part:g}" for part in cell).encode()).digest()[:4], "big")

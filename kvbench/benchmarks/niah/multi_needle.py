@@ -2,12 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Heatmap, Sample
-from kvbench.benchmarks.niah.grid import NeedleGrid
+from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
 from kvbench.benchmarks.niah.number_needles import MOST_NEEDLES, NumberNeedle, number_needles
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.single_needle import remember
@@ -18,7 +19,8 @@ from kvbench.utils.checked import Positive, checked
 
 @checked(prefix="benchmark.")
 class MultiNeedle(NeedleGrid):
-    """A context per length and seed with a numbered needle at each of `depths`, between two sentences."""
+    """A context per length and seed, each of its own text, with a numbered needle at each of `depths`, between two
+    sentences."""
 
     seeds: Positive = 1
 
@@ -31,15 +33,15 @@ class MultiNeedle(NeedleGrid):
         """All samples, those over one context in a row."""
         found = []
         for seed in range(self.seeds):
-            needles = dict(zip(self.depths, number_needles(seed, len(self.depths)), strict=True))
-            size = sum(len(encode(" " + needle.text, tokenizer)) for needle in needles.values())
-            text = take(self.haystack(seed), tokenizer, max(self.lengths))
-            placed = [(depth, needle.text) for depth, needle in needles.items()]
             for length in self.lengths:
-                room = cut(text, length - self.buffer, size)
+                own = seed_of(length, seed)
+                needles = dict(zip(self.depths, number_needles(own, len(self.depths)), strict=True))
+                size = sum(len(encode(" " + needle.text, tokenizer)) for needle in needles.values())
+                placed = [(depth, needle.text) for depth, needle in needles.items()]
+                room = cut(take(self.haystack(own), tokenizer, length), length - self.buffer, size)
                 context = at_sentence_ends(room, placed, tokenizer)
                 meta = {"task": self.name, "length": length, "seed": seed, "context": f"{length}-{seed}"}
-                found += self.ask(context, needles, meta)
+                found += [replace(sample, unit=self.text_of(own)) for sample in self.ask(context, needles, meta)]
         return found
 
     @abstractmethod

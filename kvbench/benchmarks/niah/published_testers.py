@@ -73,6 +73,7 @@ class SentenceTester(NeedleGrid):
                         chat=self.chat,
                         stop_at_newline=self.stop_at_newline,
                         may_be_empty=True,
+                        unit=self.text_of(0),  # the testers' one text, in every cell
                         meta={"task": self.name, "length": length, "depth": depth, **self.origin},
                     )
                 )

@@ -6,7 +6,7 @@ from typing import Literal
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Sample
-from kvbench.benchmarks.niah.grid import NeedleGrid
+from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
 from kvbench.benchmarks.niah.number_needles import number_needle
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.errors import UserError
@@ -16,9 +16,10 @@ from kvbench.utils.checked import Positive, checked
 
 @checked(prefix="benchmark.")
 class NeedleInAHaystack(NeedleGrid):
-    """One needle in every cell of the grid, with `seeds` needles and haystacks.
+    """One needle in every cell of the grid and seed, each in a text of its own.
 
-    needle="number"    a seven-digit number to recite; scores: share of leading digits, exact match.
+    needle="number"    a seven-digit number to recite, another one in every cell; scores: share of leading digits, exact
+                       match.
     needle="sentence"  `sentence`, with the question `question`; score: ROUGE-1 F of the answer to the sentence.
 
     The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
@@ -46,18 +47,19 @@ class NeedleInAHaystack(NeedleGrid):
         return {"rouge1": rouge1_f(answer, prediction)}
 
     def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
-        needle, question, answer = self._needle(seed)
-        size = len(encode(" " + needle, tokenizer))
-        text = take(self.haystack(seed), tokenizer, max(self.lengths))
         for length in self.lengths:
-            room = cut(text, length - self.buffer, size)
             for depth in self.depths:
+                own = seed_of(length, depth, seed)
+                needle, question, answer = self._needle(own)
+                size = len(encode(" " + needle, tokenizer))
+                room = cut(take(self.haystack(own), tokenizer, length), length - self.buffer, size)
                 yield Sample(
                     id=f"{self.needle}-{length}-{depth:g}-{seed}",
                     prompt=remember(at_sentence_ends(room, [(depth, needle)], tokenizer), question),
                     answers=(answer,),
                     max_new_tokens=self.max_new_tokens,
                     question=question,
+                    unit=self.text_of(own),
                     meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
                 )
 

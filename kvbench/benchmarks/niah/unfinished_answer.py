@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Sample
+from kvbench.benchmarks.niah.grid import seed_of
 from kvbench.benchmarks.niah.number_needles import NumberNeedle, number_needle
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.single_needle import NeedleInAHaystack
@@ -27,12 +28,12 @@ class NeedleToComplete(NeedleInAHaystack):
         super().__post_init__()
 
     def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
-        needle = number_needle(seed)
-        size = len(encode(" " + needle.text, tokenizer))
-        text = take(self.haystack(seed), tokenizer, max(self.lengths))
         for length in self.lengths:
-            room = cut(text, length - self.buffer, size)
             for depth in self.depths:
+                own = seed_of(length, depth, seed)
+                needle = number_needle(own)
+                size = len(encode(" " + needle.text, tokenizer))
+                room = cut(take(self.haystack(own), tokenizer, length), length - self.buffer, size)
                 context = at_sentence_ends(room, [(depth, needle.text)], tokenizer)
                 question = asked(needle)
                 yield Sample(
@@ -43,6 +44,7 @@ class NeedleToComplete(NeedleInAHaystack):
                     question=question,
                     chat=False,
                     stop_at_newline=True,
+                    unit=self.text_of(own),
                     meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
                 )
 

@@ -12,6 +12,11 @@ class MethodRecord(OfSetting):
     floored: bool = field("the requested budget was below the method's minimum, which it kept")
     full_cache_tokens: Count = field("generated tokens that were chosen with the uncompressed cache", "tokens")
     context_id: Text = field("samples with the same value are about one context", optional=True)
+    unit: Text = field(
+        "samples with the same value were not drawn independently (they share a text): intervals draw them together; "
+        "without it, `context_id` or the sample",
+        optional=True,
+    )
     question_tokens: Count = field(
         "read between compression and the answer: a hidden question, earlier answers and later turns; else 0", "tokens"
     )
