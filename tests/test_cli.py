@@ -122,7 +122,10 @@ def test_an_unknown_command_is_one_line_with_the_nearest(word, near, kvbench):
     code, out, err = kvbench(word, "+experiment=spindlekv_table1")
     assert (code, out, err.count("\n")) == (2, "", 1)
     line = " ".join(err.split())
-    assert f"unknown command {word!r}. Did you mean {near!r}? Allowed: calibrate, check, figure, frontier," in line
+    assert (
+        f"unknown command {word!r}. Did you mean {near!r}? Allowed: calibrate, check, compare, figure, frontier,"
+        in line
+    )
 
 
 def test_the_version(kvbench):

@@ -18,7 +18,7 @@ from kvbench.report.titles import titles
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
 SCRIPTS = (
-    "dom address table picture scores drawing plot frontier speed heatmap beside layers sample sample_list "
+    "dom address table picture scores drawing plot frontier speed heatmap beside differences layers sample sample_list "
     "provenance page"
 ).split()
 

@@ -45,6 +45,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
         "settings": run_tables.settings(frame, metrics),
+        "differences": run_tables.differences(frame, metrics[0]),
         "tasks": run_tables.tasks(frame, metrics[0]),
         "heatmap": run_tables.heatmap(frame, own),
         "frontier": read_frontier(folder),

@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.metrics.aggregate import breakdown
 from kvbench.records.ratios import RATIOS
+from kvbench.tables.differences import against, notes, pairs
 from kvbench.tables.run_table import REMARKS, summarise
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
@@ -43,6 +44,24 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
         }
         for (_, row), of_metrics in zip(by_metric[0].iterrows(), scores, strict=True)
     ]
+
+
+def differences(frame: pd.DataFrame, metric: str) -> dict:
+    """For each setting the differences of the others from it, by label; and what the page says below them."""
+    every = pairs(frame.assign(setting=frame["label"]), metric)
+    found = {label: against(every, label) for label in frame["label"].unique()}
+    columns = ("setting", "difference", "low", "high", "p", "p_holm", "wins", "ties", "losses", "samples")
+    return {
+        "metric": metric,
+        "of": {
+            titled(label): [
+                {name: titled(row[name]) if name == "setting" else number(row[name]) for name in columns}
+                for _, row in compared.iterrows()
+            ]
+            for label, compared in found.items()
+        },
+        "notes": {titled(label): ". ".join(notes(compared)) for label, compared in found.items() if len(compared)},
+    }
 
 
 def tasks(frame: pd.DataFrame, metric: str) -> list[dict]:

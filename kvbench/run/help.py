@@ -36,6 +36,9 @@ COMMANDS = {
         "kvbench.figures.command", "draw an experiment's figures from its records, beside the published ones"
     ),
     "report": Command("kvbench.report.command", "write one HTML page of runs, with every sample"),
+    "compare": Command(
+        "kvbench.run.compare", "compare settings of runs with a baseline on the same samples, for CI too"
+    ),
     "frontier": Command(
         "kvbench.run.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality"
     ),

@@ -25,6 +25,7 @@ from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.report.labels import with_labels
+from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.tables.run_table import run_table, summarise, write_run_table
 from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
 from kvbench.tables.task_table import rich_task_table, write_task_table
@@ -60,11 +61,25 @@ def report(run: Run, folder: Path) -> Outputs:
         written += draw_heatmaps(grid.cells, grid.metric, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)
     written += write_latex(table, folder / "table.tex")
+    written += write_comparison(with_all, metrics[0], folder)
     out.print(table.rich())
     if tasks is not None:
         out.print(rich_task_table(tasks))
     print_paths(written, folder)
     return {"settings": summary, **({} if tasks is None else {"tasks": tasks.reset_index()})}, written
+
+
+def write_comparison(records: pd.DataFrame, metric: str, folder: Path) -> list[Path]:
+    """Any two settings in differences.csv, and FullKV's differences from the others below the run's own table."""
+    every = pairs(records, metric)
+    if every.empty:
+        return []
+    full = full_of(records)
+    if full is not None and len(compared := against(every, full)):
+        table = difference_table(compared, metric)
+        for path, text in ((folder / "table.md", table.markdown()), (folder / "table.tex", text_latex(table))):
+            write_atomically(path, path.read_text(encoding="utf-8") + "\n" + text)
+    return write_differences(every, folder)
 
 
 def report_probes(run: Run, folder: Path) -> Outputs:

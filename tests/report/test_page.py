@@ -17,6 +17,7 @@ def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
     )
     assert page.texts("h2") == [
         "Settings",
+        "Differences",
         "Score against bytes",
         "Bytes at equal quality",
         "Needle heatmaps",

@@ -102,15 +102,17 @@ def test_every_choice_is_in_the_address_and_a_link_restores_it(opened):
     page.choose(select(4), "1")
     page.click("#plot input[value=r]")
     page.click(".methods label:nth-of-type(3) input")
+    page.choose("#differences select", "SnapKV 0.4")
     page.choose("#samples .row label:nth-of-type(2) select", "SnapKV 0.2")
     page.choose("#samples .row label:nth-of-type(3) select", "wrong")
     page.type("#search", "50 a&b=c")
     page.until(lambda: "words" in hash_of(page))
-    expected = "#beside=hidden&score=exact&hide=h2o&across=r&words=50+a%26b%3Dc&setting=SnapKV+0.2&show=wrong"
+    expected = "#beside=hidden&score=exact&hide=h2o&across=r&baseline=SnapKV+0.4"
+    expected += "&words=50+a%26b%3Dc&setting=SnapKV+0.2&show=wrong"
     assert hash_of(page) == expected
     page = opened(expected)
     values = "[...document.querySelectorAll('select, #search')].map((e) => e.value)"
-    assert page.js(values) == ["0", "exact", "", "1", "50 a&b=c", "SnapKV 0.2", "wrong"]
+    assert page.js(values) == ["0", "exact", "", "1", "SnapKV 0.4", "50 a&b=c", "SnapKV 0.2", "wrong"]
     assert page.js("document.querySelector('#plot input[value=r]').checked")
     assert page.column("settings", 1) == ["FullKV", "SnapKV 0.2", "SnapKV 0.4"]
 

@@ -29,8 +29,10 @@ def test_a_run_makes_a_record_per_sample_and_setting(undisturbed):
 
 
 def test_a_run_leaves_its_table_figure_and_manifest(undisturbed):
-    for name in ("table.csv", "table.md", "table.tex", "heatmap.png", "heatmap.pdf"):
+    for name in ("table.csv", "table.md", "table.tex", "differences.csv", "heatmap.png", "heatmap.pdf"):
         assert (undisturbed / name).stat().st_size > 0
+    assert all("difference from FullKV" in (undisturbed / name).read_text() for name in ("table.md", "table.tex"))
+    assert len(pd.read_csv(undisturbed / "differences.csv")) == 9 * 8 / 2
     (path,) = (undisturbed / "manifests").iterdir()
     manifest = json.loads(path.read_text())
     assert manifest["status"] == "finished"
@@ -60,7 +62,10 @@ def test_more_methods_reuse_what_is_there_and_a_table_shows_all_of_it(tiny_folde
     more = run(*arguments(tiny_folder, tmp_path, "method=[snapkv,h2o]", "ratio=0.2"))
     assert more == few
     assert len(load(more)) == len(first) + 3
-    table = (more / "table.md").read_text()
+    table, differences = (more / "table.md").read_text().split("difference from FullKV")
+    assert [line.split("|")[1].strip() for line in differences.splitlines() if " 0.2 " in line] == [
+        *("SnapKV 0.2", "H2O 0.2")
+    ]
     assert [line.split("|")[1].strip() for line in table.splitlines() if " – " in line or " 0.2 " in line] == [
         *("FullKV", "SnapKV", "H2O")
     ]

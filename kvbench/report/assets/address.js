@@ -5,7 +5,7 @@ const NO_FILTERS = { words: "", task: "", setting: "", shown: "all", cell: null 
 /** What is shown. `metric` null: the run's first; `hidden`: methods; `at`: a section; `card`: a setting of `sample`. */
 function start() {
   return {
-    ...{ run: 0, beside: -1, metric: null, hidden: new Set(), across: "r_bytes", by: "" },
+    ...{ run: 0, beside: -1, metric: null, hidden: new Set(), across: "r_bytes", by: "", baseline: "" },
     ...{ filters: { ...NO_FILTERS }, sample: null, card: null, at: "" },
   };
 }
@@ -32,7 +32,7 @@ function fragment(of) {
     ["score", of.metric],
     ...[...of.hidden].map((method) => ["hide", method]),
     ["across", of.across === "r_bytes" ? "" : of.across],
-    ...Object.entries({ by: of.by, words, task, setting, show: shown === "all" ? "" : shown }),
+    ...Object.entries({ baseline: of.baseline, by: of.by, words, task, setting, show: shown === "all" ? "" : shown }),
     ["cell", cell ? `${cell.length} ${cell.depth}` : ""],
     ...Object.entries({ sample: of.sample, card: of.card, at: of.at }),
   ];
@@ -51,6 +51,7 @@ function viewOf(text) {
     metric: parts.get("score"),
     hidden: new Set(parts.getAll("hide")),
     across: parts.get("across") ?? "r_bytes",
+    baseline: parts.get("baseline") ?? "",
     by: parts.get("by") ?? "",
     filters: {
       words: parts.get("words") ?? "",

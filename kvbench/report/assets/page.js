@@ -59,7 +59,7 @@ function controls(run) {
   });
   const pickRun = (value) => {
     const index = Number(value);
-    go({ run: index, beside: view.beside === index ? -1 : view.beside, filters: { ...NO_FILTERS }, by: "", at: "" });
+    go({ run: index, beside: view.beside === index ? -1 : view.beside, filters: { ...NO_FILTERS }, by: "", baseline: "", at: "" });
     show();
   };
   const pickBeside = (value) => {
@@ -94,6 +94,7 @@ function sections() {
   const browser = run === NO_RUN ? null : browserSection(run, settings, other, seen(other), metric);
   const made = [
     browser ? settingsTable(run, settings) : null,
+    browser ? differencesSection(run, settings) : null,
     other ? besideSection(run, settings, other, seen(other), metric) : null,
     browser ? plotSection(run, settings, other, seen(other), metric) : null,
     run.frontier ? frontierSection(run, settings) : null,

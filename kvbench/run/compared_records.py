@@ -1,0 +1,71 @@
+"""Records of several runs for one comparison: distinct names of settings, the same samples, a metric that all have."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.errors import UserError, unknown
+from kvbench.metrics.aggregate import SMALLER_IS_BETTER, with_distances
+from kvbench.records import gather
+from kvbench.records.load import refuse
+from kvbench.report.labels import with_labels
+from kvbench.report.run_data import find_runs, without_outputs
+from kvbench.utils.console import warn
+
+
+def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str]:
+    """The records of all runs with distinct settings, and the metric to compare."""
+    folders = find_runs(runs)
+    names = [folder.resolve().name for folder in folders]
+    frames, scored = [], []
+    for folder, name in zip(folders, names, strict=True):
+        if reason := without_outputs(folder):
+            raise UserError(f"{folder} {reason}")
+        records, findings = gather(folder)
+        refuse(findings)
+        for finding in findings:
+            warn(finding.message)
+        records, distances = with_distances(with_labels(records))
+        own = dict.fromkeys(one for scores in records["scores"] for one in scores if one not in distances)
+        scored.append([one for one in (*own, *distances) if one not in SMALLER_IS_BETTER])
+        run = name if names.count(name) == 1 else str(folder)
+        prefix = f"{run}: " if len(folders) > 1 else ""
+        frames.append(records.assign(setting=prefix + records["label"]))
+    shared = [one for one in scored[0] if all(one in others for others in scored)]
+    if not shared:
+        raise UserError("the runs share no metric of which more is better")
+    if metric is not None and metric not in shared:
+        raise unknown("metric", metric, shared)
+    records = pd.concat(frames, ignore_index=True)
+    _check_same_samples(records)
+    return records, metric or shared[0]
+
+
+def _check_same_samples(records: pd.DataFrame) -> None:
+    """Raise UserError where runs are of several benchmarks, or give one name to samples with other answers."""
+    if len(benchmarks := records["benchmark"].unique()) > 1:
+        raise UserError(f"runs of several benchmarks share no samples: {', '.join(benchmarks)}")
+    kinds = records.assign(answers=records["answers"].map(repr)).drop_duplicates(["sample", "answers"])
+    if len(several := kinds[kinds.duplicated("sample")]):
+        raise UserError(f"the runs are not over the same samples: {several['sample'].iloc[0]!r} has other answers")
+
+
+def named(text: str, settings: Sequence[str]) -> str:
+    """The setting with this label or title (full, FullKV), with or without its run."""
+    forms = {one: {one.lower(), titled(one).lower()} for one in settings}
+    for one, known in forms.items():
+        run, colon, rest = one.rpartition(": ")
+        if colon:
+            known |= {rest.lower(), titled(rest).lower(), f"{run}: {titled(rest)}".lower()}
+    found = [one for one, known in forms.items() if text.lower() in known]
+    if not found:
+        raise unknown("--baseline", text, settings)
+    if len(found) > 1:
+        raise UserError(f"--baseline {text!r} is in several runs: {quoted(found)}")
+    return found[0]
+
+
+def quoted(settings: Iterable[str]) -> str:
+    return " or ".join(map(repr, settings))

@@ -1,0 +1,150 @@
+"""Differences between a run's settings over the same samples: every two of them, and all from one baseline."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.metrics.aggregate import SMALLER_IS_BETTER
+from kvbench.metrics.bootstrap import paired_interval
+from kvbench.metrics.pairs import EXACT, holm, sign_flip, standard_error
+from kvbench.tables.text_table import MISSING, TextTable, number
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.text import count
+
+EQUAL = 1e-9  # scores that differ by less are a tie
+
+
+def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """One row per two settings that share samples, in order of first appearance.
+
+    setting, baseline    the two; a difference is the first's score minus the second's
+    difference           mean over tasks, where records name them, of the mean over the samples that both have
+    low, high            its 95 % interval by paired bootstrap over units; nan where units do not vary, or too few do
+    p, p_holm            by sign flips over units, and with Holm's correction for all rows
+    wins, ties, losses   samples at which `setting` is better, as good, worse
+    samples, units       that both have; a unit is what was drawn independently: a context, else a sample
+    error                the difference's standard error
+    """
+    scores, tasks, units = _by_sample(records, metric)
+    rows, sums = [], []
+    for setting, baseline in combinations(scores.columns, 2):
+        both = scores[[setting, baseline]].notna().all(axis=1).to_numpy()
+        if not both.any():
+            continue
+        a, b = scores[setting].to_numpy()[both], scores[baseline].to_numpy()[both]
+        differences, strata, labels = a - b, tasks[both], units[both]
+        _, members, counts = np.unique(strata, return_inverse=True, return_counts=True)
+        shares = differences / counts[members] / len(counts)
+        error = standard_error(differences, strata, labels)
+        varies = error > 1e-12  # units that are all equal do not tell how far others would be
+        low, high = paired_interval(a, b, strata, clusters=labels) if varies else (np.nan, np.nan)
+        sums.append(np.bincount(labels, weights=shares, minlength=units.max() + 1))
+        gains = -differences if metric in SMALLER_IS_BETTER else differences
+        wins, losses = int((gains > EQUAL).sum()), int((gains < -EQUAL).sum())
+        rows.append(
+            {
+                "setting": setting,
+                "baseline": baseline,
+                "difference": float(shares.sum()),
+                "low": low,
+                "high": high,
+                "p": np.nan,
+                "p_holm": np.nan,
+                "wins": wins,
+                "ties": len(differences) - wins - losses,
+                "losses": losses,
+                "samples": len(differences),
+                "units": len(np.unique(labels)),
+                "error": error,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    if rows:
+        frame["p"] = sign_flip(np.stack(sums, axis=1))
+        frame["p_holm"] = holm(frame["p"])
+    return frame
+
+
+def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The rows of `pairs` about one baseline, each as setting minus baseline; Holm's correction is for these alone."""
+    if every.empty:
+        return every
+    first, second = (every[every[name] == baseline] for name in ("setting", "baseline"))
+    turned = first.assign(
+        setting=first["baseline"],
+        baseline=baseline,
+        difference=0 - first["difference"],
+        low=0 - first["high"],
+        high=0 - first["low"],
+        wins=first["losses"],
+        losses=first["wins"],
+    )
+    found = pd.concat([second, turned]).sort_index(kind="stable")
+    return found.assign(p_holm=holm(found["p"])).reset_index(drop=True)
+
+
+def full_of(records: pd.DataFrame) -> str | None:
+    """The setting of the uncompressed cache; None where there is none."""
+    found = records.loc[records["method"] == "full", "setting"]
+    return None if found.empty else found.iloc[0]
+
+
+def difference_table(compared: pd.DataFrame, metric: str, more: dict[str, list[str]] | None = None) -> TextTable:
+    """The rows of `against` as text, with further columns beside them."""
+    more = more or {}
+    baseline = titled(compared["baseline"].iloc[0])
+    header = ["setting", "difference", "95 % interval", "p", "p (Holm)", "wins", "ties", "losses", "samples"]
+    rows = [
+        [
+            titled(row["setting"]),
+            f"{row['difference']:+.3f}",
+            MISSING if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}",
+            p_text(row["p"]),
+            p_text(row["p_holm"]),
+            *(f"{row[name]:,}" for name in ("wins", "ties", "losses", "samples")),
+            *(cells[i] for cells in more.values()),
+        ]
+        for i, (_, row) in enumerate(compared.iterrows())
+    ]
+    return TextTable([*header, *more], rows, f"{metric}: difference from {baseline}", notes(compared))
+
+
+def notes(compared: pd.DataFrame) -> list[str]:
+    """What the columns are, and of how many units."""
+    fewest, most = compared["units"].min(), compared["units"].max()
+    drawn = count(most, "unit") if fewest == most else f"{fewest:,} to {most:,} units"
+    how = "all sign flips" if most <= EXACT else "random sign flips"
+    found = [
+        f"on the same samples; interval by paired bootstrap and p by {how}, over {drawn} drawn independently "
+        f"(contexts, else samples); Holm's correction is for {count(len(compared), 'comparison')}"
+    ]
+    if compared["low"].isna().any():
+        found.append(f"{MISSING}: all units differ equally, or a task has a single one, so there is no interval")
+    return found
+
+
+def p_text(value: float) -> str:
+    return "<0.001" if value < 0.001 else number(value)
+
+
+def write_differences(every: pd.DataFrame, folder: Path) -> list[Path]:
+    """differences.csv: any two settings, with every digit."""
+    path = folder / "differences.csv"
+    write_csv(every, path)
+    return [path]
+
+
+def _by_sample(records: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Scores by sample and setting, and for each sample numbers of its task and of its unit."""
+    value = [scores.get(metric, np.nan) for scores in records["scores"]]
+    frame = records.assign(value=pd.to_numeric(pd.Series(value, index=records.index)))
+    scores = frame.pivot_table("value", "sample", "setting", sort=False, dropna=False)
+    scores = scores.reindex(index=frame["sample"].unique(), columns=frame["setting"].unique())
+    samples = frame.drop_duplicates("sample").set_index("sample")
+    tasks = samples["task"] if "task" in samples else pd.Series("", index=samples.index)
+    own = pd.Series(samples.index, index=samples.index)
+    units = samples["context_id"].fillna(own) if "context_id" in samples else own
+    return scores, *(pd.factorize(labels.astype(str))[0] for labels in (tasks, units))

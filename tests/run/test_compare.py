@@ -1,0 +1,90 @@
+"""`kvbench compare`: settings of one or several runs beside a baseline, verdicts and exit codes."""
+
+import pytest
+
+from tests.support.command import kvbench
+from tests.support.report_run import manifest, record, write_run
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(folder, snapkv, n=40, **more):
+    """FullKV finds all of n needles; SnapKV finds `snapkv(i)` of needle i."""
+    rows = []
+    for i in range(n):
+        rows += [
+            record(f"s{i}", setting, found, **more)
+            for setting, found in (("full", 1.0), ("snapkv 0.2", snapkv(i)), ("h2o 0.2", 1.0 - 0.001 * (i % 2)))
+        ]
+    return write_run(folder, rows, manifests=[manifest()])
+
+
+def mistake(capsys, *arguments) -> str:
+    assert kvbench("compare", *arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("kvbench: ") and printed.err.count("\n") == 1
+    return printed.err
+
+
+def rows(printed: str) -> dict[str, list[str]]:
+    return {" ".join(words[:2]): words[2:] for line in printed.splitlines() if len(words := line.split()) > 8}
+
+
+def test_a_broken_margin_is_exit_code_1_and_named(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: float(i % 2))
+    assert kvbench("compare", folder, "--margin", 0.02) == 1
+    printed = capsys.readouterr().out
+    found = rows(printed)
+    assert found["SnapKV 0.2"][0] == "-0.500" and found["SnapKV 0.2"][-1] == "broken"
+    assert found["SnapKV 0.2"][4:9] == ["<0.001", "<0.001", "0", "20", "20"]
+    assert found["H2O 0.2"][-1] == "within"
+    assert "the margin of 0.02 is not kept by snapkv 0.2" in printed
+
+
+def test_without_a_margin_there_is_no_verdict(capsys, tmp_path):
+    assert kvbench("compare", run(tmp_path / "run", lambda i: float(i % 2))) == 0
+    printed = capsys.readouterr().out
+    assert "units needed" in printed and "verdict" not in printed
+
+
+def test_too_few_samples_are_undecided_and_fail_only_if_asked(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: float(i != 0), n=8)
+    assert kvbench("compare", folder, "--margin", 0.02) == 0
+    assert rows(capsys.readouterr().out)["SnapKV 0.2"][-1] == "undecided"
+    assert kvbench("compare", folder, "--margin", 0.02, "--strict") == 1
+
+
+def test_one_setting_of_two_runs_is_compared_on_their_shared_samples(capsys, tmp_path):
+    before, after = run(tmp_path / "before", lambda i: 1.0), run(tmp_path / "after", lambda i: float(i % 4 > 0), n=30)
+    assert kvbench("compare", before, after, "--baseline", "before: SnapKV 0.2", "--margin", "0.02") == 1
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("after: snapkv 0.2"))
+    assert line.split()[3] == "-0.267" and line.split()[9:13] == ["0", "22", "8", "30"] and line.endswith("broken")
+    told = mistake(capsys, before, after, "--baseline", "snapkv 0.2")
+    assert "is in several runs: 'before: snapkv 0.2' or 'after: snapkv 0.2'" in told
+    assert "'full' is in several runs" in mistake(capsys, before, after)
+
+
+def test_other_metrics_can_be_compared(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: 0.5)
+    assert kvbench("compare", folder, "--metric", "exact", "--baseline", "snapkv 0.2") == 0
+    printed = capsys.readouterr().out
+    assert "exact: difference from SnapKV 0.2" in printed and rows(printed)["H2O 0.2"][0] == "+0.500"
+
+
+def test_mistakes_are_one_line_with_what_is_allowed(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: 1.0)
+    assert "unknown --baseline 'snapkw'" in (told := mistake(capsys, folder, "--baseline", "snapkw"))
+    assert "Allowed: full, h2o 0.2, snapkv 0.2" in told
+    assert "unknown metric 'f1'" in (told := mistake(capsys, folder, "--metric", "f1")) and "exact, score" in told
+    assert "--margin 2 must be a number from 0 to 1" in mistake(capsys, folder, "--margin", "2")
+    assert "--margin x must be" in mistake(capsys, folder, "--margin", "x")
+    assert "--margin nan must be" in mistake(capsys, folder, "--margin", "nan")
+    assert "--strict needs --margin" in mistake(capsys, folder, "--strict")
+    assert "there is no folder" in mistake(capsys, tmp_path / "none")
+    other = run(tmp_path / "other", lambda i: 1.0, answers=["other"])
+    assert "'s0' has other answers" in mistake(capsys, folder, other, "--baseline", "run: full")
+    third = run(tmp_path / "third", lambda i: 1.0, benchmark="another")
+    assert "several benchmarks share no samples" in mistake(capsys, folder, third, "--baseline", "run: full")
