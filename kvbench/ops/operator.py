@@ -7,7 +7,8 @@ registers `torch.ops.kvbench.double`, which `double` calls for tensors on a GPU 
 entry for a dispatch counter, and `LAUNCHES` has the number of kernels that it launches. The function of the same name
 in `kvbench.ops.kernels.double` runs instead, where Triton is installed; on a CPU that in `kvbench.ops.compiled.double`,
 where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in place of a scaling,
-the reference runs on every device.
+the reference runs on every device. Triton launches on the current device, wherever the arguments lie, so that device is
+made the current one for the call.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +60,10 @@ def operator(
             # without torch's dispatcher, which takes longer than some loops, unless somebody watches it
             if device.type == "cpu" and not torch._C._len_torch_dispatch_stack():
                 return implementation(name, reference, device)(*args, **kwargs)
-            return registered(*args, **kwargs)
+            if device.type != "cuda":
+                return registered(*args, **kwargs)
+            with torch.cuda.device(device):
+                return registered(*args, **kwargs)
 
         return call
 
