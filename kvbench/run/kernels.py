@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.ops.operator import installed, kernels_on
-from kvbench.ops.sdpa import MATH, prompt_backend
+from kvbench.ops.sdpa import MATH, decoding_backend, prompt_backend
 from kvbench.utils.console import warn
 
 
@@ -22,8 +22,8 @@ def check_kernels(kernels: object, device: str) -> None:
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:
-    """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION") and `sdpa`, the backend of a prompt's
-    attention.
+    """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION"), and torch's backends of attention:
+    `sdpa` of a prompt's, `sdpa_decode` of a decoded token's over a dense cache.
 
     Warns where that backend makes n × n weights on a GPU.
     """
@@ -32,10 +32,12 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    sdpa = prompt_backend(heads, kv_heads, head_dim, model.dtype, device)
+    shape = (heads, kv_heads, head_dim, model.dtype, device)
+    sdpa = prompt_backend(*shape)
     if sdpa == MATH and device.type == "cuda":
         warn(
             f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {head_dim} has only torch's math "
             "backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
         )
-    return {"kernels": kernels if kernels == "torch" else f"{kernels} {version(kernels)}", "sdpa": sdpa}
+    name = kernels if kernels == "torch" else f"{kernels} {version(kernels)}"
+    return {"kernels": name, "sdpa": sdpa, "sdpa_decode": decoding_backend(*shape)}

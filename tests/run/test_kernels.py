@@ -15,6 +15,8 @@ from tests.support.command import command_line
 from tests.support.runs import arguments, run
 from tests.support.tiny import tiny_model
 
+DENSE = {"sdpa": "flash_attention", "sdpa_decode": "flash_attention"}
+
 
 @pytest.mark.parametrize("value", ["cuda", "", None, True])
 def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(value):
@@ -34,9 +36,10 @@ def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_pat
 
 def test_the_math_backend_on_a_gpu_is_warned_about(monkeypatch, capsys):
     model = tiny_model()
-    assert computed_by(model) == {"kernels": f"numba {version('numba')}", "sdpa": "flash_attention"}
+    assert computed_by(model) == {"kernels": f"numba {version('numba')}", **DENSE}
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(kernels, "prompt_backend", lambda *args: "math")
+    for name in ("prompt_backend", "decoding_backend"):
+        monkeypatch.setattr(kernels, name, lambda *args: "math")
     monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))
     monkeypatch.setattr(kernels, "kernels_on", lambda device: "torch")
     assert computed_by(model)["sdpa"] == "math"
