@@ -88,7 +88,7 @@ class FakeDevices(TorchFunctionMode):
             raise RuntimeError(f"{func.name()} has tensors on {device} and launches on cuda:{self.current}")
         if func == F.scaled_dot_product_attention and device.type == "cuda":
             planned = torch.backends.cuda.cudnn_sdp_enabled()
-            if planned and args[0].shape[2] == 1:
+            if planned and args[0].shape[-2] == 1:
                 raise RuntimeError("cuDNN may compute one token's attention, and would plan it anew for every length")
         return stamped(self.call(func, args, kwargs, device), device)
 
