@@ -2,9 +2,11 @@
 # make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm).
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
-# make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs.
-# make gpu: is kvbench right and fast on this machine's GPU? In under nine minutes, offline; PYTHON=python3 for another
-# environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as wheels in $(BUNDLE).
+# make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs;
+# TRITON_VERSION=3.7.1 with another one, 3.6.0 being the oldest.
+# make gpu: is kvbench right and fast on this machine's GPU? In under ten minutes, offline, and continued by another run;
+# PYTHON=python3 for another environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as
+# wheels in $(BUNDLE).
 # make docs: the documentation as a site in build/site; any warning is an error.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 PYTHON  ?= python3
@@ -14,7 +16,8 @@ KVPRESS := .venv-kvpress
 # What builds the site, apart from what kvbench needs: it reads the code without importing it.
 DOCS    := .venv-docs
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
-TRITON  := .triton
+TRITON_VERSION ?= 3.9.0
+TRITON  := .triton/$(TRITON_VERSION)
 BUNDLE  := build/gpu-bundle
 # Python of the machine that the bundle is for.
 FOR     ?= 3.12
@@ -97,7 +100,7 @@ $(DOCS)/installed: requirements-docs.txt
 	touch $@
 
 $(TRITON)/installed: Makefile $(VENV)/installed
-	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==3.9.0
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==$(TRITON_VERSION)
 	touch $@
 
 $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
@@ -105,4 +108,4 @@ $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) $(TRITON) $(DOCS)
+	rm -rf $(VENV) $(KVPRESS) .triton $(DOCS)
