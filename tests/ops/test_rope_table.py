@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvbench.errors import UserError
