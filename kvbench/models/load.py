@@ -133,7 +133,7 @@ class LoadedModel:
 
 def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
-    _reach(device := spec.resolve_device())
+    make_current(device := spec.resolve_device())
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     if spec.random is not None:
         return _drawn(spec, source)
@@ -214,10 +214,12 @@ def check_complete(spec: ModelSpec, source: str, loading: Mapping) -> None:
             raise UserError(f"model {spec.name!r} from {source} {what} {', '.join(names[:3])}{more}")
 
 
-def _reach(device: str) -> None:
-    """Raise UserError where this machine does not have the device."""
+def make_current(device: str) -> None:
+    """Make a GPU that is named by its number the one that new work goes to; UserError where there is no such device."""
     try:
         torch.empty(0, device=device)
+        if torch.device(device).type == "cuda" and torch.device(device).index is not None:
+            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error).rstrip(".")
         raise UserError(
