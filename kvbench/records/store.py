@@ -21,6 +21,7 @@ from kvbench.utils.locks import held, take
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
+PACK = "records.parquet"  # of `kvbench pack`
 SHARD = re.compile(r"\d+-of-\d+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
