@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
-from kvbench.models import LoadedModel
+from kvbench.models import Reader
 from kvbench.records.schema import MethodRecord
 
 OURS = frozenset(MethodRecord.model_fields)
 
 
-def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[Sample], question: str) -> None:
+def check_samples(loaded: Reader, benchmark: Benchmark, samples: Sequence[Sample], question: str) -> None:
     """Raise UserError for a sample whose columns a record has already.
 
     With question=hidden also for one without a question of its own; where the benchmark does not know its longest

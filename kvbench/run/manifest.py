@@ -8,7 +8,7 @@ from pathlib import Path
 from kvbench.benchmarks import Sample
 from kvbench.benchmarks.base import PLACES, data_hash
 from kvbench.evaluation.record import Run
-from kvbench.models import LoadedModel, ModelSpec
+from kvbench.models import ModelSpec, Reader
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
@@ -20,15 +20,15 @@ from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
 
 
-def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
+def folder_identity(cfg: dict, loaded: Reader, samples: Sequence[Sample]) -> dict:
     """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
-    commit = getattr(loaded.model.config, "_commit_hash", None)
+    commit = getattr(loaded.config, "_commit_hash", None)
     return {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
         **given(loaded.spec, "template_args", "load_args"),
-        "dtype": str(loaded.model.dtype),
-        "device": loaded.model.device.type,
+        "dtype": str(loaded.dtype),
+        "device": loaded.device,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
         "data_sha256": data_hash(samples),
         "question": cfg["question"],

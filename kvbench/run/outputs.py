@@ -126,7 +126,7 @@ def run_caption(run: Run, title: str, *rest: str) -> str:
     """
     spec = run.loaded.spec
     model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
-    return caption(title, run.benchmark.name, model, str(run.loaded.model.dtype), *rest)
+    return caption(title, run.benchmark.name, model, str(run.loaded.dtype), *rest)
 
 
 def write_latex(table: TextTable, path: Path) -> list[Path]:
