@@ -58,8 +58,9 @@ def breakdown(
     return pd.DataFrame(rows)
 
 
-# The measures of a record's `distance` (kvbench.evaluation.distance), the one that tables show first in front.
-DISTANCES = ("top1", "kl", "agreed", "answer_loglik")
+# The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance), the one that tables
+# show first in front.
+DISTANCES = ("top1", "kl", "kl_at_least", "agreed", "answer_loglik")
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -73,7 +74,9 @@ def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def tokens_per_s(records: pd.DataFrame) -> float:
-    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches."""
+    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches, or are engines'."""
+    if "decode_seconds" not in records:
+        return float("nan")
     alone = (
         records[records["decode_batch"] == 1] if "decode_batch" in records else records
     )  # records without the field were decoded alone

@@ -13,7 +13,6 @@ from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
 from kvbench.run.job import ended_by, place
-from kvbench.run.kernels import computed_by
 from kvbench.run.shards import requested_keys
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
@@ -43,8 +42,11 @@ def given(spec: ModelSpec, *names: str) -> dict:
     return {name: value for name in names if (value := getattr(spec, name))}
 
 
-def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store) -> dict:
-    """The manifest of a run that begins. `kvbench status` reads the last three entries to count its records."""
+def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store, made_by: dict) -> dict:
+    """The manifest of a run that begins; `made_by` says what computes it.
+
+    `kvbench status` reads the last three entries to count its records.
+    """
     requested = requested_keys(run, shard)
     return {
         "run": run.id,
@@ -56,7 +58,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
-        **computed_by(run.loaded.model),
+        **made_by,
         "requested": [digest(setting.key) for setting in run.settings],
         "wanted": len(requested),
         "there": len(requested & store.done),

@@ -86,6 +86,7 @@ class Manifest(JobNote):
     python: Text = field("version of Python", optional=True)
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
+    engines: dict[Text, Any] = field("what each engine says of itself, by label; missing without engines", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     hardware: dict[str, Any] = field("CPU, cores, threads, memory, GPUs, CUDA, system", optional=True)
     command: list[Text] = field("the command line", optional=True)

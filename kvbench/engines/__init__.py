@@ -1,0 +1,6 @@
+"""Other engines that answer kvbench's prompts: over HTTP, or as a worker process in an environment of their own."""
+
+from kvbench.engines.base import Completion, Engine, Question, Session
+from kvbench.engines.openai import OpenAI
+
+__all__ = ["Completion", "Engine", "OpenAI", "Question", "Session"]
