@@ -10,7 +10,6 @@ import os
 import re
 import sys
 
-# bits of an element with its share of scales: ggml's blocks of 32 elements
 ERRORS = re.compile(r"error|fail|requires|not supported|unsupported|invalid", re.IGNORECASE)
 BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
 
@@ -36,12 +35,30 @@ class Log:
         return "; ".join(lines[-2:])
 
 
+def plain_buffers(llama_cpp):
+    """Weights stay as they are in the file.
+
+    Repacked for what a CPU offers (AMX, for one) they give other rounding on other machines, and 0.3.36 crashes with
+    them on some.
+    """
+    bindings = llama_cpp.llama_cpp  # where `Llama` looks it up
+    default = bindings.llama_model_default_params
+
+    def params():
+        made = default()
+        made.use_extra_bufts = False
+        return made
+
+    bindings.llama_model_default_params = params
+
+
 class Worker:
     def __init__(self, settings):
         import llama_cpp
         import numpy
 
         self.np, self.lib, self.log = numpy, llama_cpp, Log(llama_cpp)
+        plain_buffers(llama_cpp)
         types = {name: getattr(llama_cpp, f"GGML_TYPE_{settings[name].upper()}", None) for name in ("k", "v")}
         for name, value in types.items():
             if value is None:

@@ -26,7 +26,7 @@ def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) 
 def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     """Mean of `metric` per cell of the grid, on one scale from dark (0) to light (1), legible in greyscale.
 
-    `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes; the last two may be missing.
+    `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes (which may be missing).
     """
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
     settings = list(frame.groupby("setting", sort=False))
