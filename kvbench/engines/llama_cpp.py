@@ -29,7 +29,7 @@ class LlamaCpp(Engine):
     """A GGUF file with its cache in two types of ggml."""
 
     k: str = "f16"
-    v: str = "f16"
+    v: str | None = None  # None: K's
     model_file: str | None = None  # GGUF; None: that of the embedded model
     label: str | None = None  # None: llama_cpp and the types
     flash_attention: bool = True
@@ -43,6 +43,7 @@ class LlamaCpp(Engine):
     about: dict = field(init=False, default_factory=dict)
 
     def __post_init__(self):
+        self.v = self.v or self.k
         for name in ("k", "v"):
             if getattr(self, name) not in BITS:
                 raise unknown(f"engine.{name}", str(getattr(self, name)), BITS)

@@ -13,6 +13,8 @@ from threading import Timer
 from kvbench.engines.base import Gone
 from kvbench.errors import UserError
 
+START = 3600.0  # seconds in which an engine loads its model
+
 
 def python_of(given: str | None, environment: str, install: str) -> Path:
     """The Python of an engine's environment: `given`, or that of the folder `environment` beside the repository's own
@@ -39,11 +41,12 @@ class Worker:
     def __init__(self, process: subprocess.Popen, log: Path, timeout: float):
         self.process, self.log, self.timeout = process, log, timeout
 
-    def ask(self, node: Mapping) -> dict:
+    def ask(self, node: Mapping, timeout: float | None = None) -> dict:
         """The answer to a question. Raises Gone where the process has ended or does not answer in time, and
         WorkerError for what it could not do.
         """
-        late = Timer(self.timeout, self.process.kill)
+        timeout = timeout or self.timeout
+        late = Timer(timeout, self.process.kill)
         late.start()
         try:
             self.process.stdin.write(json.dumps(node) + "\n")
@@ -55,7 +58,7 @@ class Worker:
             in_time = late.is_alive()
             late.cancel()
         if not line.endswith("\n"):
-            raise Gone(self.end() if in_time else f"no answer within {self.timeout:g} s")
+            raise Gone(self.end() if in_time else f"no answer within {timeout:g} s")
         answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(" ".join(str(answer["error"]).split()))
@@ -96,7 +99,7 @@ def started(python: Path, script: Path, settings: Mapping, timeout: float) -> It
             )
         try:
             worker = Worker(process, log, timeout)
-            yield worker, worker.ask(settings)
+            yield worker, worker.ask(settings, START)
         finally:
             process.kill()
             process.wait()
