@@ -8,17 +8,11 @@ from urllib.parse import urlsplit
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Session, Top
 from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.secrets import read_secret
-from kvbench.engines.server import Server, find_server
+from kvbench.engines.server import WORDS, Server, find_server
 from kvbench.engines.server_answers import answer_of, check_model, echoed
 from kvbench.errors import UserError
 from kvbench.models import Reader
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
-
-# What other servers than OpenAI's own take beside its protocol: greedy means greedy, and tokens come as ids.
-EXTRAS = {
-    **{"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "add_special_tokens": False},
-    **{"skip_special_tokens": False, "return_token_ids": True, "return_tokens_as_token_ids": True},
-}
 
 
 @checked(prefix="engine.")
@@ -63,7 +57,7 @@ class OpenAI(Engine):
     def connect(self, reader: Reader) -> None:
         self.secret = read_secret(self.key_env, self.key_file)
         with self.client() as client:
-            self.server = find_server(client, self.names(reader), reader.plain_tokens("One two three."), EXTRAS)
+            self.server = find_server(client, self.names(reader), reader.plain_tokens(WORDS))
         self.about = self.server.about
 
     def names(self, reader: Reader) -> list[str]:
@@ -92,10 +86,10 @@ class Connection(Session):
         self.client, self.server = client, server
 
     def complete(self, question: Question, top: int) -> Completion:
-        payload = {**self.prompt(question, question.ids), "max_tokens": question.max_new_tokens, **drawn(question)}
+        payload = {**self.prompt(question, question.ids), "max_tokens": question.max_new_tokens, **self.drawn(question)}
         if top:
             payload["logprobs"] = top
-        if self.server.extras:
+        if self.server.gives_ids:
             payload |= {"stop_token_ids": sorted(question.stops)}
             payload |= {"min_tokens": 1} if question.at_least_one else {}
         elif question.newline and not question.at_least_one:
@@ -115,8 +109,17 @@ class Connection(Session):
             return None
 
     def prompt(self, question: Question, ids: Sequence[int]) -> dict:
-        extras = EXTRAS if self.server.extras else {}
-        return {"model": self.server.model, "prompt": [*ids] if self.server.takes_ids else question.text, **extras}
+        prompt = [*ids] if self.server.takes_ids else question.text
+        return {"model": self.server.model, "prompt": prompt, **self.server.extras}
+
+    def drawn(self, question: Question) -> dict:
+        """How tokens are chosen. The server draws with random numbers of its own."""
+        how = question.sampling
+        if how is None:
+            return {"temperature": 0, "top_p": 1}
+        top_k = how.top_k or (-1 if self.server.gives_ids else None)  # -1: vLLM's word for all, in place of the model's
+        found = {"temperature": how.temperature, "top_p": how.top_p, "seed": how.seed, "top_k": top_k}
+        return {name: value for name, value in found.items() if value is not None}
 
     def asked(self, payload: dict, read: Callable):
         try:
@@ -140,13 +143,3 @@ class Connection(Session):
         except Unavailable:
             return False
         return True
-
-
-def drawn(question: Question) -> dict:
-    """How tokens are chosen. The server draws with random numbers of its own."""
-    how = question.sampling
-    if how is None:
-        return {"temperature": 0, "top_p": 1}
-    return {"temperature": how.temperature, "top_p": how.top_p, "seed": how.seed} | (
-        {"top_k": how.top_k} if how.top_k else {}
-    )

@@ -12,6 +12,13 @@ from kvbench.errors import UserError
 # The flags of vLLM's cache, which it tells as labels of a metric.
 CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# The likeliest token and no other: servers have penalties of their own choice (1.1 in llama-cpp-python), or those of
+# the model's generation configuration (vLLM), unless a question says otherwise.
+GREEDY = {"repetition_penalty": 1.0, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+# Tokens as ids in both directions, as vLLM has them.
+AS_IDS = {"add_special_tokens": False, "skip_special_tokens": False, "return_token_ids": True}
+AS_IDS |= {"return_tokens_as_token_ids": True}
+WORDS = "One two three."
 TOLD = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
 
 
@@ -22,7 +29,8 @@ class Server:
     model: str  # its id of the model
     answers_as: str | None  # the model that its answers name
     takes_ids: bool  # prompts as token ids; else as text
-    extras: bool  # takes what EXTRAS adds to the protocol
+    gives_ids: bool  # answers as token ids, and takes stop tokens; else as text
+    extras: Mapping  # what it takes beside the protocol
     about: dict  # model, version and flags
 
 
@@ -31,17 +39,17 @@ class Abilities(NamedTuple):
 
     answers_as: str | None
     takes_ids: bool
-    extras: bool
+    gives_ids: bool
+    extras: Mapping
 
 
-def find_server(client: Client, names: Sequence[str], ids: Sequence[int], extras: Mapping) -> Server:
-    """Ask a server for its models and version, and for one token after a few.
+def find_server(client: Client, names: Sequence[str], ids: Sequence[int]) -> Server:
+    """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`.
 
     Raises UserError where the address is no such server, it lacks the model, or it refuses the question.
     """
     model = served(client, names)
-    answers_as, takes_ids, takes_extras = abilities(client, model, ids, extras)
-    return Server(model, answers_as, takes_ids, takes_extras, {"served_model": model, **version_of(client)})
+    return Server(model, *abilities(client, model, ids), {"served_model": model, **version_of(client)})
 
 
 def served(client: Client, names: Sequence[str]) -> str:
@@ -69,10 +77,10 @@ def served(client: Client, names: Sequence[str]) -> str:
     )
 
 
-def abilities(client: Client, model: str, ids: Sequence[int], extras: Mapping) -> Abilities:
-    """Asked with a prompt of a few tokens: with `extras`, without them, and as text."""
+def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
+    """Asked with a prompt of a few tokens: as ids and as text, with what servers add to the protocol and without."""
     refused = None
-    for prompt, more in ((ids, extras), (ids, {}), ("One two three.", {})):
+    for prompt, more in ((ids, AS_IDS | GREEDY), (ids, GREEDY), (WORDS, GREEDY), (ids, {}), (WORDS, {})):
         payload = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
         try:
             answer = client.json("/completions", payload, retries=1)
@@ -81,9 +89,9 @@ def abilities(client: Client, model: str, ids: Sequence[int], extras: Mapping) -
             refused = error
             continue
         if isinstance(prompt, str):
-            return Abilities(model_of(answer), False, False)
+            return Abilities(model_of(answer), False, False, more)
         if completion.prompt_tokens == len(ids):
-            return Abilities(model_of(answer), True, bool(more) and completion.tokens is not None)
+            return Abilities(model_of(answer), True, completion.tokens is not None, more)
     raise UserError(f"engine.url={client.base}: /completions of {model!r} does not answer: {refused}")
 
 

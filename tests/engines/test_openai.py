@@ -4,7 +4,7 @@ import pytest
 
 from kvbench.engines import OpenAI
 from kvbench.engines.base import Question
-from kvbench.engines.server import cache_flags
+from kvbench.engines.server import AS_IDS, GREEDY, cache_flags
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, TextModel
 from tests.support.fake_engine import MODEL, FakeEngine
@@ -25,7 +25,7 @@ def connected(engine: FakeEngine, reader: TextModel, **options) -> OpenAI:
 
 def test_a_server_tells_its_model_version_and_flags(reader):
     found = connected(FakeEngine(), reader)
-    assert found.server.takes_ids and found.server.extras
+    assert found.server.takes_ids and found.server.gives_ids and found.server.extras == {**AS_IDS, **GREEDY}
     told = {"block_size": "16", "cache_dtype": "fp8"}
     assert found.about == {"served_model": MODEL, "version": "0.32.0", "told": told}
     assert found.label.startswith("openai 127.0.0.1:") and OpenAI(url="http://a/v1", label="x").label == "x"
@@ -37,7 +37,13 @@ def test_flags_that_a_server_does_not_tell_are_none():
 
 def test_a_server_without_ids_is_asked_in_text(reader):
     found = connected(FakeEngine(ids=False), reader)
-    assert not found.server.takes_ids and not found.server.extras
+    assert not found.server.takes_ids and not found.server.gives_ids and found.server.extras == GREEDY
+
+
+def test_a_server_of_the_bare_protocol_is_asked_in_it(reader):
+    found = connected(FakeEngine(plain=True), reader)
+    assert found.server.takes_ids and not found.server.gives_ids and found.server.extras == {}
+    assert connected(FakeEngine(plain=True, ids=False), reader).server.takes_ids is False
 
 
 @pytest.mark.parametrize(
@@ -126,5 +132,6 @@ def test_a_server_of_text_is_asked_to_stop_at_a_line_end(reader):
         with found.session() as session:
             session.complete(Question("a", [5], "x y z", 8, frozenset({9}), newline=True), 0)
             assert session.follow(Question("a", [5], "x", 8, frozenset()), [1], 4) is None
+    assert engine.asked[-1]["repeat_penalty"] == 1  # llama-cpp-python's own choice is 1.1
     assert engine.asked[-1]["prompt"] == "x y z" and engine.asked[-1]["stop"] == ["\n"]
     assert "stop_token_ids" not in engine.asked[-1]

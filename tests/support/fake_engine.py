@@ -9,14 +9,20 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MODEL = "org/tiny"
+PROTOCOL = set("model prompt max_tokens temperature top_p seed stop logprobs echo".split())
+PROTOCOL |= {"presence_penalty", "frequency_penalty"}
 
 
 class FakeEngine:
     """What the server has and does; `asked` collects the payloads of /completions."""
 
-    def __init__(self, behave: Callable[[int, dict], str] = lambda number, payload: "well", ids: bool = True):
-        """behave: (number of the question, payload) -> one of MISBEHAVIOURS or "well"; ids: takes tokens as ids."""
-        self.behave, self.ids = behave, ids
+    def __init__(
+        self, behave: Callable[[int, dict], str] = lambda number, payload: "well", ids: bool = True, plain: bool = False
+    ):
+        """behave: (number of the question, payload) -> one of MISBEHAVIOURS or "well"; ids: takes tokens as ids; plain:
+        refuses what OpenAI's protocol does not have.
+        """
+        self.behave, self.ids, self.plain = behave, ids, plain
         self.models, self.version, self.key = [MODEL], "0.32.0", None
         self.count: Callable[[str], int] = lambda text: len(text.split())
         self.text: Callable[[Sequence[int]], str] = lambda tokens: " ".join(map(str, tokens))
@@ -99,6 +105,8 @@ class Handler(BaseHTTPRequestHandler):
             engine.headers.append(dict(self.headers))
         if isinstance(payload["prompt"], list) and not engine.ids:
             return self.send(422, {"detail": [{"msg": "prompt must be a string"}]})
+        if engine.plain and payload.keys() - PROTOCOL:
+            return self.send(400, {"error": {"message": f"unknown {sorted(payload.keys() - PROTOCOL)}"}})
         MISBEHAVIOURS[engine.behave(number, payload)](self, engine.answer(payload))
 
     def send(self, status: int, node: object, **headers: str) -> None:
