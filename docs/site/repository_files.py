@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PLACE = "repository"
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
 PAGES += ["results/published/README.md", "results/smollm2/README.md"]
+PAGES += ["results/engines/README.md"]
 PAGES += ["results/gemma3/README.md", "results/frontier/essays/frontier.md"]
 PICTURES = ["results/**/*.png", "results/benchmarks/*.json"]
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
