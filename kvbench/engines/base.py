@@ -73,6 +73,7 @@ class Engine(ABC):
 
     label: str  # what tables call the setting, the same in every run
     about: dict  # set by `connect`: version, model and flags as the engine tells them; part of every record's key
+    draws: bool = True  # whether it answers questions with `sampling`
     concurrency: int = 1  # questions that it is asked at once
     repeat: int = 0  # samples that it is asked twice
     top: int = 20  # likeliest tokens that distances compare

@@ -41,6 +41,7 @@ class LlamaCpp(Engine):
     repeat: NonNegative = 1
     top: Positive = 100
     about: dict = field(init=False, default_factory=dict)
+    draws = False
 
     def __post_init__(self):
         self.v = self.v or self.k
@@ -110,8 +111,6 @@ class InProcess(Session):
         self.worker = worker
 
     def complete(self, question: Question, top: int) -> Completion:
-        if question.sampling is not None:
-            raise CannotAnswer("its answer is drawn, and llama.cpp is only asked for likeliest tokens")
         asked = {"ids": [*question.ids], "max_new_tokens": question.max_new_tokens, "stops": sorted(question.stops)}
         answer = self.asked({"do": "complete", **asked, "at_least_one": question.at_least_one, "top": top})
         return Completion("", answer["tokens"], answer["prompt_tokens"], answer["top"])

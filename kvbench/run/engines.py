@@ -41,10 +41,15 @@ def connected(spec: ModelSpec, settings: list[EngineSetting]) -> TextModel:
 
 
 def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSetting], distance: bool) -> None:
-    """Raise UserError for conversations that continue from the model's own answers, and distances of drawn answers."""
+    """Raise UserError for conversations that continue from the model's own answers, for drawn answers where an engine
+    does not draw, and for their distances.
+    """
     if any(sample.own_answers for sample in samples):
         raise UserError("these samples continue from the model's own answers, which engine=… does not send back")
-    if distance and any(sample.sampling for sample in samples):
+    drawn = any(sample.sampling for sample in samples)
+    if drawn and (greedy := [setting.label for setting in settings if not setting.engine.draws]):
+        raise UserError(f"the answers to these samples are drawn, and {greedy[0]!r} gives the likeliest tokens alone")
+    if distance and drawn:
         raise UserError("distance=true follows a greedy answer, but the answers to these samples are sampled")
 
 

@@ -85,7 +85,7 @@ def build_request(cfg: Mapping) -> Request:
     for group in ("model", "benchmark"):
         if not cfg.get(group):
             raise UserError(f"no {group} is chosen: {group}=NAME")
-    if cfg["engine"]:
+    if cfg.get("engine"):
         return engine_request(cfg)
     observations = build_probes(cfg["probe"])
     methods = chosen_methods(cfg)
