@@ -3,6 +3,8 @@
 # make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
+# make engines: other engines, each in an environment of its own: llama.cpp is built from source, 7 minutes on two cores.
+# make test-engines: the tests with the real engines.
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs;
 # TRITON_VERSION=3.7.1 with another one, 3.6.0 being the oldest.
 # make gpu: is kvbench right and fast on this machine's GPU? In under ten minutes, offline, and continued by another run;
@@ -19,6 +21,7 @@ BIN     := $(VENV)/bin
 KVPRESS := .venv-kvpress
 # What builds the site, apart from what kvbench needs: it reads the code without importing it.
 DOCS    := .venv-docs
+LLAMA   := .venv-llama
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
 TRITON_VERSION ?= 3.9.0
 TRITON  := .triton/$(TRITON_VERSION)
@@ -36,7 +39,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs test-integrations test-kvpress test-lm-eval lint install install-extras clean
+.PHONY: demo test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -84,6 +87,11 @@ test-kvpress: $(KVPRESS)/installed
 test-lm-eval: $(VENV)/lm-eval
 	$(BIN)/python -m pytest tests/integrations/test_lm_eval.py
 
+engines: $(LLAMA)/installed
+
+test-engines: install engines
+	$(BIN)/python -m pytest -m engines tests/engines
+
 docs: $(DOCS)/installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
 
@@ -121,6 +129,12 @@ $(DOCS)/installed: requirements-docs.txt
 	$(DOCS)/bin/pip install --quiet --requirement requirements-docs.txt
 	touch $@
 
+# With OpenAI's protocol as a server too, which engine=openai is tested with.
+$(LLAMA)/installed: constraints-llama.txt
+	$(PYTHON) -m venv $(LLAMA)
+	$(LLAMA)/bin/pip install --quiet --constraint constraints-llama.txt 'llama-cpp-python[server]'
+	touch $@
+
 $(TRITON)/installed: Makefile $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==$(TRITON_VERSION)
 	touch $@
@@ -134,4 +148,4 @@ $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS)
+	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS) $(LLAMA)

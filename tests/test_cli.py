@@ -165,7 +165,7 @@ def test_help_lists_every_choice_with_a_line_about_it():
 @pytest.mark.parametrize("section", SECTIONS)
 def test_each_section_of_the_help_is_printed_and_named_by_the_overview(section, kvbench):
     code, out, err = kvbench("--help", section)
-    assert (code, err) == (0, "") and out.count("\n") > 5
+    assert (code, err) == (0, "") and out.count("\n") > 2
     assert section in help_text().splitlines()[-1]
 
 

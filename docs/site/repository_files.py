@@ -15,6 +15,7 @@ PLACE = "repository"
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
 PAGES += ["results/leaderboard/README.md", "results/leaderboard/leaderboard.md"]
 PAGES += ["results/published/README.md", "results/smollm2/README.md"]
+PAGES += ["results/engines/README.md"]
 PAGES += ["results/gemma3/README.md", *(f"results/gemma3/{length}/table.md" for length in (4096, 8192, 16384))]
 PAGES += ["results/frontier/essays/frontier.md"]
 FILES = ["results/**/*.png", "results/benchmarks/*.json", "results/leaderboard/*.csv", "results/leaderboard/*.json"]

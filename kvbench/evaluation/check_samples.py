@@ -1,25 +1,29 @@
 """Faults of samples that are found before the first of them is run."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
-from kvbench.models import LoadedModel
+from kvbench.models import Reader
 from kvbench.records.load import PROPERTIES
 from kvbench.records.schema import MethodRecord
 
 OURS = frozenset(MethodRecord.model_fields)
 
 
-def check_samples(loaded: LoadedModel, benchmark: Benchmark, samples: Sequence[Sample], question: str) -> None:
-    """Raise UserError for a sample whose columns a record has already, or hold what tables cannot group by.
+def check_samples(
+    loaded: Reader, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
+) -> None:
+    """Raise UserError for a sample whose columns are among `columns`, which a record has already, or hold what tables
+    cannot group by.
+
 
     With question=hidden also for one without a question of its own; where the benchmark does not know its longest
     prompt, for one that does not fit the model or, with question=hidden, has no context before its question.
     """
     for sample in samples:
-        if taken := OURS & sample.meta.keys():
+        if taken := sample.meta.keys() & columns:
             raise UserError(f"sample {sample.id!r}: meta cannot have {min(taken)!r}, a field of every record")
         for name in PROPERTIES:
             if isinstance(value := sample.meta.get(name), list | dict):

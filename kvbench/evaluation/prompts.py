@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.models import LoadedModel
+from kvbench.models import Reader
 
 # Stands in for the question to find what the chat template writes before it; no text contains it.
 MARK = "\ue000"
@@ -34,7 +34,7 @@ class Prompt:
         return len(self.question) + sum(map(len, self.turns)) + answer_tokens(self.sample)
 
 
-def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
+def tokenise(loaded: Reader, sample: Sample, question: str) -> Prompt:
     """The sample's tokens under a protocol, visible or hidden.
 
     Raises UserError if they do not fit the model, or if the question cannot be separated from the context.
@@ -63,7 +63,7 @@ def tokenise(loaded: LoadedModel, sample: Sample, question: str) -> Prompt:
     return prompt
 
 
-def later_turns(loaded: LoadedModel, sample: Sample) -> list[Tensor]:
+def later_turns(loaded: Reader, sample: Sample) -> list[Tensor]:
     """The tokens of each later turn, [t] each: the answer before it, unless it is the model's own, and its message.
 
     In a chat template these are what it writes behind an answer, the end of the answer and the header of the next one
@@ -86,7 +86,7 @@ def answer_tokens(sample: Sample) -> int:
     return sample.max_new_tokens + sample.own_answers * sum(turn.max_new_tokens for turn in sample.turns)
 
 
-def _check_longrope(loaded: LoadedModel, prompt: Prompt) -> None:
+def _check_longrope(loaded: Reader, prompt: Prompt) -> None:
     """Refuse a text in which LongRoPE's frequencies change: cached keys have the old ones, later queries the new ones.
 
     `model.generate` computes the whole cache again at that token, which a compressed cache cannot do.
@@ -101,7 +101,7 @@ def _check_longrope(loaded: LoadedModel, prompt: Prompt) -> None:
         )
 
 
-def _before_question(loaded: LoadedModel, sample: Sample, text: str) -> int:
+def _before_question(loaded: Reader, sample: Sample, text: str) -> int:
     """Number of characters of the rendered text before the question."""
     if not sample.question:
         raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")

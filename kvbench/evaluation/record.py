@@ -14,7 +14,7 @@ from kvbench.evaluation.decode import Generation
 from kvbench.evaluation.passes import Compressed
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.settings import Setting
-from kvbench.models import LoadedModel
+from kvbench.models import Reader
 from kvbench.records.schema import build
 from kvbench.utils.hashing import digest
 
@@ -32,7 +32,7 @@ class Run:
 
     id: str
     identity: str
-    loaded: LoadedModel
+    loaded: Reader  # a LoadedModel, or a TextModel where an engine has the weights
     benchmark: Benchmark
     settings: Sequence[Setting]
     memory: str = "shared"  # or stream, see kvbench.evaluation.passes

@@ -26,7 +26,7 @@ def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) 
 def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     """Mean of `metric` per cell of the grid, on one scale from dark (0) to light (1), legible in greyscale.
 
-    `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes.
+    `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes (which may be missing).
     """
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
     settings = list(frame.groupby("setting", sort=False))
@@ -44,14 +44,20 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
         grid = group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean")
         grid = grid.reindex(index=all_depths, columns=all_lengths)  # cells without a record of this setting are blank
         image = _draw(axis, grid)
-        sizes = f"r {group['r'].mean():.2f} · r_bytes {group['r_bytes'].mean():.2f}"
-        axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{sizes}", fontsize=9)
+        axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{_sizes(group)}", fontsize=9)
     for axis in axes.flat[len(settings) :]:
         axis.set_visible(False)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
     scale(body, image, axes, f"score ({metric}, 0 to 1)")
     return figure
+
+
+def _sizes(group: pd.DataFrame) -> str:
+    """The mean ratios of a setting; of another engine, which has none, nothing."""
+    if "r" not in group or group["r"].isna().all():
+        return ""
+    return f"r {group['r'].mean():.2f} · r_bytes {group['r_bytes'].mean():.2f}"
 
 
 def _draw(axis: Axes, grid: pd.DataFrame):

@@ -67,10 +67,11 @@ def units(records: pd.DataFrame) -> pd.Series:
     return drawn
 
 
-# The measures of a record's `distance` (kvbench.evaluation.distance), the one that tables show first in front.
-DISTANCES = ("top1", "kl", "agreed", "answer_loglik", "bits_per_byte", "nll")
+# The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance), the one that tables
+# show first in front.
+DISTANCES = ("top1", "kl", "kl_at_least", "agreed", "answer_loglik", "bits_per_byte", "nll")
 # Of these, the ones that are better the smaller they are.
-SMALLER_IS_BETTER = frozenset({"kl", "bits_per_byte", "nll"})
+SMALLER_IS_BETTER = frozenset({"kl", "kl_at_least", "bits_per_byte", "nll"})
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -84,7 +85,9 @@ def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def tokens_per_s(records: pd.DataFrame) -> float:
-    """Decoded tokens a second, of the sequences that decoded alone; nan where all were in batches or decoded none."""
+    """Decoded tokens a second, of the sequences that decoded alone; nan where none did, or none decoded a token."""
+    if "decode_seconds" not in records:
+        return float("nan")
     alone = (
         records[records["decode_batch"] == 1] if "decode_batch" in records else records
     )  # records without the field were decoded alone

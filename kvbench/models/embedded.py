@@ -50,6 +50,14 @@ def embedded_folder(package: str) -> Path:
     return target
 
 
+def gguf_of(package: str) -> Path:
+    """The GGUF file inside `package`. Raises UserError where it is not installed, or lies there in parts."""
+    files = _find_gguf(package)
+    if len(files) > 1:
+        raise UserError(f"the GGUF file of {package!r} comes in {len(files)} parts: join them for engine.model_file")
+    return files[0]
+
+
 def _find_gguf(package: str) -> list[Path]:
     """The GGUF file in a package, or its parts in PACKAGE_part1, PACKAGE_part2, …"""
     if whole := _files(package, "*.gguf"):

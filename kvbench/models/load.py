@@ -1,19 +1,18 @@
 """Loading a Hugging Face causal language model so that caches compute its attention."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import torch
 from huggingface_hub import constants
-from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    BatchEncoding,
+    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -21,29 +20,23 @@ from transformers import (
 
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.chat_template import RAW, bounded, check_template
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.random_weights import random_model, random_source
+from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.sane_config import check_sane
 from kvbench.models.spec import DTYPES, ModelSpec
 from kvbench.utils.deadline import within
 from kvbench.utils.model_shape import check_shape
 from kvbench.utils.text import first_line
 
-# Put before chat templates that write today's date: the same day every day, so that prompts stay as they are. It is the
-# default of Llama-3.1's template.
-SAME_DAY = (
-    "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
-    ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
-)
 # Buffers that old checkpoints saved with their weights; the model computes them.
 BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 
 
 @dataclass
-class LoadedModel:
+class LoadedModel(Reader):
     """A model ready for prefill and decode, with its tokenizer."""
 
     spec: ModelSpec
@@ -53,66 +46,21 @@ class LoadedModel:
     stop_tokens: frozenset[int] = field(init=False)
 
     def __post_init__(self):
-        eos = self.model.generation_config.eos_token_id
-        ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
-        if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
-            raise UserError(
-                f"the generation configuration of {self.spec.name} has eos_token_id={eos!r}: it must be an integer, "
-                "a list of integers or null"
-            )
-        self.stop_tokens = frozenset(ids)
-
-    def render(self, prompt: str, chat: bool, prefix: str = "", history: Sequence[tuple[str, str]] = ()) -> str:
-        """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`.
-
-        `history` has role and content of the messages before the prompt. Raises UserError where there is no chat
-        template to write them in, or where it fails.
-        """
-        if self.templated(chat):
-            turns = [{"role": role, "content": content} for role, content in [*history, ("user", prompt)]]
-            try:
-                check_template(self.spec.name, template := self._template)
-                with bounded(self.spec.name):
-                    prompt = self.tokenizer.apply_chat_template(
-                        turns,
-                        add_generation_prompt=True,
-                        tokenize=False,
-                        chat_template=template,
-                        **(self.spec.template_args or {}),
-                    )
-            except UserError:
-                raise
-            except Exception as error:  # a template is a program: it can raise anything
-                raise UserError(f"the chat template of {self.spec.name} fails: {first_line(error)} {RAW}") from error
-            if not prompt.strip():
-                raise UserError(f"the chat template of {self.spec.name} writes nothing {RAW}")
-        elif history:
-            raise UserError(
-                f"{self.spec.name} reads this prompt without a chat template, but the prompt has several messages"
-            )
-        return prompt + prefix
-
-    def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
-        """Token ids of a rendered text; a chat template has written the special tokens itself."""
-        return self.tokenizer(text, add_special_tokens=not self.templated(chat), **options)
-
-    def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
-        """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
-        return torch.tensor(self.tokenise(self.render(prompt, chat, prefix), chat)["input_ids"])
-
-    def templated(self, chat: bool) -> bool:
-        """Whether a prompt is written in the chat template."""
-        return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
+        self.stop_tokens = stop_tokens(self.spec, self.model.generation_config)
 
     @property
-    def _template(self) -> str:
-        template = self.tokenizer.get_chat_template()
-        return SAME_DAY + template if "strftime_now" in template else template
+    def config(self) -> PretrainedConfig:
+        return self.model.config
 
-    @cached_property
-    def newline(self) -> int:
-        """The token of a line end: the last one that LongBench's code gets from encoding it."""
-        return self.plain_tokens("\n")[-1]
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.model.dtype
+
+    @property
+    def device(self) -> str:
+        """Type of the device: cpu or cuda."""
+        return self.model.device.type
 
     @property
     def longrope_switch(self) -> int | None:
@@ -123,21 +71,38 @@ class LoadedModel:
         config = self.model.config.get_text_config()
         return config.rope_parameters["original_max_position_embeddings"]
 
-    def plain_tokens(self, text: str) -> list[int]:
-        """Token ids of a part of a text, without special tokens."""
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def decode(self, tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+def source_of(spec: ModelSpec) -> tuple[str, dict]:
+    """The folder or hub id of a model, and the options of `from_pretrained` with which the hub is read."""
+    source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
+    return source, hub_options(source, spec.revision) if source == spec.hub_id else {}
+
+
+def load_texts(spec: ModelSpec) -> TextModel:
+    """Tokenizer, chat template and configuration of a model whose weights another program loads."""
+    if spec.random is not None:
+        raise UserError(f"model {spec.name!r} has random weights, which only kvbench makes")
+    source, options = source_of(spec)
+    with unreadable(spec, source, options):
+        if not options:
+            check_config(Path(source))
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+        if spec.shape:
+            check_shape(spec.name, spec.shape, config.to_dict(), source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        try:
+            generation = GenerationConfig.from_pretrained(source, **options)
+        except OSError:  # a model without the file
+            generation = GenerationConfig.from_model_config(config)
+    return TextModel(with_length(spec, config), config, tokenizer, source, stop_tokens(spec, generation))
 
 
 def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
     make_current(device := spec.resolve_device())
-    source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     if spec.random is not None:
-        return _drawn(spec, source)
-    options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+        return _drawn(spec)
+    source, options = source_of(spec)
     with unreadable(spec, source, options):
         if not options:
             check_config(Path(source))
@@ -161,14 +126,14 @@ def load(spec: ModelSpec) -> LoadedModel:
             **(spec.load_args or {}),
         )
     check_complete(spec, source, loading)
-    return LoadedModel(with_length(spec, model), model.eval(), tokenizer, source)
+    return LoadedModel(with_length(spec, model.config), model.eval(), tokenizer, source)
 
 
-def with_length(spec: ModelSpec, model: PreTrainedModel) -> ModelSpec:
+def with_length(spec: ModelSpec, config: PretrainedConfig) -> ModelSpec:
     """The spec with a context limit: its own, or the positions of the model's configuration."""
     if spec.max_length is not None:
         return spec
-    length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    length = getattr(config.get_text_config(), "max_position_embeddings", None)
     if length is None:
         raise UserError(f"the configuration of {spec.name} has no max_position_embeddings: set model.max_length=TOKENS")
     return replace(spec, max_length=length)
@@ -227,14 +192,14 @@ def make_current(device: str) -> None:
         ) from error
 
 
-def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
+def _drawn(spec: ModelSpec) -> LoadedModel:
     """A model of random weights, with the tokenizer of another one."""
     if spec.device_map is not None:
         raise UserError(f"model.device_map={spec.device_map}: random weights are on one device, model.device=")
     device = spec.resolve_device()
     dtype = DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
     model = random_model(spec.random, dtype, device)
-    options = hub_options(source, spec.revision) if source == spec.hub_id else {}
+    source, options = source_of(spec)
     with unreadable(spec, source, options):
         tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
     if len(tokenizer) > model.config.vocab_size:

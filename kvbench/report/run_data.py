@@ -56,7 +56,10 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
             "setting": [labels.index(label) for label in frame["label"]],
             "prediction": frame["prediction"].tolist(),
             "scores": {name: [run_tables.number(scores.get(name)) for scores in frame["scores"]] for name in metrics},
-            **{name: [run_tables.number(x) for x in frame[name]] for name in ("r1", "r2", "r3", "r", "r_bytes")},
+            **{
+                name: [run_tables.number(x) for x in _column(frame, name)]
+                for name in ("r1", "r2", "r3", "r", "r_bytes")
+            },
         },
         "chunk": CHUNK,
         "manifests": manifests,
@@ -67,7 +70,8 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
 def _facts(frame: pd.DataFrame, manifests: Sequence[dict]) -> dict[str, str]:
     """What distinguishes one run from another: benchmark, model, dtype, question and memory."""
     dtypes = sorted({str(manifest["dtype"]) for manifest in manifests if "dtype" in manifest})
-    facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question", "memory")}
+    facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question")}
+    facts |= {"memory": next((str(value) for value in _column(frame, "memory") if isinstance(value, str)), "engine")}
     return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}
 
 
@@ -80,7 +84,7 @@ def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, setti
         first["model"],
         facts["dtype"],
         f"question {first['question']} when compressing",
-        "" if (frame["memory"] == "shared").all() else f"memory {first['memory']}",
+        "" if facts["memory"] in ("shared", "engine") else f"memory {facts['memory']}",
         count(samples, "sample"),
         count(settings, "setting"),
         count(len(frame), "record"),
@@ -121,8 +125,8 @@ def _layers(frame: pd.DataFrame) -> list[list]:
     entries have no position. Shares of heads are null for layers, and records, whose heads keep equally many.
     """
     shares = [
-        [round(kept / n, 4) for kept in layers]
-        for layers, n in zip(frame["kept_per_layer"], frame["prompt_tokens"], strict=True)
+        [round(kept / n, 4) for kept in layers or []]
+        for layers, n in zip(_lists(frame, "kept_per_layer"), frame["prompt_tokens"], strict=True)
     ]
     positions, counts = (_lists(frame, name) for name in ("kept_positions", "kept_per_head"))
     heads = [
@@ -131,6 +135,11 @@ def _layers(frame: pd.DataFrame) -> list[list]:
     ]
     rows = [list(row) for row in zip(shares, positions, heads, strict=True)]
     return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+
+
+def _column(frame: pd.DataFrame, name: str) -> list:
+    """A column's values; None for each record where no record has it: those of engines lack what caches have."""
+    return frame[name].tolist() if name in frame else [None] * len(frame)
 
 
 def _lists(frame: pd.DataFrame, name: str) -> list[list | None]:

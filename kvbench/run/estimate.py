@@ -110,6 +110,8 @@ def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str], part:
 class Estimate:
     """The time that is left, from predicted costs and the times of the samples that are finished."""
 
+    rate = ""  # tokens per second, which records have
+
     def __init__(
         self,
         costs: Mapping[str, Cost],

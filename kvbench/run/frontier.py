@@ -37,6 +37,8 @@ def main(arguments: Sequence[str]) -> None:
     cfg = composed(overrides)
     if cfg["ratio"] is not None or cfg["budget"] is not None:
         raise UserError("kvbench frontier chooses the ratios: leave out ratio= and budget=")
+    if cfg["engine"]:
+        raise UserError("kvbench frontier compares methods at equal bytes: leave out engine=")
     check_values(cfg)
     check_measure(own.get("measure"), cfg.get("benchmark"))
     names = methods(cfg)

@@ -13,6 +13,7 @@ from kvbench.papers.gpu import H100
 # groups of choices: what to type, and a remark
 GROUPS = {
     "method": ("method=", "one or a list"),
+    "engine": ("engine=", "another program that answers, in place of methods"),
     "model": ("model=", ""),
     "benchmark": ("benchmark=", ""),
     "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),

@@ -10,12 +10,11 @@ from kvbench.benchmarks.base import data_hash
 from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.metrics.versions import VERSIONS
-from kvbench.models import LoadedModel, ModelSpec
+from kvbench.models import ModelSpec, Reader
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
 from kvbench.run.job import ended_by, place
-from kvbench.run.kernels import computed_by
 from kvbench.run.shards import requested_keys
 from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
@@ -25,17 +24,15 @@ from kvbench.utils.validation import PLACES
 from kvbench.utils.versions import raised, versions
 
 
-def folder_identity(
-    cfg: dict, loaded: LoadedModel, samples: Sequence[Sample], benchmark: Benchmark | None = None
-) -> dict:
+def folder_identity(cfg: dict, loaded: Reader, samples: Sequence[Sample], benchmark: Benchmark | None = None) -> dict:
     """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
-    commit = getattr(loaded.model.config, "_commit_hash", None)
+    commit = getattr(loaded.config, "_commit_hash", None)
     return {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
         **given(loaded.spec, "template_args", "load_args"),
-        "dtype": str(loaded.model.dtype),
-        "device": loaded.model.device.type,
+        "dtype": str(loaded.dtype),
+        "device": loaded.device,
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
         "data_sha256": data_hash(samples),
         "question": cfg["question"],
@@ -63,8 +60,11 @@ def given(spec: ModelSpec, *names: str) -> dict:
     return {name: value for name in names if (value := getattr(spec, name))}
 
 
-def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store) -> dict:
-    """The manifest of a run that begins. `kvbench status` reads the last three entries to count its records."""
+def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store, made_by: dict) -> dict:
+    """The manifest of a run that begins; `made_by` says what computes it.
+
+    `kvbench status` reads the last three entries to count its records.
+    """
     requested = requested_keys(run, shard)
     return {
         "run": run.id,
@@ -77,7 +77,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
-        **computed_by(run.loaded.model),
+        **made_by,
         "requested": [digest(setting.key) for setting in run.settings],
         "wanted": len(requested),
         "there": len(requested & store.done),

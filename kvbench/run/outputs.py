@@ -40,7 +40,7 @@ Outputs = tuple[dict[str, pd.DataFrame], list[Path]]
 
 
 # Distances from FullKV that the printed table has; table.csv has all.
-SHOWN = ("top1", "kl", "bits_per_byte", "perplexity")
+SHOWN = ("top1", "kl", "kl_at_least", "bits_per_byte", "perplexity")
 
 
 def report(run: Run, folder: Path) -> Outputs:
@@ -152,7 +152,7 @@ def run_caption(run: Run, title: str, *rest: str) -> str:
     """
     spec = run.loaded.spec
     model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
-    return caption(title, run.benchmark.name, model, str(run.loaded.model.dtype), *rest)
+    return caption(title, run.benchmark.name, model, str(run.loaded.dtype), *rest)
 
 
 def write_latex(table: TextTable, path: Path) -> list[Path]:

@@ -95,7 +95,8 @@ def left(estimate: Estimate) -> str:
     if not estimate.ahead:
         return ""
     of = f" of {estimate.part}" if estimate.part else ""
-    return f"about {duration(estimate.left())} left{of}" if estimate.known else f"time left{of} not known yet"
+    time = f"about {duration(estimate.left())} left{of}" if estimate.known else f"time left{of} not known yet"
+    return f"{time}, {estimate.rate}" if estimate.rate else time
 
 
 def announce(estimate: Estimate) -> None:

@@ -7,16 +7,22 @@ from functools import partial
 
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
+from kvbench.engines import evaluate as engines
+from kvbench.engines.pace import pace_of
 from kvbench.errors import UserError
 from kvbench.evaluation import evaluate, probes, speed
+from kvbench.evaluation.check_samples import OURS, check_turns
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec, model_spec
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, chosen_methods
 from kvbench.probes import build_probes
+from kvbench.records.schema import EngineRecord
 from kvbench.run.early import check_values
-from kvbench.run.kernels import check_kernels
+from kvbench.run.engines import check_conversations, connected, requested_engines, told_by
+from kvbench.run.estimate import estimate_of
+from kvbench.run.kernels import check_kernels, computed_by
 
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -28,6 +34,11 @@ class Kind:
     evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
     report: Callable  # (run, folder): writes and names tables and figures
     folder: str = ""  # how the name of their folder begins
+    load: Callable | None = None  # (spec, settings): what stands in for the model; None: the model with its weights
+    computed_by: Callable = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
+    columns: frozenset[str] = OURS  # of its records, which no sample can have too
+    check: Callable = check_turns  # (samples, settings, distance): refuses samples that are not defined for them
+    estimate: Callable = estimate_of  # (run, samples, done, part): of the time that is left
 
 
 def reporter(name: str) -> Callable:
@@ -42,6 +53,15 @@ def reporter(name: str) -> Callable:
 
 
 METHODS = Kind(evaluate.evaluate, reporter("report"))
+ENGINES = Kind(
+    engines.evaluate,
+    reporter("report"),
+    load=connected,
+    computed_by=told_by,
+    estimate=pace_of,
+    check=check_conversations,
+    columns=frozenset(EngineRecord.model_fields),
+)
 PROBES = Kind(probes.evaluate, reporter("report_probes"), "probe-")
 
 
@@ -65,6 +85,8 @@ def build_request(cfg: Mapping) -> Request:
     for group in ("model", "benchmark"):
         if not cfg.get(group):
             raise UserError(f"no {group} is chosen: {group}=NAME")
+    if cfg.get("engine"):
+        return engine_request(cfg)
     observations = build_probes(cfg["probe"])
     methods = chosen_methods(cfg)
     settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
@@ -85,6 +107,14 @@ def build_request(cfg: Mapping) -> Request:
         kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg)))
     distance = kind is METHODS and measures_distance(cfg["distance"], cfg["memory"], benchmark)
     return Request(kind, settings, benchmark, spec, distance)
+
+
+def engine_request(cfg: Mapping) -> Request:
+    """What a configuration requests of other engines."""
+    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
+    settings, spec = requested_engines(cfg, benchmark), model_spec(cfg["model"])
+    check_longest(benchmark, spec)
+    return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg["distance"], cfg["memory"], benchmark))
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:

@@ -10,13 +10,12 @@ from rich.text import Text
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import Incomplete, on_disk
-from kvbench.evaluation.check_samples import check_samples, check_turns
+from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.record import Run
-from kvbench.models import LoadedModel, load
+from kvbench.models import Reader, load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, shard_name
-from kvbench.run.estimate import estimate_of
 from kvbench.run.job import begun
 from kvbench.run.manifest import folder_identity, manifest_of, opening, write_again
 from kvbench.run.memory import out_of_memory
@@ -50,7 +49,7 @@ def run(cfg: dict, group: Group | None = None) -> Path:
 
 
 def make_records(
-    cfg: dict, request: Request, inputs: tuple[LoadedModel, list[Sample]], started: float, group: Group | None = None
+    cfg: dict, request: Request, inputs: tuple[Reader, list[Sample]], started: float, group: Group | None = None
 ) -> Path:
     """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began.
 
@@ -62,8 +61,8 @@ def make_records(
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])
-    check_samples(loaded, request.benchmark, samples, cfg["question"])
-    check_turns(samples, request.settings, request.distance)
+    check_samples(loaded, request.benchmark, samples, cfg["question"], request.kind.columns)
+    request.kind.check(samples, request.settings, request.distance)
     shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])
 
     with Store(folder, its_name) as store:
@@ -75,7 +74,7 @@ def make_records(
         run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
-        manifest = opening(cfg, run, identity, shard, store)
+        manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
         tracker = Tracker(cfg["wandb"], f"{name} {its_name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as its_path:
             begun(cfg)
@@ -83,7 +82,7 @@ def make_records(
             with out_of_memory("making a record", SMALLER_STEPS):
                 records = request.kind.evaluate(run, shard, store)
                 shown = samples if group else shard
-                estimate = estimate_of(run, shard, store.done, request.part)
+                estimate = request.kind.estimate(run, shard, store.done, request.part)
                 for record in with_progress(records, run, shown, store, failures := [], estimate, group):
                     tracker.record(record)
             failed, stopped = {failure.key: str(failure) for failure in failures}, []
@@ -114,13 +113,13 @@ def join(group: Group, failed: dict[str, str]) -> list[str]:
     return stopped
 
 
-def load_inputs(request: Request) -> tuple[LoadedModel, list[Sample]]:
-    """Load the model and make the samples."""
+def load_inputs(request: Request) -> tuple[Reader, list[Sample]]:
+    """Load the model, or find its engines, and make the samples."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     name = request.spec.name
     with out_of_memory(f"loading {name}"), err.status(Text(f"loading {name}")) as status:
-        loaded = load(request.spec)
+        loaded = request.kind.load(request.spec, request.settings) if request.kind.load else load(request.spec)
         check_longest(request.benchmark, loaded.spec)
         status.update(Text(f"preparing the samples of {request.benchmark.name}"))
         return loaded, request.benchmark.samples(loaded.tokenizer)

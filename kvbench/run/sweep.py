@@ -23,6 +23,7 @@ from kvbench.utils.text import in_one_line
 # What jobs may differ in that write to the same records.
 NOT_IN_FOLDER = (
     "method",
+    "engine",
     "press",
     "press_args",
     "ratio",

@@ -10,6 +10,7 @@ from kvbench.config import titled
 from kvbench.metrics.aggregate import tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered, interval, stratified
 from kvbench.records.ratios import means
+from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -77,6 +78,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "off": ratio_off(group),
                 "changes_while_decoding": changes_while_decoding(group),
                 **({name: group[name].mean() for name in OF_WINDOWS} if has_windows(group) else {}),
+                **(of_engines(group) if has_engines(records) else {}),
             }
         )
     return pd.DataFrame(rows)
@@ -143,12 +145,23 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     windows = "r_bytes_full" in summary
     ratios = ["r", "r_bytes", *["r_bytes_full"] * windows, *["r_mean"] * bool(summary["changes_while_decoding"].any())]
     ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(VISIBLE).any())
-    header = ["method", "requested", *ratios, metrics[0], "95 % interval", *metrics[1:], *["samples"] * uneven]
+    engines = "cache_bytes" in summary
+    header = [
+        "method",
+        "requested",
+        *ratios,
+        *["cache bytes"] * engines,
+        metrics[0],
+        "95 % interval",
+        *metrics[1:],
+        *["samples"] * uneven,
+    ]
     rows = [
         [
             titled(row["method"]),
             _requested(row),
             *(number(row[name]) for name in ratios),
+            *([row["cache_bytes"]] if engines else []),
             number(row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
             *(number(row[metric]) for metric in metrics[1:]),
@@ -161,6 +174,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     if windows:
         notes.append(WINDOWS.format(floor=number(summary["r_bytes_floor"].mean())))
     notes += [UNEVEN] * uneven
+    notes += [BYTES, *engine_notes(summary)] if engines else []
     if "units" in summary:
         notes.append(_drawn(summary))
     if "kl" in metrics:

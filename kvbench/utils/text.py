@@ -7,8 +7,8 @@ def count(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def first_line(error: BaseException) -> str:
-    """Where an error's message begins; its kind where it has none."""
+def first_line(error: BaseException | str) -> str:
+    """Where an error's message, or a text, begins; its kind where it has none."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

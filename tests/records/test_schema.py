@@ -28,13 +28,19 @@ def plain(record: dict) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
+# Kinds of version 0.1.0, whose records do not name it.
+WITHOUT_KIND = ("method", "probe", "speed")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_is_built_in_the_order_of_its_fields_with_its_kind_after_the_key(kind):
     fields = made_up.record(kind)
     del fields["kind"]
     made = build(kind, fields | {"task": "qasper", "depths": [10, 20.5], "group": None})
     assert list(made) == ["key", "kind", *list(fields)[1:], "task", "depths", "group"]
-    assert made["kind"] == kind == kind_of(fields)
+    assert made["kind"] == kind == kind_of(made)
+    if kind in WITHOUT_KIND:
+        assert kind == kind_of(fields)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +92,13 @@ def test_json_of_another_shape_is_reported_in_one_line_and_set_aside(line, tmp_p
 
 
 def test_records_without_a_kind_load_and_contradict_no_record_with_one(tmp_path):
-    for kind in KINDS:
+    for kind in WITHOUT_KIND:
         new = made_up.record(kind, sample=kind)
         old = {name: value for name, value in new.items() if name != "kind"}
         written(tmp_path / kind, plain(old))
         written(tmp_path / f"{kind}-again", to_line(new))
     records, findings = gather(tmp_path)
-    assert dict(zip(records["sample"], records["kind"], strict=True)) == {kind: kind for kind in KINDS}
+    assert dict(zip(records["sample"], records["kind"], strict=True)) == {kind: kind for kind in WITHOUT_KIND}
     assert {finding.kind for finding in findings} == {"duplicate", "manifest"}
 
 

@@ -74,3 +74,10 @@ def method(name: str, *overrides: str) -> Method:
     """The method of one file; its UserError where it refuses what the overrides ask for."""
     (setting,) = build_settings(method_configs(name, overrides=overrides), 0.5, None)
     return setting.method
+
+
+def composed_engine(name: str, *overrides: str) -> dict:
+    """The node of `engine=NAME` with more overrides."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(overrides=[f"+engine={name}", *overrides])
+    return OmegaConf.to_container(config, resolve=True)["engine"]

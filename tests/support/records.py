@@ -95,6 +95,27 @@ FIELDS = {
         "conditions": {},
         "beside": ["snapkv 0.2"],
     },
+    "engine": {
+        "method": "llama_cpp q8_0/q8_0",
+        "parameters": "{}",
+        "ratio": None,
+        "budget": None,
+        "floored": False,
+        "target_missed": False,
+        "question": "visible",
+        "prompt_tokens": 100,
+        "answers": ["an answer"],
+        "prediction": "an answer",
+        "tokens": None,
+        "scores": {"score": 1.0},
+        "distance": {"top1": 1.0, "agreed": 1.0, "kl_at_least": 0.0},
+        "top": [{"token_id:1": -0.1}],
+        "reported_bytes": None,
+        "stated_bytes": 1000,
+        "repeated": {"equal": True, "agreed": 1.0},
+        "request_seconds": 1.5,
+        "concurrency": 4,
+    },
 }
 
 

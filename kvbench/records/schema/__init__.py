@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from kvbench.errors import UserError
+from kvbench.records.schema.engine import EngineRecord
 from kvbench.records.schema.manifest import Config, JobNote, Manifest, SampleRow, Slurm
 from kvbench.records.schema.method import MethodRecord
 from kvbench.records.schema.probe import ProbeRecord
@@ -19,6 +20,7 @@ from kvbench.records.schema.speed import SpeedRecord
 __all__ = [
     "KINDS",
     "Config",
+    "EngineRecord",
     "JobNote",
     "Manifest",
     "MethodRecord",
@@ -34,11 +36,16 @@ __all__ = [
     "kind_of",
 ]
 
-KINDS: dict[str, type[Record]] = {"method": MethodRecord, "probe": ProbeRecord, "speed": SpeedRecord}
+KINDS: dict[str, type[Record]] = {
+    "method": MethodRecord,
+    "probe": ProbeRecord,
+    "speed": SpeedRecord,
+    "engine": EngineRecord,
+}
 
 
 def kind_of(record: Mapping) -> str:
-    """method, probe or speed; for records of version 0.1.0, which lack `kind`, by the fields of each kind."""
+    """The kind of a record; for records of version 0.1.0, which lack `kind`, by the fields of each kind."""
     if (kind := record.get("kind")) is not None:
         return kind
     return "probe" if "probe" in record else "speed" if "repeats_seconds" in record else "method"

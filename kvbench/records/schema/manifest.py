@@ -92,6 +92,7 @@ class Manifest(JobNote):
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
     sdpa_decode: Text = field("torch's backend of a decoded token's attention over a dense cache", since="0.2")
+    engines: dict[Text, Any] = field("what each engine says of itself, by label; missing without engines", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     variables: dict[Text, Text] = field(
         "environment variables that change what a CPU computes: ATEN_*, DNNL_*, KMP_*, MKL_*, NUMBA_*, OMP_*, ONEDNN_*",

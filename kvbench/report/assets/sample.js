@@ -121,10 +121,14 @@ function outcome(run, record, metric, number, of) {
     h("p", { class: "run" }, of, " ", scoreMark(metric, records.scores[metric]?.[record])),
     h("pre", { class: "output" }, records.prediction[record] || "(empty)"),
     others.length ? note(others.map((name) => `${name} ${fixed(records.scores[name][record])}`).join(" · ")) : null,
-    note(factors(records, record)),
-    keptBars(shares),
-    keptStrip(positions, run.heatmap && run.samples["property depth"]?.[number]),
-    keptHeads(heads),
+    ...(shares.length
+      ? [
+          note(factors(records, record)),
+          keptBars(shares),
+          keptStrip(positions, run.heatmap && run.samples["property depth"]?.[number]),
+          keptHeads(heads),
+        ]
+      : [note("Another engine answered: it does not say which tokens its cache keeps.")]),
   );
 }
 

@@ -1,0 +1,96 @@
+"""The protocol of an engine: from token ids and stop rules to tokens, text and log-probabilities."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from kvbench.benchmarks import Sampling
+from kvbench.models import Reader
+
+# The most likely tokens at one place of a text and their log-probabilities in nats. A token is written as the engine
+# writes it: `token_id:17` where it gives ids, else as text.
+Top = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A sample's prompt as an engine reads it, with the rules that end its answer."""
+
+    sample: str  # its id
+    ids: Sequence[int]
+    text: str  # the same prompt, for engines that take no ids
+    max_new_tokens: int
+    stops: frozenset[int]  # tokens that end the answer and are no part of it
+    at_least_one: bool = False  # the first token is none of `stops`
+    newline: bool = False  # a line end is among `stops`
+    sampling: Sampling | None = None  # None: the likeliest token, always
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an engine answered."""
+
+    text: str
+    tokens: Sequence[int] | None = None  # None where the engine does not give them
+    prompt_tokens: int | None = None  # as the engine counted them
+    top: Sequence[Top] | None = None  # for each generated token; None where the engine gives none
+
+
+class Session(ABC):
+    """An engine that is ready to answer. Several threads may call it at once."""
+
+    @abstractmethod
+    def complete(self, question: Question, top: int) -> Completion:
+        """The answer, with the `top` likeliest tokens at each place where it can be had and `top` is not 0.
+
+        Raises CannotAnswer for a question that this engine does not answer, and Gone where the engine itself has ended.
+        """
+
+    def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
+        """The likeliest tokens at the place of each of `tokens` after the prompt; None where the engine cannot say."""
+        return None
+
+
+class CannotAnswer(Exception):
+    """No record of one sample: why, in one line. The run goes on with the others."""
+
+
+class Gone(Exception):
+    """The engine does not answer any more: why, in one line."""
+
+
+@dataclass(frozen=True)
+class CacheBytes:
+    """Bytes of an engine's KV cache, by where the number is from; None where it has none from there."""
+
+    reported: int | None = None  # by the engine, of the whole buffer that it made
+    stated: int | None = None  # follows from the type: bits of its elements and scales, for the prompt's tokens
+
+
+class Engine(ABC):
+    """One configuration of an engine: a setting of a run. Its public fields are those of its file in conf/engine."""
+
+    label: str  # what tables call the setting, the same in every run
+    about: dict  # set by `connect`: version, model and flags as the engine tells them; part of every record's key
+    draws: bool = True  # whether it answers questions with `sampling`
+    concurrency: int = 1  # questions that it is asked at once
+    repeat: int = 0  # samples that it is asked twice
+    top: int = 20  # likeliest tokens that distances compare
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict:
+        """What an answer depends on, without places and secrets; part of every record's key."""
+
+    @abstractmethod
+    def connect(self, reader: Reader) -> None:
+        """Find out what the engine is, and set `about`. Raises UserError where it cannot answer for this model."""
+
+    @abstractmethod
+    def session(self) -> AbstractContextManager[Session]:
+        """Ready to answer within the block."""
+
+    def cache_bytes(self, tokens: int) -> CacheBytes:
+        """Of a prompt of so many tokens. Nothing is known of an engine unless it says so."""
+        return CacheBytes()

@@ -1,0 +1,40 @@
+"""How far two engines' predictions are from each other along one answer, from their likeliest tokens alone."""
+
+import math
+from collections.abc import Sequence
+
+from kvbench.engines.base import Top
+
+
+def compare(baseline: Sequence[Top], other: Sequence[Top]) -> dict[str, float] | None:
+    """Distances at equally many places; None where there is no place, or no place has a token that both name.
+
+    top1         share of places at which both have the same likeliest token.
+    agreed       share of places before the first at which they differ.
+    kl_at_least  mean over places of `at_least`, in nats.
+    """
+    pairs = list(zip(baseline, other, strict=True))
+    if not pairs or not any(p.keys() & q.keys() for p, q in pairs):
+        return None
+    same = [likeliest(p) == likeliest(q) for p, q in pairs]
+    first = same.index(False) if False in same else len(same)
+    kl = math.fsum(at_least(p, q) for p, q in pairs) / len(pairs)
+    return {"top1": sum(same) / len(same), "agreed": first / len(same), "kl_at_least": kl}
+
+
+def likeliest(top: Top) -> str | None:
+    return max(top, key=top.__getitem__, default=None)
+
+
+def at_least(p: Top, q: Top) -> float:
+    """A lower bound of KL(p ‖ q) from the tokens that both have; all others count as one token.
+
+    Merging outcomes never raises the divergence (the log-sum inequality), so the merged one bounds it from below. There
+    is no upper bound: a token among the likeliest of p alone may have any small probability in q.
+    """
+    both = p.keys() & q.keys()
+    terms = [math.exp(p[token]) * (p[token] - q[token]) for token in both]
+    rest_p, rest_q = (max(1 - math.fsum(math.exp(top[token]) for token in both), 0.0) for top in (p, q))
+    if rest_p > 0 and rest_q > 0:
+        terms.append(rest_p * math.log(rest_p / rest_q))
+    return max(math.fsum(terms), 0.0)

@@ -1,0 +1,159 @@
+"""Requests to a server that may be slow, busy, broken or gone: retried with growing pauses until a deadline."""
+
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import count
+
+import httpx
+
+from kvbench.engines.secrets import Secret
+from kvbench.utils.text import first_line
+
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may change
+FIRST, LONGEST = 0.5, 30.0  # seconds of the first pause and of the longest one
+MOST = 64 * 2**20  # bytes of an answer: more is none
+
+
+class Refused(Exception):
+    """The server answered that it will not do this; `status` is HTTP's, and the message has the server's words."""
+
+    def __init__(self, status: int, words: str):
+        super().__init__(f"the server refuses with status {status}: {words}" if words else f"status {status}")
+        self.status, self.words = status, words
+
+
+class Unavailable(Exception):
+    """No answer after all attempts; the message says what the last one met."""
+
+
+class _Again(Exception):
+    """This attempt failed, and the next may not; `pause` is what the server asks for, in seconds."""
+
+    def __init__(self, why: str, pause: float | None = None):
+        super().__init__(why)
+        self.pause = pause
+
+
+@dataclass
+class Client:
+    """JSON over HTTP. Threads may share it."""
+
+    base: str  # URL without a slash at its end
+    secret: Secret | None = None
+    timeout: float = 600.0  # seconds of a request with all its attempts
+    retries: int = 6
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+    http: httpx.Client = field(init=False, repr=False)
+
+    def __post_init__(self):
+        headers = {"User-Agent": "kvbench", "Accept": "application/json"}
+        if self.secret is not None:
+            headers["Authorization"] = f"Bearer {self.secret.value}"
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        self.http = httpx.Client(headers=headers, limits=limits, follow_redirects=False, trust_env=True)
+
+    def close(self) -> None:
+        self.http.close()
+
+    def json(self, path: str, payload: dict | None = None, retries: int | None = None) -> dict | list:
+        """The JSON that GET, or POST with a payload, of a path below `base` gives.
+
+        Raises Refused or Unavailable.
+        """
+        return self.text(path, payload, retries, parse=_parsed)
+
+    def text(
+        self, path: str, payload: dict | None = None, retries: int | None = None, parse: Callable | None = None
+    ) -> object:
+        """As `json`, but the text as it is, or what `parse` makes of it."""
+        end = self.clock() + self.timeout
+        attempts = 1 + (self.retries if retries is None else retries)
+        for attempt in count():
+            try:
+                text = self._once(path, payload, end)
+                return parse(text) if parse else text
+            except _Again as failed:
+                pause = self._pause(attempt, failed.pause)
+                if attempt + 1 == attempts or self.clock() + pause >= end:
+                    made = f"{attempt + 1} attempts" if attempt else "1 attempt"
+                    raise Unavailable(f"{self._clean(str(failed))} ({made})") from failed
+                self.sleep(pause)
+
+    def _once(self, path: str, payload: dict | None, end: float) -> str:
+        """One attempt, which ends at `end` by the clock even if the server goes on sending."""
+        left = end - self.clock()
+        if left <= 0:
+            raise _Again(f"no answer within {self.timeout:g} s")
+        method = "GET" if payload is None else "POST"
+        try:
+            with self.http.stream(method, self.base + path, json=payload, timeout=left) as response:
+                body = self._body(response, end)
+        except httpx.TimeoutException as error:
+            raise _Again(f"no answer within {self.timeout:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise _Again(first_line(error) or type(error).__name__) from error
+        text = body.decode("utf-8", "replace")
+        if response.status_code in AGAIN:
+            words = _words(text)
+            raise _Again(f"status {response.status_code}{': ' + words if words else ''}", _asked(response))
+        if response.status_code != 200:
+            raise Refused(response.status_code, self._clean(_words(text)))
+        return text
+
+    def _body(self, response: httpx.Response, end: float) -> bytes:
+        body = bytearray()
+        for part in response.iter_bytes():
+            body += part
+            if self.clock() > end:
+                raise _Again(f"the answer did not end within {self.timeout:g} s")
+            if len(body) > MOST:
+                raise _Again(f"an answer of more than {MOST >> 20} MiB")
+        return bytes(body)
+
+    def _pause(self, attempt: int, asked: float | None) -> float:
+        """Seconds before the next attempt: twice as many each time, less up to a half; at least what was asked for."""
+        pause = min(FIRST * 2**attempt, LONGEST) * (1 - self.jitter() / 2)
+        return max(pause, asked or 0.0)
+
+    def _clean(self, text: str) -> str:
+        return self.secret.out_of(text) if self.secret else text
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _Again("the answer is not JSON, or was cut short") from error
+
+
+def _words(text: str) -> str:
+    """What a server says about an error, in one line."""
+    try:
+        node = json.loads(text)
+    except (ValueError, RecursionError):
+        node = None
+    while isinstance(node, dict):
+        node = next((node[key] for key in ("error", "message", "detail") if node.get(key)), "")
+    if isinstance(node, list):
+        node = json.dumps(node)
+    return first_line(node)[:300] if isinstance(node, str) and node.strip() else ""
+
+
+def _asked(response: httpx.Response) -> float | None:
+    """The seconds of Retry-After, a number or a date; None without it."""
+    value = response.headers.get("retry-after", "").strip()
+    try:
+        return max(float(value), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,155 @@
+"""The process that answers with llama.cpp: run by the Python of its own environment, which has no kvbench.
+
+JSON lines: one with the settings on standard input, then a question a line; an answer a line on standard output. Only
+the standard library, numpy and llama_cpp are imported.
+"""
+
+import ctypes
+import json
+import os
+import re
+import sys
+
+ERRORS = re.compile(r"error|fail|requires|not supported|unsupported|invalid", re.IGNORECASE)
+BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
+
+
+class Log:
+    """What llama.cpp writes, by lines; it ends up in no terminal."""
+
+    def __init__(self, llama_cpp):
+        self.text = ""
+
+        def add(level, text, user_data):
+            self.text += text.decode("utf-8", "replace")
+
+        self.callback = llama_cpp.llama_log_callback(add)  # kept, since C calls it
+        llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
+
+    def buffer_bytes(self):
+        """Bytes of the KV buffers that llama.cpp says it made."""
+        return round(sum(map(float, BUFFER.findall(self.text))) * 2**20) or None
+
+    def errors(self):
+        lines = [line.strip() for line in self.text.splitlines() if ERRORS.search(line)]
+        return "; ".join(lines[-2:])
+
+
+def plain_buffers(llama_cpp):
+    """Weights stay as they are in the file.
+
+    Repacked for what a CPU offers (AMX, for one) they give other rounding on other machines, and 0.3.36 crashes with
+    them on some.
+    """
+    bindings = llama_cpp.llama_cpp  # where `Llama` looks it up
+    default = bindings.llama_model_default_params
+
+    def params():
+        made = default()
+        made.use_extra_bufts = False
+        return made
+
+    bindings.llama_model_default_params = params
+
+
+class Worker:
+    def __init__(self, settings):
+        import llama_cpp
+        import numpy
+
+        self.np, self.lib, self.log = numpy, llama_cpp, Log(llama_cpp)
+        plain_buffers(llama_cpp)
+        types = {name: getattr(llama_cpp, f"GGML_TYPE_{settings[name].upper()}", None) for name in ("k", "v")}
+        for name, value in types.items():
+            if value is None:
+                raise ValueError(f"llama.cpp {llama_cpp.__version__} has no type {settings[name]!r}")
+        try:
+            self.model = llama_cpp.Llama(
+                settings["model_file"],
+                n_ctx=settings["context"],
+                n_batch=512,
+                n_threads=settings["threads"],
+                n_threads_batch=settings["threads"],
+                n_gpu_layers=settings["gpu_layers"],
+                flash_attn=settings["flash_attention"],
+                type_k=types["k"],
+                type_v=types["v"],
+                verbose=True,
+            )
+        except Exception as error:
+            raise ValueError(self.log.errors() or str(error)) from error
+
+    def about(self):
+        return {
+            "version": self.lib.__version__,
+            "reported_bytes": self.log.buffer_bytes(),
+            "vocabulary": self.model.n_vocab(),
+        }
+
+    def logits(self, tokens):
+        """Read tokens behind those before; the logits of the next one, in float64."""
+        self.model.eval(tokens)
+        pointer = self.lib.llama_get_logits_ith(self.model.ctx, -1)
+        return self.np.ctypeslib.as_array(pointer, shape=(self.model.n_vocab(),)).astype("float64")
+
+    def top(self, logits, count):
+        if not count:
+            return {}
+        shifted = logits - logits.max()
+        shifted -= self.np.log(self.np.exp(shifted).sum())
+        first = self.np.argsort(-shifted, kind="stable")[:count]
+        return {f"token_id:{token}": float(shifted[token]) for token in first}
+
+    def complete(self, ids, max_new_tokens, stops, at_least_one, top):
+        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
+        self.model.reset()
+        logits, tokens, tops = self.logits(ids), [], []
+        while True:
+            tops.append(self.top(logits, top))
+            if at_least_one and not tokens:
+                logits[stops] = -self.np.inf
+            if not self.np.isfinite(logits.max()):
+                raise ValueError(f"the logits of generated token {len(tokens)} are NaN or infinite")
+            token = int(logits.argmax())
+            if token in stops:
+                break
+            tokens.append(token)
+            if len(tokens) == max_new_tokens:
+                break
+            logits = self.logits([token])
+        return {"tokens": tokens, "top": tops[: len(tokens)] if top else None, "prompt_tokens": len(ids)}
+
+    def follow(self, ids, tokens, top):
+        """The likeliest tokens at the place of each of tokens behind a prompt."""
+        self.model.reset()
+        tops = [self.top(self.logits(ids), top)]
+        for token in tokens[:-1]:
+            tops.append(self.top(self.logits([token]), top))
+        return {"top": tops}
+
+
+def main():
+    """Answer until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what C code prints is no answer
+
+    def say(node):
+        answers.write(json.dumps(node) + "\n")
+        answers.flush()
+
+    try:
+        worker = Worker(json.loads(sys.stdin.readline()))
+        say(worker.about())
+    except Exception as error:
+        say({"error": str(error) or type(error).__name__})
+        return
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            say(getattr(worker, question.pop("do"))(**question))
+        except Exception as error:
+            say({"error": str(error) or type(error).__name__})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The time that is left of a run of engines, from the answers so far; and their tokens per second."""
+
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+
+from kvbench.benchmarks import Sample
+from kvbench.evaluation.record import Run
+
+
+class Pace:
+    """What the progress of a run shows (see kvbench.run.estimate.Estimate), counted from answers alone."""
+
+    def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter):
+        self.ahead = left  # records to make
+        self.part, self.clock, self.since = part, clock, clock()
+        self.answers = self.tokens = 0
+        self.known = False
+        self.costs: dict = {}  # nothing is predicted before the first answer
+
+    def made(self, record: Mapping) -> bool:
+        """Count a record; no sample's times are compared between settings, so it never says that one is finished."""
+        self.ahead = max(self.ahead - 1, 0)
+        self.answers += 1
+        self.tokens += record.get("prompt_tokens", 0) + len(record.get("tokens") or ())
+        self.known = True
+        return False
+
+    def left(self) -> float:
+        """Seconds until the last record."""
+        elapsed = self.clock() - self.since
+        return self.ahead * elapsed / self.answers if self.answers else 0.0
+
+    @property
+    def rate(self) -> str:
+        """Tokens read and written each second, as progress shows them."""
+        elapsed = self.clock() - self.since
+        return f"{self.tokens / elapsed:,.0f} tokens/s" if self.tokens and elapsed > 0 else ""
+
+
+def pace_of(run: Run, samples: Sequence[Sample], done: Container[str], part: str = "") -> Pace:
+    """Of the records of `samples` that are not done."""
+    return Pace(sum(run.key(s, setting) not in done for s in samples for setting in run.settings), part)

@@ -1,0 +1,59 @@
+"""The record of one sample under one engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from kvbench.benchmarks import Sample
+from kvbench.engines.base import Question, Top
+from kvbench.engines.settings import EngineSetting
+from kvbench.errors import UserError
+from kvbench.evaluation.record import Failure, Run, identity
+from kvbench.records.schema import build
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An engine's answer to one sample, ended by kvbench's rules, and what was measured beside it."""
+
+    question: Question
+    text: str
+    tokens: Sequence[int] | None
+    seconds: float
+    top: Sequence[Top] | None = None
+    repeated: Mapping[str, object] | None = None
+    distance: Mapping[str, float] | None = None
+
+
+def failure(run: Run, sample: Sample, setting: EngineSetting, reason: str) -> Failure:
+    return Failure(run.key(sample, setting), sample.id, setting.label, reason)
+
+
+def record(run: Run, sample: Sample, setting: EngineSetting, answered: Answered) -> dict | Failure:
+    """Score an answer. A score that is no finite number is a failure."""
+    n = len(answered.question.ids)
+    cache = setting.engine.cache_bytes(n)
+    fields = {
+        **identity(run, sample, setting),
+        "floored": False,
+        "target_missed": False,
+        **sample.meta,
+        **({"context_id": sample.context_id} if sample.context_id else {}),
+        "question": run.question,
+        "prompt_tokens": n,
+        "answers": list(sample.answers),
+        "prediction": answered.text,
+        "tokens": None if answered.tokens is None else list(answered.tokens),
+        "scores": run.benchmark.score(sample, answered.text),
+        "distance": answered.distance and dict(answered.distance),
+        "top": None if answered.top is None else [dict(one) for one in answered.top],
+        "reported_bytes": cache.reported,
+        "stated_bytes": cache.stated,
+        "repeated": answered.repeated and dict(answered.repeated),
+        "request_seconds": answered.seconds,
+        "concurrency": setting.engine.concurrency,
+        **({"sampling": asdict(sample.sampling)} if sample.sampling else {}),
+    }
+    try:
+        return build("engine", fields)
+    except UserError as error:
+        return failure(run, sample, setting, str(error).partition(": ")[2])

@@ -1,0 +1,138 @@
+"""What a server is and can do, found out before the first sample is made: model, version, flags, token ids."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kvbench.engines.http import Client, Refused, Unavailable
+from kvbench.engines.server_answers import BadAnswer, answer_of, model_of
+from kvbench.errors import UserError
+
+# The flags of vLLM's cache, which it tells as labels of a metric.
+CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# The likeliest token and no other: servers have penalties of their own choice (1.1 in llama-cpp-python), or those of
+# the model's generation configuration (vLLM), unless a question says otherwise.
+GREEDY = {"repetition_penalty": 1.0, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+# Tokens as ids in both directions, as vLLM has them.
+AS_IDS = {"add_special_tokens": False, "skip_special_tokens": False, "return_token_ids": True}
+AS_IDS |= {"return_tokens_as_token_ids": True}
+WORDS = "One two three."
+TOLD = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers for the model."""
+
+    model: str  # its id of the model
+    answers_as: str | None  # the model that its answers name
+    takes_ids: bool  # prompts as token ids; else as text
+    gives_ids: bool  # answers as token ids, and takes stop tokens; else as text
+    extras: Mapping  # what it takes beside the protocol
+    about: dict  # model, version and flags
+
+
+class Abilities(NamedTuple):
+    """What the answer to a first question tells."""
+
+    answers_as: str | None
+    takes_ids: bool
+    gives_ids: bool
+    extras: Mapping
+
+
+def find_server(client: Client, names: Sequence[str], ids: Sequence[int]) -> Server:
+    """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`.
+
+    Raises UserError where the address is no such server, it lacks the model, or it refuses the question.
+    """
+    model = served(client, names)
+    return Server(model, *abilities(client, model, ids), {"served_model": model, **version_of(client)})
+
+
+def served(client: Client, names: Sequence[str]) -> str:
+    """The server's id of the model that it may call by any of `names`."""
+    try:
+        node = client.json("/models", retries=1)
+    except Unavailable as error:
+        raise UserError(f"engine.url={client.base}: no server of OpenAI's protocol answers there: {error}") from error
+    except Refused as error:
+        if error.status in (401, 403):
+            hint = "engine.key_env=NAME or engine.key_file=FILE has its key"
+            raise UserError(f"engine.url={client.base}: {error}; {hint}") from error
+        raise UserError(f"engine.url={client.base}: {error}; the address should end in /v1") from error
+    models = node.get("data") if isinstance(node, dict) else None
+    found = [m["id"] for m in models or () if isinstance(m, dict) and isinstance(m.get("id"), str)]
+    if not isinstance(models, list):
+        raise UserError(f"engine.url={client.base}: its list of models is none of OpenAI's protocol")
+    for name in names:
+        if name in found:
+            return name
+    others = ", ".join(map(repr, found[:5])) or "no model"
+    raise UserError(
+        f"engine.url={client.base} serves {others}, not {' or '.join(map(repr, names))}: where it is the same model "
+        "under another name, engine.served_model=NAME"
+    )
+
+
+def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
+    """Asked with a prompt of a few tokens: as ids and as text, with what servers add to the protocol and without."""
+    refused = None
+    for prompt, more in ((ids, AS_IDS | GREEDY), (ids, GREEDY), (WORDS, GREEDY), (ids, {}), (WORDS, {})):
+        payload = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
+        try:
+            answer = client.json("/completions", payload, retries=1)
+            completion = answer_of(answer)
+        except (Refused, Unavailable, BadAnswer) as error:
+            refused = error
+            continue
+        if isinstance(prompt, str):
+            return Abilities(model_of(answer), False, False, more)
+        if completion.prompt_tokens == len(ids):
+            return Abilities(model_of(answer), True, completion.tokens is not None, more)
+    raise UserError(f"engine.url={client.base}: /completions of {model!r} does not answer: {refused}")
+
+
+def version_of(client: Client) -> dict:
+    """The server's version and flags, from the places where vLLM and llama.cpp tell them; {} where there are none."""
+    root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), 0)
+    try:
+        about = {}
+        if version := _text(_get(root, "/version"), "version"):
+            about["version"] = version
+        if build := _text(props := _get(root, "/props"), "build_info"):
+            about["version"] = build
+            about["model_file"] = _text(props, "model_path").rpartition("/")[2]
+        if flags := cache_flags(_metrics(root)):
+            about["told"] = flags
+        return about
+    finally:
+        root.close()
+
+
+def cache_flags(metrics: str) -> dict[str, str]:
+    """What vLLM's metrics tell of its cache."""
+    found = CACHE_CONFIG.search(metrics)
+    labels = dict(LABEL.findall(found[1])) if found else {}
+    return {name: labels[name] for name in TOLD if name in labels}
+
+
+def _get(client: Client, path: str) -> object:
+    try:
+        return client.json(path)
+    except (Refused, Unavailable):
+        return {}
+
+
+def _metrics(client: Client) -> str:
+    try:
+        return client.text("/metrics")
+    except (Refused, Unavailable):
+        return ""
+
+
+def _text(node: object, key: str) -> str:
+    value = node.get(key) if isinstance(node, dict) else None
+    return value if isinstance(value, str) else ""

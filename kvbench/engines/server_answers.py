@@ -1,0 +1,66 @@
+"""The answers of OpenAI's completions protocol, and of servers that add to it, as completions."""
+
+import math
+from collections.abc import Sequence
+
+from kvbench.engines.base import CannotAnswer, Completion, Top
+
+
+class BadAnswer(CannotAnswer):
+    """JSON that is no answer of the protocol."""
+
+
+def answer_of(node: object) -> Completion:
+    """The completion in an answer to /completions. Raises BadAnswer for anything else."""
+    choice = _choice(node)
+    usage = node.get("usage")
+    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    ids = choice.get("token_ids")
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        ids = None
+    return Completion(choice["text"], ids, counted if type(counted) is int else None, _tops(choice.get("logprobs")))
+
+
+def model_of(node: object) -> str | None:
+    """The model that an answer says it is from."""
+    name = node.get("model") if isinstance(node, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def check_model(node: object, expected: str | None) -> None:
+    """Raise BadAnswer where another model answered than did at first."""
+    if (found := model_of(node)) != expected:
+        raise BadAnswer(f"the answer is from model {found!r}, and the first one was from {expected!r}")
+
+
+def echoed(node: object, before: int, tokens: int) -> Sequence[Top] | None:
+    """The likeliest tokens at the places of an answer that was echoed behind `before` tokens; None without them."""
+    tops = _tops(_choice(node).get("logprobs"))
+    part = (tops or [])[before : before + tokens]
+    return part if len(part) == tokens and all(part) else None
+
+
+def _choice(node: object) -> dict:
+    choices = node.get("choices") if isinstance(node, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+        raise BadAnswer("the answer has no choices with a text: it is none of OpenAI's completions")
+    return choice
+
+
+def _tops(node: object) -> list[Top] | None:
+    """`logprobs.top_logprobs`; {} at a place that has none, as the first token of a prompt."""
+    tops = node.get("top_logprobs") if isinstance(node, dict) else None
+    if not isinstance(tops, list) or not tops:
+        return None
+    return [_top(one) for one in tops]
+
+
+def _top(node: object) -> Top:
+    if not isinstance(node, dict):
+        return {}
+    return {
+        token: float(value)
+        for token, value in node.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }

@@ -1,0 +1,69 @@
+"""Settings of engines: one for each combination of the values that a configuration lists."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from kvbench.config import DESCRIBING, build, choices
+from kvbench.engines.base import Engine
+from kvbench.errors import UserError
+
+
+@dataclass(frozen=True)
+class EngineSetting:
+    """One configuration of an engine, in the place of a method's setting."""
+
+    engine: Engine
+    ratio: None = None
+    budget: None = None
+
+    @property
+    def label(self) -> str:
+        return self.engine.label
+
+    @property
+    def name(self) -> str:
+        return self.engine.label
+
+    @property
+    def parameters(self) -> str:
+        """The engine's configuration and what it says of itself, as canonical JSON. Known once it is connected."""
+        return json.dumps({**self.engine.parameters, **self.engine.about}, sort_keys=True)
+
+    @property
+    def key(self) -> str:
+        """Everything a record depends on besides sample and model."""
+        return json.dumps(["engine", self.label, self.parameters])
+
+
+def engine_settings(node: Mapping) -> list[EngineSetting]:
+    """The settings of a configuration's `engine` node, in the order of its lists.
+
+    Every key may have a list of values: all combinations are made, the last key's values changing fastest. `label` has
+    a name for each of them. Raises UserError for a wrong value.
+    """
+    values = {key: value for key, value in node.items() if key not in DESCRIBING}
+    labels = values.pop("label", None)
+    lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
+    if empty := [key for key, value in lists.items() if not value]:
+        raise UserError(f"engine.{empty[0]}=[] leaves nothing to run")
+    combinations = [dict(zip(lists, chosen, strict=True)) for chosen in product(*lists.values())]
+    names = labels if isinstance(labels, list) else [labels]
+    if labels is not None and len(names) != len(combinations):
+        raise UserError(
+            f"engine.label has {len(names)} names for {len(combinations)} settings: the lists of engine.* make every "
+            "combination of their values"
+        )
+    names = names if labels is not None else [None] * len(combinations)
+    settings = [
+        EngineSetting(build({**one, "label": name}, "engine")) for one, name in zip(combinations, names, strict=True)
+    ]
+    seen: set[str] = set()
+    for setting in settings:
+        if (method := setting.label.partition(" ")[0]) in choices("method"):
+            raise UserError(f"engine.label={setting.label!r} begins with the name of a method: {method!r}")
+        if setting.label in seen:
+            raise UserError(f"two settings of engine= are called {setting.label!r}: engine.label=[…] tells them apart")
+        seen.add(setting.label)
+    return settings

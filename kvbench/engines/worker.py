@@ -1,0 +1,107 @@
+"""A worker process in an environment of its own, which holds an engine: a JSON line for each question and answer."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+
+from kvbench.engines.base import Gone
+from kvbench.errors import UserError
+
+START = 3600.0  # seconds in which an engine loads its model
+
+
+def python_of(given: str | None, environment: str, install: str) -> Path:
+    """The Python of an engine's environment: `given`, or that of the folder `environment` beside the repository's own
+    or in the current folder. Raises UserError with the lines that `install` it.
+    """
+    if given is not None:
+        path = Path(given).expanduser()
+        path = path / "bin" / "python" if path.is_dir() else path
+        if not path.is_file():
+            raise UserError(f"engine.python={given} is no Python, nor a folder of an environment")
+        return path
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (path := folder / environment / "bin" / "python").is_file():
+            return path
+    raise UserError(
+        f"the engine is not installed: make engines, or python3 -m venv {environment} && {environment}/bin/pip install "
+        f"{install} (engine.python=FOLDER names another environment)"
+    )
+
+
+class Worker:
+    """A running worker. One thread asks it at a time."""
+
+    def __init__(self, process: subprocess.Popen, log: Path, timeout: float):
+        self.process, self.log, self.timeout = process, log, timeout
+
+    def ask(self, node: Mapping, timeout: float | None = None) -> dict:
+        """The answer to a question. Raises Gone where the process has ended or does not answer in time, and
+        WorkerError for what it could not do.
+        """
+        timeout = timeout or self.timeout
+        late = Timer(timeout, self.process.kill)
+        late.start()
+        try:
+            self.process.stdin.write(json.dumps(node) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except (OSError, ValueError):
+            line = ""
+        finally:
+            in_time = late.is_alive()
+            late.cancel()
+        if not line.endswith("\n"):
+            raise Gone(self.end() if in_time else f"no answer within {timeout:g} s")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(" ".join(str(answer["error"]).split()))
+        return answer
+
+    def end(self) -> str:
+        """How the process ended, in one line."""
+        code = self.process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        said = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        return f"its process ended with {how}" + (f": {said[-1][:300]}" if said else "")
+
+
+class WorkerError(Exception):
+    """What a worker could not do, in its engine's words."""
+
+
+@contextmanager
+def started(python: Path, script: Path, settings: Mapping, timeout: float) -> Iterator[tuple[Worker, dict]]:
+    """A worker that has read its settings, and its first answer. It is ended with the block.
+
+    Raises WorkerError where the engine refuses the settings.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    with tempfile.TemporaryDirectory(prefix="kvbench-worker-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [str(python), "-I", "-u", str(script)],  # -I: no module is taken from the script's folder
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                encoding="utf-8",
+                env=environment,
+                cwd=folder,
+                start_new_session=True,  # a Ctrl-C is for the run, which ends the worker
+            )
+        try:
+            worker = Worker(process, log, timeout)
+            yield worker, worker.ask(settings, START)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()

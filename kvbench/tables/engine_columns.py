@@ -1,0 +1,34 @@
+"""What a run's table says of other engines: bytes by where they are from, and answers that were asked for twice."""
+
+import pandas as pd
+
+from kvbench.tables.text_table import MISSING
+
+BYTES = (
+    "cache bytes: counted in kvbench's own caches of the prompt; stated: what the engine's type takes for the prompt's "
+    "tokens; reported: the engine's whole buffer, by its own words"
+)
+SOURCES = {"stored_bytes": "counted", "stated_bytes": "stated", "reported_bytes": "reported"}
+KL = "kl_at_least: lower bound of the divergence (nats per token) from the first setting, along its answer"
+
+
+def has_engines(records: pd.DataFrame) -> bool:
+    """Whether any record is another engine's."""
+    return "kind" in records and bool(records["kind"].eq("engine").any())
+
+
+def of_engines(group: pd.DataFrame) -> dict[str, object]:
+    """Columns of one setting's row beside those of methods: mean bytes with their source, and repeated answers."""
+    means = {name: group[name].mean() for name in SOURCES if name in group and group[name].notna().any()}
+    text = ", ".join(f"{mean:,.0f} {SOURCES[name]}" for name, mean in means.items())
+    found = [one for one in group["repeated"] if isinstance(one, dict)]
+    twice = {"asked_twice": len(found), "same_twice": sum(bool(one.get("equal")) for one in found)}
+    return {"cache_bytes": text or MISSING, **twice}
+
+
+def engine_notes(summary: pd.DataFrame) -> list[str]:
+    """Remarks below a table with engines."""
+    asked = summary[summary["asked_twice"] > 0]
+    parts = (f"{row.setting} {row.same_twice} of {row.asked_twice}" for row in asked.itertuples())
+    notes = [f"equal answers to samples that were asked twice: {', '.join(parts)}"] if len(asked) else []
+    return [*notes, *[KL] * ("kl_at_least" in summary)]

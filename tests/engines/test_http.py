@@ -1,0 +1,123 @@
+"""Requests to a server that misbehaves: what is tried again, how long it waits, and what an error says."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import httpx
+import pytest
+
+from kvbench.engines import http
+from kvbench.engines.http import Client, Refused, Unavailable, _asked
+from kvbench.engines.secrets import Secret
+from tests.support.fake_engine import MODEL, FakeEngine
+
+MENDED = "busy error overloaded starting truncated short empty html garbage nested reset closed".split()
+PAYLOAD = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 2}
+
+
+def failing(times: int, kind: str) -> FakeEngine:
+    return FakeEngine(lambda number, payload: kind if number < times else "well")
+
+
+@pytest.mark.parametrize("kind", MENDED)
+def test_what_another_attempt_mends_is_tried_again(kind):
+    engine, pauses = failing(2, kind), []
+    with engine.running() as url:
+        client = Client(url, sleep=pauses.append)
+        answer = client.json("/completions", PAYLOAD)
+        client.close()
+    assert answer == engine.answer(PAYLOAD)
+    assert len(engine.asked) == 3 and len(pauses) == 2
+
+
+@pytest.mark.parametrize("kind", MENDED)
+def test_after_all_attempts_the_last_failure_is_named(kind):
+    engine = failing(99, kind)
+    with engine.running() as url:
+        client = Client(url, retries=2, sleep=lambda seconds: None)
+        with pytest.raises(Unavailable, match=r"\(3 attempts\)$"):
+            client.json("/completions", PAYLOAD)
+        client.close()
+    assert len(engine.asked) == 3
+
+
+@pytest.mark.parametrize("kind", ["slow", "endless"])
+def test_a_server_that_never_ends_its_answer_is_left_at_the_deadline(kind):
+    engine = failing(99, kind)
+    with engine.running() as url:
+        client = Client(url, timeout=0.3, retries=2)
+        with pytest.raises(Unavailable, match=r"within 0\.3 s"):
+            client.json("/completions", PAYLOAD)
+        client.close()
+    assert len(engine.asked) <= 1
+
+
+def test_a_body_that_grows_without_end_is_left_at_a_size(monkeypatch):
+    monkeypatch.setattr(http, "MOST", 20)
+    with failing(0, "").running() as url:
+        client = Client(url, retries=0)
+        with pytest.raises(Unavailable, match="more than"):
+            client.json("/completions", PAYLOAD)
+        client.close()
+
+
+@pytest.mark.parametrize("kind, status", [("refused", 400), ("missing", 404), ("moved", 302), ("unauthorised", 401)])
+def test_a_refusal_is_not_tried_again(kind, status):
+    engine = failing(99, kind)
+    with engine.running() as url:
+        client = Client(url)
+        with pytest.raises(Refused) as refused:
+            client.json("/completions", PAYLOAD)
+        client.close()
+    assert refused.value.status == status and len(engine.asked) == 1
+    if kind == "refused":
+        assert "maximum context length is 64 tokens" in str(refused.value)
+
+
+def test_pauses_double_up_to_a_longest_one_and_differ_by_up_to_a_half(monkeypatch):
+    monkeypatch.setattr(http, "FIRST", 0.5)
+    client = Client("http://127.0.0.1:9", jitter=lambda: 0.0)
+    assert [client._pause(attempt, None) for attempt in (0, 1, 2, 5, 6, 60)] == [0.5, 1, 2, 16, 30, 30]
+    client.jitter = lambda: 1.0
+    assert client._pause(1, None) == 0.5
+    assert client._pause(1, 7.0) == 7.0  # what the server asks for
+    client.close()
+
+
+def test_no_pause_goes_beyond_the_deadline():
+    now, pauses = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    with FakeEngine(lambda number, payload: "busy").running() as url:
+        client = Client(url, timeout=50, retries=99, sleep=sleep, clock=lambda: now[0], jitter=lambda: 0.0)
+        client._pause = lambda attempt, asked: 20.0
+        with pytest.raises(Unavailable, match=r"too many requests .*3 attempts"):
+            client.json("/completions", PAYLOAD)
+        client.close()
+    assert pauses == [20, 20]
+
+
+@pytest.mark.parametrize("value, seconds", [("3", 3), ("0.5", 0.5), ("-4", 0), ("", None), ("soon", None)])
+def test_retry_after_in_seconds(value, seconds):
+    assert _asked(httpx.Response(429, headers={"retry-after": value})) == seconds
+
+
+def test_retry_after_as_a_date():
+    soon = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
+    assert 86_000 < _asked(httpx.Response(503, headers={"retry-after": soon})) <= 86_400
+    assert _asked(httpx.Response(503, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"})) == 0
+
+
+def test_the_key_is_sent_and_crossed_out_of_what_the_server_says():
+    engine = FakeEngine(lambda number, payload: "unauthorised")
+    with engine.running() as url:
+        client = Client(url, Secret("sk-very-secret"))
+        with pytest.raises(Refused) as refused:
+            client.json("/completions", PAYLOAD)
+        assert "sk-very-secret" not in repr(client)
+        client.close()
+    assert engine.headers[0]["Authorization"] == "Bearer sk-very-secret"
+    assert "sk-very-secret" not in str(refused.value) and "Bearer [key]" in str(refused.value)

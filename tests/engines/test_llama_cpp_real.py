@@ -1,0 +1,41 @@
+"""The real llama.cpp: `make engines`, then `make test-engines`."""
+
+import pytest
+
+from kvbench.engines.worker import python_of
+from kvbench.errors import UserError
+from kvbench.records import load
+from tests.support.runs import run
+
+pytestmark = [pytest.mark.engines, pytest.mark.heavy]
+NEEDLE = ["benchmark=niah", "benchmark.lengths=[400]", "benchmark.depths=[50]"]
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    try:
+        python_of(None, ".venv-llama", "")
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def test_llama_cpp_finds_the_needle_under_its_types(tmp_path):
+    types = ["engine.k=[f16,q8_0]", "engine.threads=1", "distance=true"]
+    records = load(run(*NEEDLE, "engine=llama_cpp", *types, f"output_dir={tmp_path}"))
+    assert records["scores"].map(lambda scores: scores["exact"] == 1).all()
+    f16, q8 = (row for _, row in records.iterrows())
+    elements = 30 * 3 * 64
+    assert f16.reported_bytes == 8192 * elements * 4  # the whole context in f16
+    assert (f16.stated_bytes, q8.stated_bytes) == (
+        f16.prompt_tokens * elements * 4,
+        round(f16.prompt_tokens * elements * 17 / 8),
+    )
+    assert abs(q8.reported_bytes / (8192 * elements * 17 / 8) - 1) < 1e-3  # llama.cpp prints two digits
+    assert q8.distance["top1"] > 0.8 and 0 <= q8.distance["kl_at_least"] < 0.5
+    assert f16.repeated["equal"] and q8.repeated["equal"]
+
+
+def test_another_models_file_is_refused(tmp_path):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UserError, match=r"llama_cpp f16/f16: .*(failed to load|gguf)"):
+        run(*NEEDLE, "engine=llama_cpp", f"engine.model_file={tmp_path}/bad.gguf", f"output_dir={tmp_path}/runs")

@@ -1,0 +1,55 @@
+"""Where kvbench's rules end an engine's answer."""
+
+import pytest
+
+from kvbench.benchmarks import Sample, Turn
+from kvbench.engines.base import CannotAnswer, Completion, Question
+from kvbench.engines.questions import check_count, ended, ended_text, question, until_stop
+from kvbench.evaluation.prompts import tokenise
+
+
+def asked(**rules) -> Question:
+    return Question("a", [1, 2, 3], "x", 6, frozenset({9}), **rules)
+
+
+def test_tokens_end_before_the_first_stop_token_or_at_the_limit():
+    assert until_stop([4, 5, 9, 6], asked()) == [4, 5]
+    assert until_stop([9], asked()) == []
+    assert until_stop(range(100, 120), asked()) == [*range(100, 106)]
+
+
+@pytest.mark.parametrize(
+    "text, rules, expected",
+    [
+        ("a\nb", {}, "a\nb"),
+        ("a\nb", {"newline": True}, "a"),
+        ("\nb", {"newline": True}, ""),
+        ("\nb\nc", {"newline": True, "at_least_one": True}, "\nb"),
+        ("a", {"newline": True}, "a"),
+    ],
+)
+def test_text_ends_at_a_line_end_where_the_benchmark_says_so(text, rules, expected):
+    assert ended_text(asked(**rules), text) == expected
+
+
+def test_tokens_win_over_text(embedded):
+    ids = embedded.plain_tokens(" the answer")
+    tokens, text = ended(asked(), Completion("something else", [*ids, 9, 5]), embedded)
+    assert (tokens, text) == (ids, " the answer")
+    assert ended(asked(), Completion("text"), embedded) == (None, "text")
+
+
+def test_another_count_of_the_prompts_tokens_is_an_error():
+    check_count(asked(), Completion("", prompt_tokens=3))
+    with pytest.raises(CannotAnswer, match="counts 4 tokens in the prompt, and kvbench 3"):
+        check_count(asked(), Completion("", prompt_tokens=4))
+    with pytest.raises(CannotAnswer, match="did not say how many"):
+        check_count(asked(), Completion(""))
+
+
+def test_a_question_has_the_tokens_of_the_prompt_and_later_turns(embedded):
+    sample = Sample("a", "Who?", ("me",), 6, turns=(Turn("And now?", "You."),))
+    prompt, made = tokenise(embedded, sample, "visible"), question(embedded, sample)
+    assert made.ids == [*prompt.context.tolist(), *prompt.question.tolist()]
+    assert embedded.tokenizer(made.text, add_special_tokens=False)["input_ids"] == made.ids
+    assert made.stops == embedded.stop_tokens and made.max_new_tokens == 6 and not made.newline

@@ -1,0 +1,192 @@
+"""A server of OpenAI's completions protocol that misbehaves as it is told: `FakeEngine(behave=…)`."""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+MODEL = "org/tiny"
+PROTOCOL = set("model prompt max_tokens temperature top_p seed stop logprobs echo".split())
+PROTOCOL |= {"presence_penalty", "frequency_penalty"}
+
+
+class FakeEngine:
+    """What the server has and does; `asked` collects the payloads of /completions."""
+
+    def __init__(
+        self, behave: Callable[[int, dict], str] = lambda number, payload: "well", ids: bool = True, plain: bool = False
+    ):
+        """behave: (number of the question, payload) -> one of MISBEHAVIOURS or "well"; ids: takes tokens as ids; plain:
+        refuses what OpenAI's protocol does not have.
+        """
+        self.behave, self.ids, self.plain = behave, ids, plain
+        self.models, self.version, self.key = [MODEL], "0.32.0", None
+        self.count: Callable[[str], int] = lambda text: len(text.split())
+        self.text: Callable[[Sequence[int]], str] = lambda tokens: " ".join(map(str, tokens))
+        self.dead = False  # ends every connection without an answer
+        self.shift = 0  # other weights: added to every token
+        self.asked: list[dict] = []
+        self.headers: list[dict] = []
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+
+    def tokens(self, payload: dict) -> list[int]:
+        """What it answers: numbers that depend on the whole prompt, until max_tokens or a stop token."""
+        prompt = payload["prompt"]
+        start = sum(prompt) if isinstance(prompt, list) else len(prompt)
+        tokens = [100 + (start + 31 * place + self.shift) % 3000 for place in range(payload["max_tokens"])]
+        stops = payload.get("stop_token_ids", [])
+        return tokens[: next((place + 1 for place, token in enumerate(tokens) if token in stops), len(tokens))]
+
+    def answer(self, payload: dict) -> dict:
+        tokens, prompt = self.tokens(payload), payload["prompt"]
+        counted = len(prompt) if isinstance(prompt, list) else self.count(prompt)
+        choice = {"text": self.text(tokens), "finish_reason": "length"}
+        if payload.get("return_token_ids"):
+            choice["token_ids"] = tokens
+        if payload.get("logprobs"):
+            every = [None, *prompt[1:], *tokens] if payload.get("echo") else tokens
+            choice["logprobs"] = {"top_logprobs": [self.top(token) for token in every]}
+        return {"model": payload["model"], "choices": [choice], "usage": {"prompt_tokens": counted}}
+
+    def top(self, token: int | None) -> dict | None:
+        if token is None:
+            return None
+        return {f"token_id:{token}": -0.1 - self.shift / 10, f"token_id:{token + 1}": -3.0}
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """Its address while it runs."""
+        handler = type("Handler", (Handler,), {"engine": self})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads = True
+        self.stop = server.shutdown
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        finally:
+            self.ended.set()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    engine: FakeEngine
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        engine = self.engine
+        if engine.dead:
+            return self.closed()
+        if engine.key and self.headers.get("Authorization") != f"Bearer {engine.key}":
+            return self.send(401, {"error": {"message": f"wrong key {self.headers.get('Authorization')}"}})
+        if self.path == "/v1/models":
+            return self.send(200, {"object": "list", "data": [{"id": name} for name in engine.models]})
+        if self.path == "/version":
+            return self.send(200, {"version": engine.version})
+        if self.path == "/metrics":
+            return self.raw(b'vllm:cache_config_info{block_size="16",cache_dtype="fp8",other="x"} 1.0\n')
+        return self.send(404, {"detail": "Not Found"})
+
+    def do_POST(self) -> None:
+        engine = self.engine
+        payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with engine.lock:
+            number = len(engine.asked)
+            engine.asked.append(payload)
+            engine.headers.append(dict(self.headers))
+        if isinstance(payload["prompt"], list) and not engine.ids:
+            return self.send(422, {"detail": [{"msg": "prompt must be a string"}]})
+        if engine.plain and payload.keys() - PROTOCOL:
+            return self.send(400, {"error": {"message": f"unknown {sorted(payload.keys() - PROTOCOL)}"}})
+        MISBEHAVIOURS[engine.behave(number, payload)](self, engine.answer(payload))
+
+    def send(self, status: int, node: object, **headers: str) -> None:
+        self.raw(json.dumps(node).encode(), status, **headers)
+
+    def raw(self, body: bytes, status: int = 200, length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def cut(self) -> None:
+        """End the connection with a reset."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+
+    def endless(self) -> None:
+        """One space after the other, as long as anyone listens."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while not self.engine.ended.wait(0.01):
+            try:
+                self.wfile.write(b"1\r\n \r\n")
+            except OSError:
+                return
+
+    def closed(self) -> None:
+        self.close_connection = True
+
+    def short(self, node: dict) -> None:
+        """A body that is shorter than announced."""
+        body = json.dumps(node).encode()
+        self.raw(body[:10], length=len(body))
+        self.closed()
+
+
+def choice_with(node: dict, **changes: object) -> dict:
+    return {**node, "choices": [{**node["choices"][0], **changes}]}
+
+
+def without(node: dict, name: str) -> dict:
+    return {key: value for key, value in node.items() if key != name}
+
+
+# name -> (handler, the right answer): what the server does in place of answering.
+MISBEHAVIOURS: dict[str, Callable[[Handler, dict], None]] = {
+    "well": lambda h, node: h.send(200, node),
+    # what another attempt mends
+    "busy": lambda h, node: h.send(429, {"error": {"message": "too many requests"}}, Retry_After="0"),
+    "error": lambda h, node: h.send(500, {"error": {"message": "out of blocks"}}),
+    "overloaded": lambda h, node: h.raw(b"<html>bad gateway</html>", 502),
+    "starting": lambda h, node: h.send(503, {}, Retry_After="Wed, 21 Oct 2015 07:28:00 GMT"),
+    "truncated": lambda h, node: h.raw(json.dumps(node).encode()[:-20]),
+    "short": Handler.short,
+    "empty": lambda h, node: h.raw(b""),
+    "html": lambda h, node: h.raw(b"<html>Welcome to nginx</html>"),
+    "garbage": lambda h, node: h.raw(b"\xff\xfe\x00{"),
+    "nested": lambda h, node: h.raw(b"[" * 100_000),
+    "reset": lambda h, node: h.cut(),
+    "closed": lambda h, node: h.closed(),
+    "slow": lambda h, node: (h.engine.ended.wait(), h.closed()),
+    "endless": lambda h, node: h.endless(),
+    # what it does not
+    "refused": lambda h, node: h.send(400, {"error": {"message": "maximum context length is 64 tokens"}}),
+    "missing": lambda h, node: h.send(404, {"detail": "Not Found"}),
+    "moved": lambda h, node: h.send(302, {}, Location="http://127.0.0.1:9/"),
+    "unauthorised": lambda h, node: h.send(401, {"error": f"no access with {h.headers.get('Authorization')}"}),
+    "no choices": lambda h, node: h.send(200, {**node, "choices": []}),
+    "no object": lambda h, node: h.send(200, [node]),
+    "no text": lambda h, node: h.send(200, choice_with(node, text=None)),
+    "wrong model": lambda h, node: h.send(200, {**node, "model": "org/other"}),
+    "other count": lambda h, node: h.send(200, {**node, "usage": {"prompt_tokens": 7}}),
+    "no count": lambda h, node: h.send(200, without(node, "usage")),
+    # answers that are good without what they lack
+    "no logprobs": lambda h, node: h.send(200, choice_with(node, logprobs=None)),
+    "odd logprobs": lambda h, node: h.raw(
+        json.dumps(choice_with(node, logprobs={"top_logprobs": [{"a": None, "b": float("nan")}]})).encode()
+    ),
+}
