@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.support.kernels import SHARED, compiled, resources_of
+from tests.support.needs import need, packages
 
 pytestmark = [pytest.mark.kernels, compiled]
-pytest.importorskip("triton")
+need("triton", packages("triton", "triton"))
 
 from kvbench.ops.kernels.neighbour_bits import NO_TENSOR_MEMORY  # noqa: E402
 from tests.support.fake_triton import FakeTriton  # noqa: E402

@@ -6,9 +6,10 @@ import torch
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.fake_devices import FakeDevices, stamped
 from tests.support.kernels import compiled
+from tests.support.needs import need, packages
 
 pytestmark = [pytest.mark.kernels, compiled]
-pytest.importorskip("triton")
+need("triton", packages("triton", "triton"))
 
 from tests.support.fake_triton import MOST_PROGRAMS, FakeTriton  # noqa: E402
 from tests.support.kernel_calls import Shape, calls, kernel  # noqa: E402

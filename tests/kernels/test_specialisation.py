@@ -12,9 +12,10 @@ from kvbench.evaluation.decode import batched
 from kvbench.ops.operator import use_kernels
 from tests.support.every_method import N, model, pass_of, setting
 from tests.support.kernels import compiled
+from tests.support.needs import need, packages
 
 pytestmark = [pytest.mark.kernels, compiled]
-pytest.importorskip("triton")
+need("triton", packages("triton", "triton"))
 
 from tests.support.fake_triton import FakeTriton  # noqa: E402
 
