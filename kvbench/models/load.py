@@ -21,13 +21,13 @@ from transformers import (
 
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.chat_template import RAW, bounded, check_template
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.sane_config import check_sane
 from kvbench.models.spec import DTYPES, ModelSpec
+from kvbench.utils.chat_template import RAW, bounded, check_template
 from kvbench.utils.deadline import within
 from kvbench.utils.model_shape import check_shape
 from kvbench.utils.text import first_line
