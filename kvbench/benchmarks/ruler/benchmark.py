@@ -16,6 +16,7 @@ from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.metrics.aggregate import breakdown
+from kvbench.utils.chat_template import bounded, check_template
 from kvbench.utils.checked import Names, NonNegative, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
@@ -134,7 +135,10 @@ def _chat_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
     if not tokenizer.chat_template:
         return tokenizer.num_special_tokens_to_add()
     turn = [{"role": "user", "content": ""}]
-    text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    name = str(tokenizer.name_or_path)
+    check_template(name, tokenizer.get_chat_template())
+    with bounded(name):
+        text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from kvbench.benchmarks.ruler.benchmark import _chat_tokens
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel
 
@@ -52,3 +53,9 @@ def test_a_template_that_cannot_be_rendered_is_one_line(template, message, loade
 def test_transformers_own_tags_are_allowed(loaded):
     template = "{% for m in messages %}{%- generation -%}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}"
     assert loaded(template).render("Hello", chat=True) == "Hello"
+
+
+@pytest.mark.heavy
+def test_ruler_counts_a_template_within_the_same_limits(loaded):
+    with pytest.raises(UserError, match="takes more than 5,000,000 steps"):
+        _chat_tokens(loaded(LOOPS).tokenizer)
