@@ -3,9 +3,11 @@
 # make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
-# make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs.
-# make gpu: is kvbench right and fast on this machine's GPU? In under nine minutes, offline; PYTHON=python3 for another
-# environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as wheels in $(BUNDLE).
+# make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs;
+# TRITON_VERSION=3.7.1 with another one, 3.6.0 being the oldest.
+# make gpu: is kvbench right and fast on this machine's GPU? In under ten minutes, offline, and continued by another run;
+# PYTHON=python3 for another environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as
+# wheels in $(BUNDLE).
 # make docs: the documentation as a site in build/site; any warning is an error.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 # CONSTRAINTS= TORCH=torch: the newest release of every package.
@@ -18,7 +20,8 @@ KVPRESS := .venv-kvpress
 # What builds the site, apart from what kvbench needs: it reads the code without importing it.
 DOCS    := .venv-docs
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
-TRITON  := .triton
+TRITON_VERSION ?= 3.9.0
+TRITON  := .triton/$(TRITON_VERSION)
 # pytest-randomly, outside of the environment: where it is installed, it shuffles every run of pytest.
 RANDOMLY := .randomly
 # Kernels of torch, MKL and oneDNN as on a CPU without AVX: they sum in another order than those with it.
@@ -119,7 +122,7 @@ $(DOCS)/installed: requirements-docs.txt
 	touch $@
 
 $(TRITON)/installed: Makefile $(VENV)/installed
-	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==3.9.0
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==$(TRITON_VERSION)
 	touch $@
 
 $(RANDOMLY)/installed: Makefile $(VENV)/installed
@@ -131,4 +134,4 @@ $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) $(TRITON) $(RANDOMLY) $(DOCS)
+	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS)

@@ -17,7 +17,7 @@ from kvbench import __version__
 from kvbench.config import CONF, check_what_hydra_runs, more_configuration, resolved
 from kvbench.errors import UserError, unknown
 from kvbench.run.arguments import is_word, options_first, without_config_dir
-from kvbench.run.early import check_values
+from kvbench.run.early import check_typed, check_values
 from kvbench.run.failures import one_line_errors
 from kvbench.run.help import COMMANDS, help_text
 from kvbench.run.job import starting
@@ -57,10 +57,10 @@ def dispatch(arguments: Sequence[str]) -> None:
             else:
                 check_single_values(rest)
                 given = options_first(expanded(rest))
+                overrides = [argument for argument in given if not argument.startswith("-") and not is_word(argument)]
+                check_typed(overrides)
                 if folder is not None:
-                    check_what_hydra_runs(
-                        [argument for argument in given if not argument.startswith("-") and not is_word(argument)]
-                    )
+                    check_what_hydra_runs(overrides)
                     given = ["--config-dir", str(folder), *given]
                 run_hydra(given)
 

@@ -1,16 +1,21 @@
-"""kvbench on a GPU, in under nine minutes and offline: is it right, what does it hold, how fast is it?
+"""kvbench on a GPU, in under ten minutes and offline: is it right, what does it hold, how fast is it?
 
     python scripts/gpu_check.py                 # make gpu
-    python scripts/gpu_check.py --dry-run       # the same stages on a tiny model, on any machine
+    python scripts/gpu_check.py --dry-run       # the same rows on a tiny model, on any machine
 
 1. Every preset compresses and decodes on the GPU, in float32, and from a copy of the same tensors on the CPU: kept
-   sets, codes and tokens must be equal.
-2. On the way every operator's Triton kernel runs beside its torch reference, in float32 and in bfloat16.
-3. The allocator's bytes of the caches, against the bytes that they count.
-4. Prefill, compression, decoding, a batch of twelve and the largest batch (counted from free memory) of
-   model=llama3-8b-random at 8k, 32k and 128k tokens, beside FullKV and transformers' generate.
+   sets, codes and tokens must be equal. On the way, in float32 and in bfloat16, every operator's kernel is compared
+   with its torch reference in float32 on the CPU; operators that no preset called are listed.
+2. The same for head_dim 64 to 256 and 1 to 16 query heads of a KV head, in float16 too.
+3. A batch of settings against each alone; a second GPU, where there is one, against the CPU.
+4. Attention over 8k, 32k and 128k tokens against references that go through the keys in slices.
+5. The allocator's bytes of the caches, against the bytes that they count.
+6. Prefill, compression, decoding (with the kernels' own time beside it), a batch of twelve and the largest batch
+   (counted from free memory) of model=llama3-8b-random at these lengths, beside FullKV and transformers' generate.
 
-Each stage has its share of the time; what does not fit is skipped, and the report says so. Written to results/gpu/NAME.
+Each row is a process of its own. What a row found is kept in results/gpu/NAME/rows: the same command continues where
+the time was up. Exit code 0: all is as it should be; 1: something failed, see the list; 3: nothing failed, rows are
+left.
 """
 
 import argparse
@@ -22,37 +27,48 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-import transformers
 
 from kvbench.evaluation.speed.conditions import conditions
 from kvbench.utils.environment import environment, now
-from scripts.gpu import memory, models, presets, report, speed, twins
-from scripts.gpu.stages import Clock, attempted
+from scripts.gpu import judge, report
+from scripts.gpu.processes import Row, Rows
+from scripts.gpu.rows import WORK, Check, rows_of, speeds_of
+from scripts.gpu.stages import Clock
 from tests.support.config import NAMES
-from tests.support.every_method import setting
 
-MINUTES = 8.5
-SHARES = {"presets": 150, "bfloat16": 60, "memory": 20}  # seconds; speed has what is left
-LENGTHS = {8192: None, 32768: None, 131072: 16384}  # tokens of the prompt -> prefill.chunk
-IN_BYTES = ("full", "snapkv", "pyramidkv", "spindle", "kivi", "minicache")
+MINUTES = 9.5
+FAILED, LEFT = 1, 3  # exit codes
+OF_OPERATORS = ("preset", "heads")
 
 
-def main() -> None:
+def main() -> int:
     options = arguments()
-    transformers.logging.set_verbosity_error()
-    device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    if device == "cpu" and not options.dry_run:
-        sys.exit("there is no CUDA GPU here: --dry-run tries the stages on a tiny model")
+    check = Check(options.dry_run, tuple(options.presets))
+    if not options.dry_run and not torch.cuda.is_available():
+        sys.exit("there is no CUDA GPU here: --dry-run tries the rows on a tiny model")
     clock = Clock(options.minutes)
-    result = {"machine": machine(device), "dry_run": options.dry_run, "before": conditions()}
-    result |= correctness(device, options, clock)
-    result["speed"] = speeds(device, options, clock)
-    result |= {"after": conditions(), "skipped": clock.skipped, "ended": now(), "environment": environment()}
-    folder = options.out / (options.name or folder_name(result["machine"]["name"]))
+    before = conditions()
+    machine = machine_of(check, options.out, clock)
+    folder = options.out / (options.name or folder_name(machine["name"]))
+    rows = Rows(folder / "rows", machine | {"dry_run": options.dry_run}, clock)
+    rows.run(rows_of(check))
+    rows.run(speeds_of(check, clock.all_left()))
+    complete = set(check.names) >= set(NAMES) and not any(name.startswith(OF_OPERATORS) for name in rows.left)
+    result = {
+        "machine": machine,
+        "dry_run": options.dry_run,
+        "failed": judge.failures(rows.found, complete),
+        "left": rows.left,
+        "rows": rows.found,
+        "conditions": [before, conditions()],
+        "ended": now(),
+        "environment": environment(),
+    }
     path = report.write(result, folder)
     (folder / "results.json").write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
     print(path.read_text(encoding="utf-8"))
     print(path)
+    return FAILED if result["failed"] else LEFT if rows.left else 0
 
 
 def arguments() -> argparse.Namespace:
@@ -65,56 +81,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def correctness(device: str, options: argparse.Namespace, clock: Clock) -> dict:
-    """Presets against the CPU, kernels against their references, and bytes."""
-    shape, n = (models.TRIAL, 120) if options.dry_run else (models.SMALL, 600)
-    cpu = models.llama3_8b("cpu", torch.float32, **shape)
-    model = models.llama3_8b(device, torch.float32, **shape)
-    model.load_state_dict(cpu.state_dict())
-    rows, watched = {}, twins.Twins()
-    clock.stage(SHARES["presets"])
-    for name in clock.each(options.presets):
-        one = setting(name, ratio=presets.RATIO)
-        rows[name] = attempted(lambda one=one: presets.preset(one, model, cpu, n))
-    for dtype in (torch.float32, torch.bfloat16):
-        clock.stage(SHARES["bfloat16"])
-        model.to(dtype)
-        for name in clock.each(options.presets, name=lambda name, dtype=dtype: f"kernels of {name} in {dtype}"):
-            with watched:
-                found = attempted(lambda name=name: presets.on_device(setting(name, ratio=presets.RATIO), model, n))
-            if "error" in found:
-                rows.setdefault(name, {})["error"] = f"{dtype}: {found['error']}"
-    clock.stage(SHARES["memory"])
-    counted = {
-        name: attempted(lambda name=name: memory.bytes_of(setting(name, ratio=presets.RATIO), model, 4 * n))
-        for name in clock.each([name for name in IN_BYTES if name in options.presets], name="bytes of {}".format)
-    }
-    return {"presets": rows, "kernels": twins.compared(watched, torch.device(device)), "memory": counted}
-
-
-def speeds(device: str, options: argparse.Namespace, clock: Clock) -> list[dict]:
-    """A table for each length, as long as there is time: later lengths get what earlier ones left."""
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    model = models.llama3_8b(device, dtype, **(models.TRIAL if options.dry_run else {}))
-    lengths = {300: None, 700: 256} if options.dry_run else LENGTHS
-    steps, tables = 8 if options.dry_run else 65, []
-    for place, (n, chunk) in enumerate(lengths.items()):
-        clock.stage(clock.all_left() / (len(lengths) - place))
-        length = speed.Length(model, n, chunk, steps, clock)
-        tables.append({"n": n, "chunk": chunk} | attempted(length.table))
-    return tables
-
-
-def machine(device: str) -> dict:
-    name = torch.cuda.get_device_name(0) if device != "cpu" else "a CPU"
-    total = torch.cuda.get_device_properties(0).total_memory if device != "cpu" else 0
-    return {
-        "name": name,
-        "memory_gib": round(total / 2**30, 1),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "cuda": torch.version.cuda,
-    }
+def machine_of(check: Check, out: Path, clock: Clock) -> dict:
+    """The machine and the code, on which results depend; asked anew by every run."""
+    asked = Rows(out / "rows", {"asked": now()}, clock)
+    asked.run([Row("machine", f"{WORK}machine", (check,), 120)])
+    return asked.found["machine"]
 
 
 def folder_name(name: str) -> str:
@@ -122,4 +93,4 @@ def folder_name(name: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

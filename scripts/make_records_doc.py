@@ -18,7 +18,9 @@ some records; one with a version is missing from those of earlier versions. Ever
 does not match is set aside like a torn one, and `python -m kvbench records` reports it.
 
 `records.jsonl` has one JSON object per line, of one of three kinds. A benchmark's own columns (task, length, depth, …)
-come before `question`. `load` adds `folder`, `started` and the manifest's information on weights, code and hardware.
+come before `question`. A record's methods, their parts, its benchmark and metrics are of version 1 unless `parameters`
+or the manifest's `versions` says otherwise. `load` adds `folder`, `started` and the manifest's information on weights,
+code and hardware.
 """
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 

@@ -59,7 +59,7 @@ MISTAKES = {
     ("benchmark.lengths=[1024,9000]",): "takes 9032 tokens, but smollm2-135m reads at most 8192",
     ("benchmark.lengths=[64]",): "64 must be an integer of at least 300",
     ("benchmark.depths=[101]",): "item 1 of benchmark.depths=101 must be a number from 0 to 100",
-    ("benchmark.haystack_dir=/nowhere", "limit=1"): "'/nowhere' is not a folder with .txt files",
+    ("benchmark.haystack_dir=/nowhere", "limit=1"): "benchmark.haystack_dir='/nowhere' does not exist",
     ("limit=0",): "limit=0 must be an integer of at least 1",
     ("model.path=/nowhere",): "model.path='/nowhere' must be a folder with a config.json",
     ("model.dtype=float8",): "unknown model.dtype 'float8'. Did you mean 'float32'?",

@@ -78,6 +78,7 @@ OTHER_FOLDERS = {"end_to_end"}
 SUBJECTS = {
     "test_tests.py": "the tests",
     "test_chaos.py": "make chaos",
+    "test_golden.py": "recorded results of presets and metrics",
     "test_needs.py": "what a machine may lack",
     "test_versions.py": "the versions that are claimed",
     "methods/test_every_method.py": "what holds for every file of conf/method",

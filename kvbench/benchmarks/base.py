@@ -5,9 +5,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import ClassVar
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
+
+from kvbench.utils.versions import Versioned
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class Heatmap:
     metric: str
 
 
-class Benchmark(ABC):
+class Benchmark(Versioned, ABC):
     """A source of samples and their scores, independent of methods."""
 
     name: str
     metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
+    scored_by: ClassVar[tuple[str, ...]] = ()  # the files of kvbench.metrics that `score` reads, for their versions
 
     @property
     @abstractmethod
@@ -102,12 +106,6 @@ class Benchmark(ABC):
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
         """A table by task beside the run's main one (see kvbench.metrics.aggregate), where there are tasks."""
         return None
-
-
-# Keys of benchmarks that say where this machine has their data, which are identified by their hash.
-PLACES = frozenset(
-    "data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file path".split()
-)
 
 
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.

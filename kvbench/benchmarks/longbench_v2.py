@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -43,6 +43,8 @@ class LongBenchV2(Benchmark):
     lengths      only rows of these.
     num_samples  the first of these rows; unlike with limit=, the others are not tokenised. None: all.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("longbench_v2",)
 
     max_length: Annotated[int, Field(ge=64)]
     lengths: Names = field(default_factory=lambda: list(LENGTHS))

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -34,6 +34,8 @@ class MathProblems(Benchmark):
                     once from there.
     prompts_file    R-KV's run_math.py; null: fetched once.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("math_answers",)
 
     sets: Names
     repeats: Positive

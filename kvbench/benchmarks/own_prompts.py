@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator
@@ -114,6 +114,8 @@ class OwnPrompts(Benchmark):
     max_new_tokens  of rows that say nothing else.
     chat            false: raw text, also for a model with a chat template.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("answers",)
 
     path: str | None
     metric: str = "f1"

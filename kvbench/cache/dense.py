@@ -36,8 +36,10 @@ class DenseLayer(LayerCache):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = self.k.buffer.shape[1] // keys.shape[1]  # unfolded: every query head gets its own copy
-        self.k.append(keys.repeat_interleave(group, dim=1))
-        self.v.append(values.repeat_interleave(group, dim=1))
+        if group > 1:  # else it would be a copy
+            keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
+        self.k.append(keys)
+        self.v.append(values)
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         return dense_attention(query, self.k.view, self.v.view, scaling)

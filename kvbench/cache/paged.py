@@ -3,12 +3,12 @@
 from functools import lru_cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import bent_attention
+from kvbench.ops.sdpa import sdpa
 from kvbench.ops.softmax import Softmax
 
 ROOM = 4  # pages by which a buffer grows
@@ -103,7 +103,7 @@ class PagedLayer(LayerCache):
         if isinstance(scaling, Softmax):
             own = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
             return bent_attention(*own, scaling, there.transpose(0, 1))
-        out = F.scaled_dot_product_attention(query.view(-1, 1, 1, width // 2), keys, values, there, scale=scaling)
+        out = sdpa(query.view(-1, 1, 1, width // 2), keys, values, scaling, there)
         return out.view(query.shape)
 
     def choose(self, query: Tensor) -> Tensor:

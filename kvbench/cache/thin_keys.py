@@ -37,8 +37,10 @@ class ThinKeysLayer(LayerCache):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = len(self.older) // keys.shape[1]  # unfolded: every query head gets its own copy
-        self.recent.append(keys[0].repeat_interleave(group, dim=0))
-        self.values.append(values[0].repeat_interleave(group, dim=0))
+        if group > 1:  # else it would be a copy
+            keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
+        self.recent.append(keys[0])
+        self.values.append(values[0])
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         """Attention of one query per head, with logits in float32."""

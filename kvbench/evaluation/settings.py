@@ -12,6 +12,7 @@ from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.methods import Dense, FullKV, Method
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.targets import class_of
+from kvbench.utils.versions import raised, versions
 
 # Classes that have moved, by the name that is part of a record's key: records of earlier versions are found again.
 RECORDED_AS = {"kvbench.integrations.kvpress.KVPress": "kvbench.guests.kvpress.KVPress"}
@@ -105,7 +106,7 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}", Method)
-    name, parameters = method.title(name), json.dumps(as_recorded(config), sort_keys=True)
+    name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
         if own != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
@@ -121,6 +122,11 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
         *(Setting(name, method, parameters, ratio=r) for r in ratios),
         *(Setting(name, method, parameters, budget=b) for b in budgets),
     ]
+
+
+def recorded_parameters(config: Mapping, method: Method) -> str:
+    """A method's configuration as canonical JSON, with the versions above 1 of the method and its parts."""
+    return json.dumps(as_recorded(config) | raised(versions(method)), sort_keys=True)
 
 
 def as_recorded(config: Mapping) -> dict:

@@ -6,9 +6,10 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.layer_stream import LayerByLayer, LayerStream
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
+from kvbench.utils.versions import Versioned
 
 
-class Method(ABC):
+class Method(Versioned, ABC):
     """A function of the prefill state; it never sees a model, a tokenizer or a benchmark.
 
     `needs` is read before the prefill, so that one pass serves every setting of a run.

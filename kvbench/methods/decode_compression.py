@@ -3,13 +3,14 @@
 from typing import Literal
 
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.versions import Versioned
 
 # Against float noise in shares of whole numbers.
 NOISE = 1e-9
 
 
 @checked
-class DecodeCompression:
+class DecodeCompression(Versioned):
     """Reduce each layer's cache to a budget at intervals, prompt and decoded tokens alike; only append in between.
 
     every    passes from one reduction to the next. A pass attends to all that is stored before it reduces, so a cache

@@ -12,6 +12,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.longbench import english_words, qa_f1
+from kvbench.metrics.names import ANSWERS
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.own_code import own_line
 from kvbench.utils.text import in_one_line
@@ -45,13 +46,9 @@ def choice(prediction: str, answer: str) -> float:
     return float(found is not None and found[1].upper() == answer.upper())
 
 
-METRICS: dict[str, Callable[[str, str], float]] = {
-    "contains": contains,
-    "exact": exact,
-    "f1": qa_f1,
-    "rouge_l": rouge_l,
-    "choice": choice,
-}
+METRICS: dict[str, Callable[[str, str], float]] = dict(
+    zip(ANSWERS, (contains, exact, qa_f1, rouge_l, choice), strict=True)
+)
 
 
 def score(name: str, prediction: str, answers: Sequence[str]) -> float:

@@ -1,9 +1,16 @@
 """Options for what is read from the Hugging Face hub."""
 
+from functools import partial
+
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
+from kvbench.utils.deadline import within
+
 _PATIENCE = 5.0  # seconds for the first answer
+# Seconds for a model's configuration, and for its tokenizer: a hub may answer once and then be silent, or send single
+# bytes, and each request is repeated.
+WHOLE = 180.0
 
 
 def hub_options(hub_id: str, revision: str) -> dict:
@@ -18,12 +25,13 @@ def hub_options(hub_id: str, revision: str) -> dict:
 
 
 def answers(hub_id: str, revision: str) -> bool:
-    """Whether the hub answers a request about a model within _PATIENCE seconds, even if with a refusal.
+    """Whether the hub answers a request about a model within some seconds, even if with a refusal.
 
     An error of a server or a proxy (status 407, 500 and above) is no answer.
     """
     try:
-        HfApi(endpoint=constants.ENDPOINT).model_info(hub_id, revision=revision, timeout=_PATIENCE)
+        api = HfApi(endpoint=constants.ENDPOINT)
+        within(2 * _PATIENCE, partial(api.model_info, hub_id, revision=revision, timeout=_PATIENCE))
     except HfHubHTTPError as error:  # an unknown or gated model: for from_pretrained to report
         status = getattr(error.response, "status_code", None)
         return status is None or (status < 500 and status != 407)

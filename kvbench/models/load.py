@@ -3,29 +3,32 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from huggingface_hub import constants
-from jinja2 import TemplateError
 from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     BatchEncoding,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.chat_template import RAW, bounded, check_template
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
-from kvbench.models.hub import hub_options
+from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.random_weights import random_model, random_source
+from kvbench.models.sane_config import check_sane
 from kvbench.models.spec import DTYPES, ModelSpec
+from kvbench.utils.deadline import within
 from kvbench.utils.model_shape import check_shape
 from kvbench.utils.text import first_line
 
@@ -51,7 +54,12 @@ class LoadedModel:
 
     def __post_init__(self):
         eos = self.model.generation_config.eos_token_id
-        ids = [] if eos is None else [eos] if isinstance(eos, int) else eos
+        ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
+        if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
+            raise UserError(
+                f"the generation configuration of {self.spec.name} has eos_token_id={eos!r}: it must be an integer, "
+                "a list of integers or null"
+            )
         self.stop_tokens = frozenset(ids)
 
     def render(self, prompt: str, chat: bool, prefix: str = "", history: Sequence[tuple[str, str]] = ()) -> str:
@@ -63,18 +71,21 @@ class LoadedModel:
         if self.templated(chat):
             turns = [{"role": role, "content": content} for role, content in [*history, ("user", prompt)]]
             try:
-                prompt = self.tokenizer.apply_chat_template(
-                    turns,
-                    add_generation_prompt=True,
-                    tokenize=False,
-                    chat_template=self._template,
-                    **(self.spec.template_args or {}),
-                )
-            except TemplateError as error:
-                raise UserError(
-                    f"the chat template of {self.spec.name} fails: {first_line(error)} "
-                    "(model.chat_template=none gives the model raw text)"
-                ) from error
+                check_template(self.spec.name, template := self._template)
+                with bounded(self.spec.name):
+                    prompt = self.tokenizer.apply_chat_template(
+                        turns,
+                        add_generation_prompt=True,
+                        tokenize=False,
+                        chat_template=template,
+                        **(self.spec.template_args or {}),
+                    )
+            except UserError:
+                raise
+            except Exception as error:  # a template is a program: it can raise anything
+                raise UserError(f"the chat template of {self.spec.name} fails: {first_line(error)} {RAW}") from error
+            if not prompt.strip():
+                raise UserError(f"the chat template of {self.spec.name} writes nothing {RAW}")
         elif history:
             raise UserError(
                 f"{self.spec.name} reads this prompt without a chat template, but the prompt has several messages"
@@ -122,7 +133,7 @@ class LoadedModel:
 
 def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
-    _reach(device := spec.resolve_device())
+    make_current(device := spec.resolve_device())
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     if spec.random is not None:
         return _drawn(spec, source)
@@ -131,10 +142,12 @@ def load(spec: ModelSpec) -> LoadedModel:
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
+        config = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
+        check_sane(config, f"config.json of {source}")
         if spec.shape:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
             check_shape(spec.name, spec.shape, config.to_dict(), source)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=spec.resolve_dtype(),
@@ -201,10 +214,12 @@ def check_complete(spec: ModelSpec, source: str, loading: Mapping) -> None:
             raise UserError(f"model {spec.name!r} from {source} {what} {', '.join(names[:3])}{more}")
 
 
-def _reach(device: str) -> None:
-    """Raise UserError where this machine does not have the device."""
+def make_current(device: str) -> None:
+    """Make a GPU that is named by its number the one that new work goes to; UserError where there is no such device."""
     try:
         torch.empty(0, device=device)
+        if torch.device(device).type == "cuda" and torch.device(device).index is not None:
+            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error).rstrip(".")
         raise UserError(
@@ -221,7 +236,7 @@ def _drawn(spec: ModelSpec, source: str) -> LoadedModel:
     model = random_model(spec.random, dtype, device)
     options = hub_options(source, spec.revision) if source == spec.hub_id else {}
     with unreadable(spec, source, options):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(
             f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"

@@ -8,6 +8,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTr
 
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.sane_config import check_sane
 from kvbench.utils.device import free_bytes
 from kvbench.utils.hashing import digest
 
@@ -25,6 +26,7 @@ def random_model(config: Mapping, dtype: torch.dtype, device: str) -> PreTrained
             f"model.random.model_type={config.get('model_type')!r} is unknown to transformers, which knows "
             "llama, mistral and qwen2 among others"
         )
+    check_sane(config, "model.random")
     try:
         shape = AutoConfig.for_model(**config)
         with torch.device("meta"):

@@ -1,11 +1,10 @@
 """Attention, and attention weights of few queries."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from kvbench.ops.sdpa import ungrouped
+from kvbench.ops.sdpa import sdpa
 from kvbench.ops.softmax import Scaling, Softmax, capped_, log_sum, plain, weights
 
 TILE = 512  # queries of a sliding window that attend at a time
@@ -25,19 +24,7 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scalin
     mask = None
     if 1 < q < length:  # a block of tokens after those in the cache
         mask = lower_right(q, length, query.device)
-    shape = query.shape
-    if q > 1:
-        query, keys, values = ungrouped(query, keys, values)
-    out = F.scaled_dot_product_attention(
-        query,
-        keys,
-        values,
-        attn_mask=mask,
-        scale=scaling,
-        is_causal=q > 1 and mask is None,
-        enable_gqa=keys.shape[1] != query.shape[1],
-    )
-    return out if out.shape == shape else out.reshape(shape)
+    return sdpa(query, keys, values, scaling, mask, causal=q > 1 and mask is None)
 
 
 def bent_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax, seen: Tensor | None = None) -> Tensor:
@@ -91,8 +78,7 @@ def _banded(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, windo
     seen = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q).triu(length - q - window + 1)
     if isinstance(scaling, Softmax):
         return bent_attention(query, keys, values, scaling, seen)
-    grouped = keys.shape[1] != query.shape[1]
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scaling, enable_gqa=grouped)
+    return sdpa(query, keys, values, scaling, seen)
 
 
 def lower_right(q: int, length: int, device: torch.device) -> Tensor:

@@ -5,9 +5,10 @@
 
 registers `torch.ops.kvbench.double`, which `double` calls for tensors on a GPU from then on: there an operator is one
 entry for a dispatch counter, and `LAUNCHES` has the number of kernels that it launches. The function of the same name
-in `kvbench.ops.kernels.double` runs instead, where Triton is installed; on a CPU that in `kvbench.ops.compiled.double`,
-where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in place of a scaling,
-the reference runs on every device.
+in `kvbench.ops.kernels.double` runs instead, where a Triton that compiles it is installed; on a CPU that in
+`kvbench.ops.compiled.double`, where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a
+`Softmax` in place of a scaling, the reference runs on every device. Triton launches on the current device, wherever the
+arguments lie, so that device is made the current one for the call.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from kvbench.ops.softmax import Softmax
 Kernels = Literal["auto", "torch", "triton"]
 LAUNCHES: dict[str, int] = {}
 OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels are written for
+OLDEST_TRITON = (3, 6)  # 3.2 to 3.5 do not compile all of them
 _LIBRARY = torch.library.Library("kvbench", "DEF")
 _chosen: Kernels = "auto"
 
@@ -59,7 +61,10 @@ def operator(
             # without torch's dispatcher, which takes longer than some loops, unless somebody watches it
             if device.type == "cpu" and not torch._C._len_torch_dispatch_stack():
                 return implementation(name, reference, device)(*args, **kwargs)
-            return registered(*args, **kwargs)
+            if device.type != "cuda":
+                return registered(*args, **kwargs)
+            with torch.cuda.device(device):
+                return registered(*args, **kwargs)
 
         return call
 
@@ -82,7 +87,7 @@ def kernels_on(device: torch.device) -> Literal["torch", "triton", "numba"]:
         return _chosen
     if device.type == "cpu":
         return "numba" if installed("numba") else "torch"
-    return "triton" if device.type == "cuda" and installed("triton") and runs_kernels(device) else "torch"
+    return "triton" if device.type == "cuda" and compiles(triton_version()) and runs_kernels(device) else "torch"
 
 
 @contextmanager
@@ -99,6 +104,20 @@ def use_kernels(choice: Kernels) -> Iterator[None]:
 @cache
 def installed(package: str) -> bool:
     return find_spec(package) is not None
+
+
+@cache
+def triton_version() -> str | None:
+    """The version of Triton, under whichever name it was installed; None where it cannot be imported."""
+    try:
+        return getattr(import_module("triton"), "__version__", None)
+    except ImportError:
+        return None
+
+
+def compiles(version: str | None) -> bool:
+    """Whether this version of Triton compiles the kernels."""
+    return version is not None and tuple(map(int, version.split(".")[:2])) >= OLDEST_TRITON
 
 
 @cache

@@ -19,7 +19,11 @@ WITH_BITS = 12  # arguments
 
 
 def _torch_has_a_kernel(*args: object) -> bool:
-    return len(args) < WITH_BITS and varlen_attends(args[0])
+    """Torch's kernel splits keys over programs where all segments have a group of query heads. For one head a segment,
+    or groups of several sizes, a segment would be one program, whatever its length."""
+    query, *_, lengths, _, group = args[:7]
+    grouped = group > 1 and query.shape[0] * query.shape[1] == group * len(lengths)
+    return len(args) < WITH_BITS and grouped and varlen_attends(query)
 
 
 @operator(

@@ -1,8 +1,9 @@
 """Packed attention by padding: for a GPU without Triton, where torch has no kernel for it either."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from kvbench.ops.sdpa import sdpa
 
 
 def padded_attention(
@@ -38,11 +39,6 @@ def padded_attention(
         byte = bit_starts[segment][:, None] + within[:, None] * ((bound + 7) // 8) + place // 8
         bit = bits[byte.clamp(max=len(bits) - 1)] >> (place % 8).to(torch.uint8) & 1
         seen &= ((place >= bound) | bit.bool())[:, None]
-    out = F.scaled_dot_product_attention(
-        query.flatten(0, 1)[:, None],
-        keys[tokens][:, None],
-        values[tokens][:, None],
-        attn_mask=seen[:, None],
-        scale=scaling,
-    )[:, 0]
+    own = (x[:, None] for x in (query.flatten(0, 1), keys[tokens], values[tokens]))
+    out = sdpa(*own, scaling, seen[:, None])[:, 0]
     return out.where(count[..., None] > 0, 0).unflatten(0, (rows, num_heads))

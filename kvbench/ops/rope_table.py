@@ -93,7 +93,12 @@ def partners(rope: Rope, head_dim: int) -> list[tuple[int, int]]:
 
 
 def unturn(x: Tensor, turns: Tensor) -> Tensor:
-    """Undo the rotation of float32 x [len, head_dim] in paired order by turns [len or 1, pairs, 2]; in place."""
+    """Undo the rotation of float32 x [len, head_dim] in paired order by turns [len or 1, pairs, 2]; in place.
+
+    The conjugate is computed: below a dispatch mode, torch overlooks one that is only marked.
+    """
     pairs = turns.shape[-2]
-    torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(torch.view_as_complex(turns).conj())
+    torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(
+        torch.view_as_complex(turns).conj_physical()
+    )
     return x

@@ -1,7 +1,11 @@
-"""Which of torch's attention backends computes a prompt's attention, and how float32 over grouped heads gets one that
-makes no n × n weights."""
+"""torch's attention, and which of its backends computes it: one that makes no n × n weights of a prompt, and one that
+does not plan anew for every decoded token."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
@@ -10,32 +14,75 @@ MATH = NAMES[int(SDPBackend.MATH)]  # makes the weights of all queries at once: 
 TRIED = 128  # tokens of a prompt to try the choice on: it depends on heads, head_dim, dtype and device
 
 
+def sdpa(
+    query: Tensor, keys: Tensor, values: Tensor, scaling: float, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """scaled_dot_product_attention of query [rows, num_attention_heads, q, head_dim] over keys, values [rows, heads,
+    len, …], in the form and by the backends that suit a GPU."""
+    shape = query.shape[:-1]
+    if query.shape[2] > 1:
+        query, keys, values = ungrouped(query, keys, values, mask)
+    grouped = keys.shape[1] != query.shape[1]
+    with backends(query):
+        out = F.scaled_dot_product_attention(
+            query, keys, values, attn_mask=mask, scale=scaling, is_causal=causal, enable_gqa=grouped
+        )
+    return out if out.shape[:-1] == shape else out.reshape(*shape, -1)
+
+
+def backends(query: Tensor) -> AbstractContextManager:
+    """All of torch's backends; for one query a head on a GPU those without cuDNN, whose plan is made for one number of
+    keys: each decoded token would have another one, at the cost of tens of milliseconds of host time."""
+    decoding = query.shape[2] == 1 and query.is_cuda and torch.backends.cuda.cudnn_sdp_enabled()
+    return _without_cudnn() if decoding else nullcontext()
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+
+
 def sdpa_backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
-    """The backend of scaled_dot_product_attention for causal attention over these tensors [rows, heads, len, head_dim].
+    """The backend of `sdpa` for these tensors [rows, heads, len, head_dim], causal for several queries.
 
     math, flash_attention, efficient_attention, cudnn_attention or overrideable. Reads nothing from the device.
     """
     grouped = query.shape[1] != keys.shape[1]
-    return NAMES[torch._fused_sdp_choice(query, keys, values, is_causal=True, enable_gqa=grouped)]
+    causal = query.shape[2] > 1
+    with backends(query):
+        return NAMES[torch._fused_sdp_choice(query, keys, values, is_causal=causal, enable_gqa=grouped)]
 
 
 def prompt_backend(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device | str) -> str:
     """The backend for a prompt's attention of `heads` query heads over `kv_heads` KV heads."""
     query, keys = (torch.empty(1, count, TRIED, head_dim, dtype=dtype, device=device) for count in (heads, kv_heads))
-    return sdpa_backend(*ungrouped(query, keys, keys)[:3])
+    return sdpa_backend(*ungrouped(query, keys, keys))
 
 
-def ungrouped(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def decoding_backend(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device | str) -> str:
+    """The backend for the attention of a decoded token over a dense cache."""
+    query = torch.empty(1, heads, 1, head_dim, dtype=dtype, device=device)
+    keys = torch.empty(1, kv_heads, TRIED, head_dim, dtype=dtype, device=device)
+    return sdpa_backend(query, keys, keys)
+
+
+def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """`query`, `keys` and `values` in a form with as many KV heads as query heads, where only that avoids `math`.
 
-    On GPUs the backend that takes float32 does not take grouped heads. Each KV head then becomes a row of the batch,
-    [rows · num_key_value_heads, group, len, head_dim], in which its keys and values repeat without a copy. Elsewhere
-    the tensors are returned as they are.
+    On GPUs the backend that takes float32, or a mask of elements, does not take grouped heads. Each KV head then
+    becomes a row of the batch, [rows · num_key_value_heads, group, len, head_dim], in which its keys and values repeat
+    without a copy. Elsewhere the tensors are returned as they are.
     """
-    grouped = query.shape[1] != keys.shape[1]
-    if not (grouped and query.is_cuda and query.dtype == torch.float32 and sdpa_backend(query, keys, values) == MATH):
+    if keys.shape[1] == query.shape[1] or not query.is_cuda:
         return query, keys, values
-    return as_rows(query, keys, values)
+    masked = type(mask) is Tensor  # others, such as `causal_lower_right`, have no elements
+    if masked or (query.dtype == torch.float32 and sdpa_backend(query, keys, values) == MATH):
+        return as_rows(query, keys, values)
+    return query, keys, values
 
 
 def as_rows(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:

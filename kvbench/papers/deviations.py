@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from kvbench.benchmarks.base import PLACES
 from kvbench.config import DESCRIBING, flat
 from kvbench.errors import UserError
 from kvbench.papers.experiment import Experiment, chosen_methods, load
 from kvbench.utils.text import count
+from kvbench.utils.validation import PLACES
 
 # Keys of a benchmark that set its size, and words for some of those that say where its data are.
 SIZES = ("tasks", "max_length", "lengths", "depths", "samples")

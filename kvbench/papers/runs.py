@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.benchmarks.base import PLACES
 from kvbench.errors import UserError
 from kvbench.papers.experiment import Experiment
 from kvbench.records.consistency import ABOUT
 from kvbench.records.manifest import read_manifests
 from kvbench.records.store import record_files
 from kvbench.utils.text import short_hashes
+from kvbench.utils.validation import PLACES
 
 # Columns of provenance in which the records of one model in one table must agree.
 SHARED = [*ABOUT, "data_sha256"]

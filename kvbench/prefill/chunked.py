@@ -72,7 +72,9 @@ class ChunkedLayer(CaptureLayer):
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         start = self.seen - query.shape[2]
         if kept := max(self.seen - max(start, self.n - self.keeps), 0):
-            self.queries.append(query[0, :, -kept:].clone())
+            queries = query[0, :, -kept:].clone()
+            # all queries of all layers: several GB that a GPU may lack
+            self.queries.append(queries.cpu() if self.needs.lookahead_sums else queries)
         if self.needs.column_sums:
             if self.sums is None:
                 self.sums = torch.zeros(query.shape[1], self.n, device=query.device)
@@ -86,17 +88,24 @@ class ChunkedLayer(CaptureLayer):
         """The state after the last chunk."""
         state = self.state_of(scaling, query.shape[1])
         state.query_moments = self.moments
-        if self.queries:
-            queries = torch.cat(self.queries, dim=1)
-            for w in self.needs.lookahead_sums:
-                sums, _ = column_sums(queries, state.keys, scaling, first_causal=max(self.n - w, 0))
-                state.lookahead_sums[w] = sums
-            if self.needs.window:
-                state.queries = queries[:, -self.needs.window :].clone()
+        for w in self.needs.lookahead_sums:
+            state.lookahead_sums[w] = self.lookahead_sums(w, state.keys, scaling)
+        if window := self.needs.window:
+            last = torch.cat([block[:, -window:] for block in self.queries], dim=1)
+            state.queries = last[:, -window:].to(state.keys.device, copy=True)
         if self.needs.column_sums:
             state.column_sums, state.lse = self.sums, torch.cat(self.lse, dim=1)
         self.whole, self.sums, self.queries, self.lse = None, None, [], []
         return state
+
+    def lookahead_sums(self, w: int, keys: Tensor, scaling: float) -> Tensor:
+        """Column sums [num_attention_heads, n] in which only the last w queries are causal; a chunk at a time."""
+        sums, start = None, 0
+        for block in self.queries:
+            queries = block.to(keys.device)
+            sums, _ = column_sums(queries, keys, scaling, start, max(self.n - w, 0), sums=sums)
+            start += block.shape[1]
+        return sums
 
 
 @torch.inference_mode()

@@ -12,6 +12,7 @@ from torch import Tensor
 from kvbench.config import build
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative
+from kvbench.utils.versions import Versioned, raised, versions
 
 # As `Needs.window`: the queries of every position.
 ALL = 2**31
@@ -21,7 +22,7 @@ TILE = 128
 Layers = Annotated[list[NonNegative], Field(min_length=1)] | None
 
 
-class Probe(ABC):
+class Probe(Versioned, ABC):
     """One quantity measured in every layer, from that layer's prefill state alone.
 
     `needs` is read before the prefill, so that one pass serves all probes of a run. An `answered` probe observes a
@@ -69,5 +70,5 @@ def build_probes(configs: Mapping[str, Mapping]) -> list[Observation]:
     for name, config in configs.items():
         config = {key: value for key, value in config.items() if key != "about"}
         probe = build(config, f"probe {name!r}", Probe)
-        observations.append(Observation(name, probe, json.dumps(config, sort_keys=True)))
+        observations.append(Observation(name, probe, json.dumps(config | raised(versions(probe)), sort_keys=True)))
     return observations

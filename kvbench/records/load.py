@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
+from kvbench.records import parquet_records
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
-from kvbench.records.store import PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_records
+from kvbench.records.store import PACK, PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_records
 from kvbench.utils.text import count
 
 # Properties of samples that tables group by: one value each.
@@ -47,7 +48,7 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
     copies, torn = Copies(), {}
     with collector_off():
         for path in files(folders):
-            records, damaged = read_records(path)
+            records, damaged = read_file(path)
             if damaged:
                 torn[path] = damaged
             for record in records:
@@ -63,6 +64,11 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
         *findings,
         *copies.findings(),
     ]
+
+
+def read_file(path: Path) -> tuple[list[dict], list[bytes]]:
+    """The whole records of a run's file or a pack's, and the lines that hold none."""
+    return parquet_records.read_records(path) if path.name == PACK else read_records(path)
 
 
 def frame_of(records: Sequence[dict]) -> pd.DataFrame:
@@ -98,7 +104,7 @@ def files(folders: Sequence[str | Path]) -> list[Path]:
     for folder in folders:
         if not Path(folder).is_dir():
             raise UserError(f"{folder} is not a folder")
-        below = sorted(Path(folder).rglob(PATTERN))
+        below = sorted(path for name in (PATTERN, PACK) for path in Path(folder).rglob(name))
         if not below:
             raise UserError(f"{folder} holds no {RECORDS}")
         for path in below:

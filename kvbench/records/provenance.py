@@ -8,6 +8,7 @@ import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_manifests
+from kvbench.utils.versions import raised
 
 # Columns that `load` adds to every record. Records that are compared should agree in all of them.
 PROVENANCE = (
@@ -25,6 +26,7 @@ PROVENANCE = (
     "kernels",  # torch or triton
     "sdpa",  # torch's backend of a prompt's attention
     "data_sha256",
+    "versions",  # above 1, of the benchmark and its metrics, as JSON; those of methods are in `parameters`
 )
 
 
@@ -34,6 +36,7 @@ def provenance(manifest: dict) -> dict[str, str | None]:
     known = {
         "weights": weights(manifest.get("model") or {}),
         **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in ("template_args", "load_args")},
+        "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),

@@ -22,6 +22,7 @@ from kvbench.utils.regular_files import open_regular
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
+PACK = "records.parquet"  # of `kvbench pack`
 SHARD = re.compile(r"\d+-of-\d+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 

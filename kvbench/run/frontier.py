@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kvbench.config import composed
 from kvbench.errors import UserError
-from kvbench.run.early import check_values
+from kvbench.run.early import check_measure, check_typed, check_values
 from kvbench.utils.console import print_line
 from kvbench.utils.signals import stoppable
 
@@ -33,10 +33,12 @@ def main(arguments: Sequence[str]) -> None:
     own, overrides = own_arguments(arguments)
     quality, passes = share(own.get("quality", "0.95")), whole(own.get("passes", "3"))
     sys.path.append(os.getcwd())  # where metrics and methods of one's own are found
+    check_typed(overrides)
     cfg = composed(overrides)
     if cfg["ratio"] is not None or cfg["budget"] is not None:
         raise UserError("kvbench frontier chooses the ratios: leave out ratio= and budget=")
     check_values(cfg)
+    check_measure(own.get("measure"), cfg.get("benchmark"))
     names = methods(cfg)
 
     # behind the checks: this brings torch

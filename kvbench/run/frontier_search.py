@@ -14,6 +14,7 @@ from kvbench.figures.frontier import frontier_figure
 from kvbench.figures.style import save
 from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
+from kvbench.metrics.names import AGREEMENT
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
@@ -46,7 +47,7 @@ def search(cfg: dict, names: Sequence[str], quality: float, measure: str | None,
         cfg = {**cfg, "distance": True}
     ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
     settings: dict[str, list[Setting]] = {name: [] for name in names}
-    run_pass = passes_over_one_model()
+    run_pass = passes_over_one_model(measure)
     for number in range(passes + 1):
         print_line(f"pass {number + 1} of at most {passes + 1}: {', '.join(ratios)}")
         nodes = {name: at(name, cfg["method"][name], these) for name, these in ratios.items()}
@@ -61,7 +62,7 @@ def search(cfg: dict, names: Sequence[str], quality: float, measure: str | None,
     return folder, scored
 
 
-def passes_over_one_model() -> Callable[[dict, str], Path]:
+def passes_over_one_model(measure: str | None) -> Callable[[dict, str], Path]:
     """A function that runs a configuration under the name of a pass: the first call loads the model and the samples."""
     first, inputs = None, None
 
@@ -69,6 +70,8 @@ def passes_over_one_model() -> Callable[[dict, str], Path]:
         nonlocal first, inputs
         started = time.perf_counter()
         request = replace(build_request(cfg), part=part)
+        if measure is not None and measure not in (known := (*request.benchmark.metrics, *AGREEMENT)):
+            raise unknown("measure", measure, known)
         with use_kernels(cfg["kernels"]), quietly():
             if inputs is None:
                 first, inputs = request, load_inputs(request)

@@ -43,6 +43,12 @@ COMMANDS = {
         "kvbench.run.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality"
     ),
     "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
+    "verify": Command(
+        "kvbench.verify.command", "check what somebody's folder of records claims, and say what is proven"
+    ),
+    "pack": Command(
+        "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"
+    ),
     "status": Command("kvbench.run.status", "show the progress of runs and their shards"),
     "score": Command("kvbench.run.score", "score LongBench predictions again with the official metrics"),
     "calibrate": Command("kvbench.run.calibrate", "write a file of head scores, which HeadKV and DuoAttention read"),

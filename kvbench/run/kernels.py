@@ -6,9 +6,11 @@ import torch
 from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.ops.operator import installed, kernels_on
-from kvbench.ops.sdpa import MATH, prompt_backend
+from kvbench.ops.operator import OLDEST_TRITON, compiles, kernels_on, triton_version
+from kvbench.ops.sdpa import MATH, decoding_backend, prompt_backend
 from kvbench.utils.console import warn
+
+NEEDED = ".".join(map(str, OLDEST_TRITON))
 
 
 def check_kernels(kernels: object, device: str) -> None:
@@ -17,25 +19,33 @@ def check_kernels(kernels: object, device: str) -> None:
         return
     if torch.device(device).type != "cuda":
         raise UserError(f"kernels=triton needs a CUDA GPU, and the model is on {device}: kernels=auto or torch")
-    if not installed("triton"):
+    if (found := triton_version()) is None:
         raise UserError("kernels=triton needs triton, which is not installed: pip install triton, or kernels=torch")
+    if not compiles(found):
+        raise UserError(
+            f"kernels=triton needs triton {NEEDED} or later, and {found} is installed: kernels=auto or torch"
+        )
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:
-    """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION") and `sdpa`, the backend of a prompt's
-    attention.
+    """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION"), and torch's backends of attention:
+    `sdpa` of a prompt's, `sdpa_decode` of a decoded token's over a dense cache.
 
-    Warns where that backend makes n × n weights on a GPU.
+    Warns where that backend makes n × n weights on a GPU, and where Triton is too old for the kernels.
     """
     config, device = model.config.get_text_config(), model.device
     kernels = kernels_on(device)
+    if device.type == "cuda" and kernels == "torch" and (found := triton_version()) and not compiles(found):
+        warn(f"triton {found} is older than {NEEDED}: torch computes what the Triton kernels would")
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    sdpa = prompt_backend(heads, kv_heads, head_dim, model.dtype, device)
+    shape = (heads, kv_heads, head_dim, model.dtype, device)
+    sdpa = prompt_backend(*shape)
     if sdpa == MATH and device.type == "cuda":
         warn(
             f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {head_dim} has only torch's math "
             "backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
         )
-    return {"kernels": kernels if kernels == "torch" else f"{kernels} {version(kernels)}", "sdpa": sdpa}
+    name = {"torch": "torch", "triton": f"triton {triton_version()}"}.get(kernels) or f"numba {version('numba')}"
+    return {"kernels": name, "sdpa": sdpa, "sdpa_decode": decoding_backend(*shape)}

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kvbench.benchmarks import Sample
-from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.benchmarks import Benchmark, Sample
+from kvbench.benchmarks.base import data_hash
 from kvbench.evaluation.record import Run
+from kvbench.evaluation.settings import Setting
+from kvbench.metrics.versions import VERSIONS
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
@@ -15,12 +17,17 @@ from kvbench.records.store import Store
 from kvbench.run.job import ended_by, place
 from kvbench.run.kernels import computed_by
 from kvbench.run.shards import requested_keys
+from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
+from kvbench.utils.validation import PLACES
+from kvbench.utils.versions import raised, versions
 
 
-def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -> dict:
+def folder_identity(
+    cfg: dict, loaded: LoadedModel, samples: Sequence[Sample], benchmark: Benchmark | None = None
+) -> dict:
     """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
     commit = getattr(loaded.model.config, "_commit_hash", None)
     return {
@@ -32,10 +39,23 @@ def folder_identity(cfg: dict, loaded: LoadedModel, samples: Sequence[Sample]) -
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
         "data_sha256": data_hash(samples),
         "question": cfg["question"],
+        **raised(benchmark_versions(benchmark)),
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
         **({"records": "probes"} if cfg["probe"] else {}),
     }
+
+
+def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:
+    """The versions of a benchmark and of the metrics that score it."""
+    metrics = {name: VERSIONS[name] for name in benchmark.scored_by} if benchmark else {}
+    return versions(benchmark) | metrics
+
+
+def all_versions(run: Run) -> dict[str, dict[str, int]]:
+    """The versions of all that shapes the records of a run."""
+    settings = [setting.method if isinstance(setting, Setting) else setting.probe for setting in run.settings]
+    return {"settings": versions(*settings), "benchmark": benchmark_versions(run.benchmark)}
 
 
 def given(spec: ModelSpec, *names: str) -> dict:
@@ -53,6 +73,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
         "status": "running",
         "config": cfg,
         **identity,
+        "versions": all_versions(run),
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
@@ -64,15 +85,15 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
 
 
 @contextmanager
-def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[None]:
+def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[Path]:
     """Write a run's manifest, and at the end of the block again with how the run ended.
 
-    `started` is time.perf_counter() when the command began; `manifest` is updated in place.
+    `started` is time.perf_counter() when the command began; `manifest` is updated in place. Yields the file.
     """
     path = folder / "manifests" / f"{manifest['run'].replace(':', '')}.json"
     write_manifest(path, manifest)
     try:
-        yield
+        yield path
         manifest["status"] = "finished"
     except BaseException as error:
         manifest |= ended_by(error)
@@ -82,3 +103,10 @@ def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> I
         manifest |= {"ended": now(), "wall_seconds": seconds, "records": store.made}
         with unbroken():
             end_manifest(path, manifest)
+
+
+def write_again(path: Path, manifest: dict) -> None:
+    """Write the manifest of a run that goes on where somebody has removed it: its records name it."""
+    if not path.exists():
+        warn(f"{path} was removed while kvbench was running; it is written again")
+        write_manifest(path, manifest)

@@ -18,7 +18,7 @@ from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, shard_name
 from kvbench.run.estimate import estimate_of
 from kvbench.run.job import begun
-from kvbench.run.manifest import folder_identity, manifest_of, opening
+from kvbench.run.manifest import folder_identity, manifest_of, opening, write_again
 from kvbench.run.memory import out_of_memory
 from kvbench.run.progress import with_progress
 from kvbench.run.request import Request, build_request, check_longest
@@ -58,7 +58,7 @@ def make_records(
     each makes its shard, and the first one reports.
     """
     loaded, samples = inputs
-    identity = folder_identity(cfg, loaded, samples)
+    identity = folder_identity(cfg, loaded, samples, request.benchmark)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg["output_dir"]) / name
     samples = first_of_each_task(samples, cfg["limit"])
@@ -77,7 +77,7 @@ def make_records(
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, shard, store)
         tracker = Tracker(cfg["wandb"], f"{name} {its_name}".strip(), folder, warn)
-        with tracker, manifest_of(folder, manifest, store, started):
+        with tracker, manifest_of(folder, manifest, store, started) as its_path:
             begun(cfg)
             tracker.start(manifest)
             with out_of_memory("making a record", SMALLER_STEPS):
@@ -92,7 +92,8 @@ def make_records(
                 return folder
             if group:
                 stopped = join(group, failed)
-            report_if_complete(request, run, samples, folder, tracker, {*failed})
+            write_again(its_path, manifest)
+            report_if_complete(request, run, samples, store, tracker, {*failed})
             if failed:
                 first = next(iter(failed.values()))
                 raise Incomplete(f"{count(len(failed), 'record')} could not be made; the first: {first}")
@@ -126,13 +127,23 @@ def load_inputs(request: Request) -> tuple[LoadedModel, list[Sample]]:
 
 
 def report_if_complete(
-    request: Request, run: Run, samples: Sequence[Sample], folder: Path, tracker: Tracker, failed: set[str]
+    request: Request, run: Run, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
 ) -> None:
-    """Write tables and figures once no shard has records left to make; those that `failed` are missing in them."""
+    """Write tables and figures once no shard has records left to make; those that `failed` are missing in them.
+
+    Raises Incomplete where records that were there are no more.
+    """
+    folder = store.path.parent
     requested = requested_keys(run, samples) - failed
     if not requested:
         return
-    if left := len(requested - keys_in(folder)):
+    missing = requested - keys_in(folder)
+    if lost := missing & store.done:
+        raise Incomplete(
+            f"{count(len(lost), 'record')} in {folder} disappeared while kvbench was running, because a file was "
+            "changed or removed; the same command makes them again"
+        )
+    if left := len(missing):
         warn(f"{left} of {len(requested)} records are left to other shards; the last one to end writes the report")
         return
     with on_disk(f"write the report to {folder}", "; the records are complete"):

@@ -10,11 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 
-from kvbench.errors import UserError
+from kvbench.errors import Incomplete, UserError
 from kvbench.utils.console import err, out
 from kvbench.utils.text import in_one_line
 
@@ -75,8 +75,9 @@ class Group:
         try:
             yield
         except Exception as error:
-            if not self.first:
-                self.hand_over(Outcome(error=in_one_line(error)))
+            if not self.first and not isinstance(error, Alone):
+                with suppress(Alone):  # the error itself is the one to report
+                    self.hand_over(Outcome(error=in_one_line(error)))
             raise
 
     def connect(self) -> None:
@@ -84,27 +85,49 @@ class Group:
 
         if self.store is None:
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-            store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(minutes=5)))
+            with reached():
+                store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(minutes=5)))
             self.store = distributed.PrefixStore(f"kvbench/{attempt}", store)
 
     def hand_over(self, outcome: Outcome) -> None:
         """Write this process's report for the first one."""
-        self.store.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
+        with reached():
+            self.store.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
 
     def made(self, records: int) -> int:
         """Count records that this process has made; the number that all have."""
-        return self.store.add(self._key("made"), records)
+        with reached():
+            return self.store.add(self._key("made"), records)
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Wait until all other processes have ended; `outcomes` then has their reports by rank."""
         keys = {rank: self._key("outcome", rank) for rank in range(1, self.world)}
-        while not self.store.check(list(keys.values())):
-            time.sleep(PAUSE)  # a signal interrupts it
-            meanwhile()
-        self.outcomes = {rank: Outcome(**json.loads(self.store.get(key))) for rank, key in keys.items()}
+        with reached():
+            while not self.store.check(list(keys.values())):
+                time.sleep(PAUSE)  # a signal interrupts it
+                meanwhile()
+            self.outcomes = {rank: Outcome(**json.loads(self.store.get(key))) for rank, key in keys.items()}
 
     def _key(self, *names: object) -> str:
         return "/".join(map(str, (self.jobs, *names)))
+
+
+class Alone(Incomplete):
+    """torchrun, whose store the processes meet in, is gone."""
+
+
+@contextmanager
+def reached() -> Iterator[None]:
+    """Raise Alone for what torch.distributed raises where torchrun was killed and its store does not answer."""
+    from torch import distributed
+
+    try:
+        yield
+    except distributed.DistError as error:
+        raise Alone(
+            "torchrun does not answer: it was stopped or killed. All finished records are saved, and the same command "
+            "continues from there"
+        ) from error
 
 
 def group_of_environment() -> Group | None:

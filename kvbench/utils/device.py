@@ -34,7 +34,9 @@ def device_peak(model: PreTrainedModel) -> int | None:
 
 
 def free_bytes(device: str) -> int:
-    """Free memory of a device in bytes."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.mem_get_info(torch.device(device))[0]
+    """Memory of a device that new tensors can take, in bytes; on a GPU with what torch's allocator holds for them."""
+    gpu = torch.device(device)
+    if gpu.type == "cuda":
+        kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+        return torch.cuda.mem_get_info(gpu)[0] + kept
     return psutil.virtual_memory().available

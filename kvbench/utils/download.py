@@ -7,15 +7,18 @@ this loop around it, and it neither syncs the file nor leaves it readable to oth
 import hashlib
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
+from kvbench.utils.deadline import within
 from kvbench.utils.files import cache_root, replacing
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.text import in_one_line
 
 TIMEOUT = 30  # seconds without an answer
+DEADLINE = 600  # seconds for a whole file, of a few megabytes
 
 
 def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
@@ -30,8 +33,7 @@ def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
     reasons = []
     for url, sha256 in published.items():
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
-                data = response.read()
+            data = within(DEADLINE, partial(_data, url))
         except (OSError, HTTPException, ValueError) as error:  # HTTPException: a bad status line, a body cut short
             reasons.append(f"{url}: {in_one_line(error)}")
             continue
@@ -43,3 +45,8 @@ def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
             return path
         reasons.append(f"{url} gives another file than the published one")
     raise UserError(f"{name} could not be fetched ({'; '.join(reasons)}): {otherwise}")
+
+
+def _data(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+        return response.read()

@@ -4,6 +4,11 @@ from pathlib import Path
 
 from kvbench.errors import UserError, unknown
 
+# Keys of benchmarks that say where this machine has their data, which are identified by their hash.
+PLACES = frozenset(
+    "data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file path".split()
+)
+
 
 def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Refuse a value outside `allowed`."""

@@ -1,6 +1,7 @@
 """Every preset on the device and on the CPU, from the same tensors: kept sets, stored numbers and tokens."""
 
 import copy
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import Setting
 from scripts.gpu.models import on_cpu, token_ids
+from scripts.gpu.twins import Twins
 
 RATIO, STEPS = 0.3, 8
 
@@ -30,19 +32,23 @@ def preset(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: 
         "kept_equal": all(kept),
         "stored_equal": all(equal for equal, _ in codes),
         "largest_difference": max(gap for _, gap in codes),
+        "tokens": tokens.tokens,
+        "cpu_tokens": other.tokens,
         "tokens_equal": tokens.tokens == other.tokens,
         "close_call": tokens.close_call,
     }
 
 
 @torch.inference_mode()
-def on_device(one: Setting, model: PreTrainedModel, n: int) -> dict:
-    """A setting from prompt to tokens on the model's device."""
+def operators(one: Setting, model: PreTrainedModel, n: int) -> dict[str, dict]:
+    """Every operator that a setting calls from prompt to tokens, beside its reference."""
     layers = len(model.model.layers)
     budget = one.budget_at(n, layers)
     ids = token_ids(n, model.config.vocab_size)
-    state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
-    return {"tokens": generate(model, one.method.compress(state, budget), state.logits, STEPS, frozenset()).tokens}
+    with Twins() as twins:
+        state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
+        generate(model, one.method.compress(state, budget), state.logits, STEPS, frozenset())
+    return {name: asdict(compared) for name, compared in twins.operators.items()}
 
 
 def same_kept(a: LayerCache, b: LayerCache) -> bool:

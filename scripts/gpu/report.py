@@ -1,30 +1,71 @@
-"""The result of a check as Markdown: what was equal, the speed tables, and how far the goals are."""
+"""The result of a check as Markdown: what failed, what was equal, the speed tables, and how far the goals are."""
 
 from pathlib import Path
 
-COLUMNS = ("compress s", "compress / prefill", "decode tokens/s", "over FullKV", "cache MiB", "largest batch")
+COLUMNS = (
+    "compress s",
+    "compress / prefill",
+    "decode tokens/s",
+    "over FullKV",
+    "ms a token",
+    "of these in kernels",
+    "cache MiB",
+    "largest batch",
+)
 
 
 def markdown(result: dict) -> str:
-    machine, parts = result["machine"], [f"# kvbench on {result['machine']['name']}", ""]
+    machine, rows, parts = result["machine"], result["rows"], [f"# kvbench on {result['machine']['name']}", ""]
     parts += [f"- {key}: {value}" for key, value in machine.items() if key != "name"]
-    if result["skipped"]:
-        parts += ["", f"Skipped, for there was no time: {', '.join(result['skipped'])}."]
-    parts += ["", "## Equal to the CPU", "", *presets(result["presets"]), "", "## Kernels and their references", ""]
-    parts += [
-        f"Computed by: {result['kernels']['kernels']}.",
-        "",
-        "| operator | calls | largest difference |",
-        "| :-- | --: | --: |",
-    ]
-    parts += [f"| {k} | {v['calls']} | {v['difference']:.1e} |" for k, v in result["kernels"]["operators"].items()]
+    parts += ["", "## Failed", "", *([f"- {line}" for line in result["failed"]] or ["Nothing."])]
+    if result["left"]:
+        parts += ["", f"Left for another run, for there was no time: {', '.join(result['left'])}."]
+    parts += ["", "## Equal to the CPU", "", *presets(of_kind(rows, "preset")), "", "## Operators and references", ""]
+    parts += operators([*of_kind(rows, "preset").values(), *of_kind(rows, "heads").values()])
+    parts += ["", "## Batches, another GPU, long prompts", "", *others(rows)]
     parts += ["", "## Bytes: allocated over counted", ""]
-    parts += [f"- {name}: {told(one)}" for name, one in result["memory"].items()]
-    for length in result["speed"]:
+    parts += [f"- {name}: {told(one)}" for name, one in of_kind(rows, "bytes").items()]
+    lengths = list(of_kind(rows, "speed").values())
+    for length in lengths:
         parts += ["", f"## {length.get('n')} tokens", "", *speed(length)]
     parts += ["", "## Goals", "", "| goal | asked | found |", "| :-- | --: | --: |"]
-    parts += [f"| {name} | {asked} | {found} |" for name, asked, found in goals(result["speed"])]
+    parts += [f"| {name} | {asked} | {found} |" for name, asked, found in goals(lengths)]
     return "\n".join(parts) + "\n"
+
+
+def of_kind(rows: dict[str, dict], kind: str) -> dict[str, dict]:
+    """The rows KIND/NAME by NAME."""
+    return {name.partition("/")[2]: one for name, one in rows.items() if name.startswith(f"{kind}/")}
+
+
+def operators(rows: list[dict]) -> list[str]:
+    """The worst of every operator over all presets, heads and dtypes."""
+    worst: dict[str, dict] = {}
+    for row in rows:
+        for compared in row.values():
+            for name, one in compared.items() if isinstance(compared, dict) else ():
+                known = worst.setdefault(name, dict.fromkeys(one, 0))
+                worst[name] = {
+                    key: known[key] + one[key] if key == "calls" else max(known[key], one[key]) for key in known
+                }
+    lines = ["| operator | calls | largest difference | over the limit | integers that differ |"]
+    lines += ["| :-- | --: | --: | --: | --: |"]
+    return lines + [
+        f"| {name} | {one['calls']} | {one['difference']:.1e} | {one['over_allowed']:.2f} | {one['integers']:.1%} |"
+        for name, one in sorted(worst.items())
+    ]
+
+
+def others(rows: dict[str, dict]) -> list[str]:
+    lines = []
+    for dtype, one in of_kind(rows, "batch").items():
+        lines.append(f"- a batch in {dtype}: {one.get('error') or one['different'] or 'the tokens of each alone'}")
+    for device, one in of_kind(rows, "second device").items():
+        lines.append(f"- {device}: {'there is none' if 'absent' in one else one.get('error', 'compared')}")
+    for n, one in of_kind(rows, "length").items():
+        gaps = [f"{name} {x['difference']:.1e}" for name, x in one.items() if isinstance(x, dict)]
+        lines.append(f"- {n} tokens: {one.get('error') or ', '.join(gaps)}")
+    return lines
 
 
 def told(one: dict) -> str:
@@ -60,6 +101,7 @@ def speed(length: dict) -> list[str]:
         over = f"{rate / full:.2f}" if full else ""
         lines.append(
             f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | "
+            f"{one['wall_ms_per_token']:.2f} | {milliseconds(one['kernel_ms_per_token'])} | "
             f"{one['cache_bytes'] / 2**20:.0f} | {one['largest_batch_counted']} |"
         )
     lines.append("")
@@ -67,6 +109,10 @@ def speed(length: dict) -> list[str]:
         if key in length:
             lines.append(f"- {key}: {told({k: v for k, v in length[key].items() if k != 'h2o'})}")
     return lines
+
+
+def milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def goals(lengths: list[dict]) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
@@ -20,6 +21,8 @@ from scripts.gpu.stages import Clock, attempted
 
 RATIO = 0.2
 BATCH = 12
+WARM = 34  # tokens: one more than twice as many as a kernel's code could depend on
+PROFILED = 8  # tokens whose kernels' time is added up
 SETTINGS: dict[str, Method] = {
     "full": FullKV(),
     "streaming_llm": StreamingLLM(),
@@ -78,18 +81,30 @@ class Length:
         """Compression, and tokens per second of one sequence; the first compression and tokens warm up."""
         budget = max(int(RATIO * self.n), method.minimum_budget)
         caches = method.compress(state, budget)
-        generate(self.model, caches, state.logits, 4, frozenset())
+        generate(self.model, caches, state.logits, min(WARM, self.steps), frozenset())
         del caches
         compress, caches = self.timed(lambda: method.compress(state, budget))
         counted = storage_bytes(stored(caches))
         decode, _ = self.timed(lambda: generate(self.model, caches, state.logits, self.steps, frozenset()))
+        kernels = self.kernel_seconds(lambda: generate(self.model, caches, state.logits, PROFILED, frozenset()))
         room = free_bytes(str(self.model.device))
         return {
             "compress_seconds": compress,
             "decode_tokens_per_s": (self.steps - 1) / decode,
+            "wall_ms_per_token": 1e3 * decode / (self.steps - 1),
+            "kernel_ms_per_token": None if kernels is None else 1e3 * kernels / (PROFILED - 1),
             "cache_bytes": counted,
             "largest_batch_counted": int(room // counted),
         }
+
+    def kernel_seconds(self, work: Callable[[], object]) -> float | None:
+        """Seconds that the GPU's kernels take in all while `work` runs; None on a CPU."""
+        if self.model.device.type != "cuda":
+            return None
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            work()
+            finish(self.model.device)
+        return 1e-6 * sum(event.self_device_time_total for event in profiled.key_averages())
 
     @torch.inference_mode()
     def batch(self, state: PrefillState) -> dict:
@@ -101,7 +116,7 @@ class Length:
         def caches() -> list:
             return [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
 
-        decode_greedily(self.model, batched(caches()), logits, 4, frozenset())
+        decode_greedily(self.model, batched(caches()), logits, min(WARM, self.steps), frozenset())
         ready = caches()
         together, _ = self.timed(lambda: decode_greedily(self.model, batched(ready), logits, self.steps, frozenset()))
         ready = caches()

@@ -24,6 +24,7 @@ CASES = [  # group, head_dim, q, start, first_causal
     (2, 64, 30, 40, 60),
     (1, 64, 1, 0, 0),
 ]
+FEW = [(4, 64, 3, 1300, 0), (1, 80, 1, 600, 0), (2, 64, 40, 0, 1000)]  # queries that look at many keys
 
 
 def tensors(group, head_dim, q, length, dtype):
@@ -35,9 +36,9 @@ def tensors(group, head_dim, q, length, dtype):
 @interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("group, head_dim, q, start, first_causal", CASES)
+@pytest.mark.parametrize("group, head_dim, q, start, first_causal", [*CASES, *FEW])
 def test_sums_and_log_sums_are_the_references(group, head_dim, q, start, first_causal, weighted, dtype):
-    queries, keys = tensors(group, head_dim, q, start + q + 3 * (first_causal > 0), dtype)
+    queries, keys = tensors(group, head_dim, q, max(start + q + 3 * (first_causal > 0), first_causal), dtype)
     weights = torch.linspace(1, 2, q) if weighted else None
     before = torch.rand(2 * group, keys.shape[1] + 2)
     results = []
@@ -49,6 +50,13 @@ def test_sums_and_log_sums_are_the_references(group, head_dim, q, start, first_c
     (sums, lse), (kernel_sums, kernel_lse) = results
     assert_close(kernel_lse, lse, atol=1e-5, rtol=1e-5)
     assert_close(kernel_sums, sums, atol=1e-5, rtol=1e-5)
+
+
+def test_the_votes_of_a_window_fill_a_gpu():
+    keys, splits = kernels.splitting(131_072, 32, 64)
+    assert splits == 32 and keys * splits == 131_072
+    assert kernels.splitting(131_072, 32 * 2048, 64) == (131_072, 1)  # those of a whole prompt are enough
+    assert kernels.splitting(5, 32, 64) == (64, 1)
 
 
 @interpreted
@@ -66,7 +74,14 @@ def test_two_kernels_are_launched(monkeypatch):
 @pytest.mark.parametrize("name", ["log_sums", "sum_columns"])
 def test_nothing_spills(name, dtype, head_dim, sm):
     kernel = getattr(kernels, name)
-    types = {"queries": f"*{dtype}", "keys": f"*{dtype}", "lse": "*fp32", "weights": "*fp32", "sums": "*fp32"}
+    types = {
+        "queries": f"*{dtype}",
+        "keys": f"*{dtype}",
+        "lse": "*fp32",
+        "parts": "*fp32",
+        "weights": "*fp32",
+        "sums": "*fp32",
+    }
     signature = {arg: types.get(arg, "fp32" if arg == "scaling" else "i32") for arg in kernel.arg_names}
     torch_dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
     constants = {"D": head_dim, **kernels.tile_sizes(head_dim, torch_dtype)}

@@ -139,6 +139,7 @@ def test_launches_do_not_depend_on_the_vectors(monkeypatch):
 
 TYPES = {"x": "*bf16", "halves": "*fp16", "limit": "i64", "below": "fp32", "above": "fp32", "n": "i32", "words": "i32"}
 TYPES |= {name: "*i64" for name in ("lengths", "counts", "owners")}  # all others are *i32
+TILE_OPTIONS = {"num_warps": neighbour_bits.TILE_WARPS, "num_stages": kernels.STAGES}
 TILES = {name: getattr(kernels, name) for name in ("TILE", "EXACT", "LANES")}
 
 
@@ -150,7 +151,7 @@ TILES = {name: getattr(kernels, name) for name in ("TILE", "EXACT", "LANES")}
         ("unit_directions", {"D": 80, "PADDED": 80, "WIDTH": 128, "ROWS": 16}),
         ("unit_directions", {"D": 256, "PADDED": 256, "WIDTH": 256, "ROWS": 16}),
         *[
-            ("adjacency", TILES | {"D": d, "PADDED": p, "num_warps": kernels.TILE_WARPS, "num_stages": kernels.STAGES})
+            ("adjacency", TILES | {"D": d, "PADDED": p} | TILE_OPTIONS)
             for d, p in [(64, 64), (80, 80), (128, 128), (256, 256)]
         ],
         *[

@@ -141,3 +141,23 @@ def test_the_embedded_models_identity_does_not_depend_on_the_hub_being_offline(t
         _forget_offline(config)
         texts.append(config.read_text())
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("eos", [[2, [3]], "x", [2.5], [True]])
+def test_stop_tokens_that_are_no_integers_are_one_line(folder, eos):
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": eos}))
+    assert f"has eos_token_id={eos!r}: it must be an integer, a list of integers or null" in refused(folder)
+
+
+@pytest.mark.parametrize("where", [{}, {"text_config": None}], ids=["itself", "inside"])
+def test_layers_beyond_any_model_are_refused_before_they_are_laid_out(folder, where):
+    many = {"num_hidden_layers": 10_000_000}
+    change_config(folder, **({key: many for key in where} or many))
+    assert "has num_hidden_layers=10000000: kvbench reads models with at most 10,000" in refused(folder)
+
+
+def test_a_pipe_in_the_folder_is_refused_at_once(folder):
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+    assert refused(folder) == f"{folder / 'tokenizer.json'} cannot be read: it is a pipe, a socket or a device"

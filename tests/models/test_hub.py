@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from huggingface_hub import constants
@@ -87,3 +88,26 @@ def test_a_hub_that_answers_or_refuses_is_one_that_answers(status, monkeypatch):
 def test_the_error_of_a_proxy_is_no_answer(status, monkeypatch):
     with hub_with(status, monkeypatch):
         assert not hub.answers("kvbench/far", "main")
+
+
+def test_a_hub_that_answers_byte_by_byte_without_end_does_not_answer(monkeypatch):
+    ended = threading.Event()
+
+    class Drips(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "100000")
+            self.end_headers()
+            while not ended.wait(0.01):
+                self.wfile.write(b" ")
+
+        def log_message(self, *_): ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Drips) as slow:
+        threading.Thread(target=slow.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{slow.server_port}")
+        monkeypatch.setattr(hub, "_PATIENCE", 0.2)
+        assert hub.hub_options("kvbench/far", "main") == {"revision": "main", "local_files_only": True}
+        ended.set()
+        slow.shutdown()

@@ -9,7 +9,9 @@ from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.models import embedded as embedding
 from kvbench.models.folder import model_identity
+from kvbench.models.load import make_current
 from kvbench.utils.hashing import file_hash
+from tests.support.fake_devices import FakeDevices
 
 
 def test_the_embedded_model_is_plain_safetensors_after_its_first_start(embedded, monkeypatch):
@@ -102,3 +104,13 @@ def test_file_hashes_are_sha256(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     for _ in range(2):  # computed, then remembered
         assert file_hash(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_new_work_goes_to_the_gpu_that_a_device_names():
+    with FakeDevices() as fake:
+        make_current("cuda")
+        assert fake.current == 0  # any GPU: the current one stays
+        make_current("cuda:1")
+        assert fake.current == 1
+        make_current("cpu")
+        assert fake.current == 1

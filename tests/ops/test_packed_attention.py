@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from kvbench.ops import varlen_attention as varlen
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.packed_append import packed_append
-from kvbench.ops.packed_attention import packed_attention
+from kvbench.ops.packed_attention import _torch_has_a_kernel, packed_attention
 from kvbench.ops.padded_attention import padded_attention
 from tests.reference.plain_packed import Segments, plain_packed_attention, segments
 from tests.reference.plain_varlen import plain_varlen_attn
@@ -91,3 +91,18 @@ def test_new_tokens_stand_behind_every_segment(sources, t):
             assert torch.equal(store[place : place + t], rows.flatten(0, 1)[source])
             old[place : place + t] = store[place : place + t]
         assert torch.equal(store, old), "nothing else was written"
+
+
+@pytest.mark.parametrize(
+    "case, takes",
+    [
+        ({"rows": [[9, 9], [7, 30]], "heads": 6}, True),
+        ({"rows": [[9, 9, 9, 9]], "heads": 4}, False),  # one query head a segment
+        ({"rows": [[9, 9], [7, 7, 7, 7]], "heads": 4}, False),  # groups of two and of one
+        ({"rows": [[9, 9]], "heads": 4, "q": 5}, False),
+        ({"rows": [[17, 30]], "heads": 6, "masked": [[10, 30]]}, False),
+    ],
+)
+def test_torchs_kernel_comes_first_only_where_it_splits_keys(case, takes, monkeypatch):
+    monkeypatch.setattr(varlen, "_takes_lengths", lambda: True)
+    assert _torch_has_a_kernel(*segments(**case, head_dim=16, dtype=torch.bfloat16).arguments()) == takes

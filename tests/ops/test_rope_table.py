@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvbench.errors import UserError
 from kvbench.ops.rope import Rope
@@ -61,3 +62,19 @@ def test_a_rotation_that_is_not_by_pairs_is_refused():
     mixing = Rope(rope.embedding, lambda q, k, cos, sin: (q.flip(-1) * cos + q.roll(1, -1) * sin + q, k))
     with pytest.raises(UserError, match="pairs of channels"):
         RopeTable(mixing, 8)
+
+
+def test_rotations_are_undone_below_a_dispatch_mode_too():
+    """There torch overlooks that a tensor is marked as conjugate; `make gpu` computes references there."""
+
+    class Below(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            backs.append(unturn(x.clone(), turns))
+            return func(*args, **(kwargs or {}))
+
+    backs: list[torch.Tensor] = []
+    angles = torch.rand(5, 4)
+    x, turns = torch.randn(5, 8), torch.stack([angles.cos(), angles.sin()], dim=-1)
+    with Below():
+        torch.zeros(1)
+    assert backs[0].equal(unturn(x.clone(), turns))

@@ -10,12 +10,13 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.ops.attention import lower_right
 from kvbench.prefill import FullPrefill, Needs, in_chunks, prefill
-from kvbench.prefill.chunked import ChunkedPrefill, chunked_prefill
+from kvbench.prefill.chunked import ChunkedLayer, ChunkedPrefill, chunked_prefill
 from kvbench.prefill.pruned import PrunedPrefill
 from kvbench.records import load
 from kvbench.run.early import check_values
 from tests.support.command import command_line
 from tests.support.every_method import setting
+from tests.support.fake_devices import FakeDevices, device_of, place
 from tests.support.runs import arguments, compose, outcomes, run
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
@@ -44,6 +45,22 @@ def test_keys_values_observations_and_logits_are_those_of_one_piece(layout, chun
         assert a.index == b.index
         assert a.hidden_similarity == pytest.approx(b.hidden_similarity, abs=1e-5)
         assert a.keys.is_contiguous() and a.nbytes == b.nbytes
+
+
+def test_queries_that_attend_to_later_tokens_wait_beside_a_gpu(monkeypatch):
+    """Those of all layers and 128k tokens take more than its memory."""
+    where = []
+
+    def watched(layer, w, keys, scaling):
+        where.extend(str(device_of(block)) for block in layer.queries)
+        return sums(layer, w, keys, scaling)
+
+    sums = ChunkedLayer.lookahead_sums
+    monkeypatch.setattr(ChunkedLayer, "lookahead_sums", watched)
+    with FakeDevices():
+        state = ChunkedPrefill(37).run(place(tiny_model(), gpus=1), prompt(N), Needs(lookahead_sums=frozenset({8})))
+    assert where == ["cpu"] * 9  # 3 chunks of 3 layers
+    assert {str(device_of(layer.lookahead_sums[8])) for layer in state.layers} == {"cuda:0"}
 
 
 def test_in_bfloat16_logits_are_those_of_one_piece_up_to_its_rounding():

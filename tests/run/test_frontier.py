@@ -131,5 +131,5 @@ def test_mistakes_are_one_line(arguments, message):
 
 
 def test_a_measure_must_be_one_of_which_more_is_better(command):
-    with pytest.raises(UserError, match=r"unknown measure 'kl'\. Allowed: agreed, top1"):
+    with pytest.raises(UserError, match=r"unknown measure 'kl'\. Allowed: agreed, score, top1"):
         main([*command, "method=knorm", "passes=0", "measure=kl"])

@@ -6,6 +6,7 @@ import pytest
 
 from kvbench.config import composed
 from kvbench.errors import UserError
+from kvbench.ops import operator
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
 from kvbench.run import kernels
@@ -14,6 +15,8 @@ from kvbench.run.kernels import check_kernels, computed_by
 from tests.support.command import command_line
 from tests.support.runs import arguments, run
 from tests.support.tiny import tiny_model
+
+DENSE = {"sdpa": "flash_attention", "sdpa_decode": "flash_attention"}
 
 
 @pytest.mark.parametrize("value", ["cuda", "", None, True])
@@ -26,17 +29,39 @@ def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_pat
     assert command_line("kernels=triton", "model.device=cpu", f"output_dir={tmp_path}") == 2
     error = capsys.readouterr().err
     assert "kernels=triton needs a CUDA GPU, and the model is on cpu" in error and "Traceback" not in error
-    monkeypatch.setattr(kernels, "installed", lambda package: False)
+    monkeypatch.setattr(kernels, "triton_version", lambda: None)
     with pytest.raises(UserError, match="kernels=triton needs triton, which is not installed"):
         check_kernels("triton", "cuda:1")
     check_kernels("torch", "cuda:1")
 
 
+@pytest.mark.parametrize(
+    "found, computes", [("3.5.1", "torch"), ("3.6.0", "triton 3.6.0"), ("3.10.0+git", "triton 3.10.0+git")]
+)
+def test_a_triton_that_does_not_compile_the_kernels_is_one_line(found, computes, monkeypatch, capsys):
+    for module in (kernels, operator):
+        monkeypatch.setattr(module, "triton_version", lambda: found)
+    monkeypatch.setattr(operator, "runs_kernels", lambda device: True)
+    for name in ("prompt_backend", "decoding_backend"):
+        monkeypatch.setattr(kernels, name, lambda *args: "flash_attention")
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))
+    assert computed_by(model)["kernels"] == computes
+    if computes != "torch":
+        assert capsys.readouterr().err == ""
+        check_kernels("triton", "cuda:0")
+        return
+    assert capsys.readouterr().err == "triton 3.5.1 is older than 3.6: torch computes what the Triton kernels would\n"
+    with pytest.raises(UserError, match=r"kernels=triton needs triton 3\.6 or later, and 3\.5\.1"):
+        check_kernels("triton", "cuda:0")
+
+
 def test_the_math_backend_on_a_gpu_is_warned_about(monkeypatch, capsys):
     model = tiny_model()
-    assert computed_by(model) == {"kernels": f"numba {version('numba')}", "sdpa": "flash_attention"}
+    assert computed_by(model) == {"kernels": f"numba {version('numba')}", **DENSE}
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(kernels, "prompt_backend", lambda *args: "math")
+    for name in ("prompt_backend", "decoding_backend"):
+        monkeypatch.setattr(kernels, name, lambda *args: "math")
     monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))
     monkeypatch.setattr(kernels, "kernels_on", lambda device: "torch")
     assert computed_by(model)["sdpa"] == "math"

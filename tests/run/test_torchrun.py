@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from torch import distributed
 
-from kvbench.errors import UserError
+from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.records.store import Store, records_name
@@ -116,3 +117,30 @@ def test_all_but_the_first_are_silent_and_end_well_unless_a_signal_ended_them(mo
         with pytest.raises(SystemExit) as stop, one_speaks(Group(1, 2, 1)):
             raise SystemExit(code)
         assert stop.value.code == end and err.quiet and out.quiet
+
+
+class Gone:
+    """The store of a torchrun that was killed."""
+
+    def __getattr__(self, name):
+        def call(*_):
+            raise distributed.DistNetworkError("failed to recv, got 0 bytes.\\nException raised from recvBytes")
+
+        return call
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("call", ["made", "wait", "hand_over"])
+def test_a_torchrun_that_was_killed_is_one_line(call, rank):
+    group = Group(rank, 2, rank)
+    group.store = Gone()
+    given = {"made": 1, "wait": lambda: None, "hand_over": torchrun.Outcome()}[call]
+    with pytest.raises(Incomplete, match=r"^torchrun does not answer: it was stopped or killed\."), group.job():
+        getattr(group, call)(given)
+
+
+def test_an_error_is_told_where_torchrun_is_gone_too():
+    group = Group(1, 2, 1)
+    group.store = Gone()
+    with pytest.raises(KeyError), group.job():
+        raise KeyError

@@ -1,33 +1,140 @@
-"""scripts/gpu_check.py on a tiny model: every stage runs, its report says what was equal, and time limits hold."""
+"""scripts/gpu_check.py judges, a crash ends one row, a further run continues, and all rows run on a tiny model."""
 
 import json
 import sys
 
 import pytest
 
+from kvbench.ops import operator
 from scripts import gpu_check
+from scripts.gpu import judge, presets
+from scripts.gpu.processes import Row, Rows
 from scripts.gpu.report import goals
+from scripts.gpu.rows import Check, small
 from scripts.gpu.stages import Clock, attempted
+from tests.support.every_method import setting
+from tests.support.gpu_rows import GOOD
+
+WORK = "tests.support.gpu_rows:"
 
 
 @pytest.mark.heavy
-def test_a_dry_run_goes_through_every_stage(tmp_path, monkeypatch):
+def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
     """All presets go through the same code; some of each kind of cache do here."""
-    names = ["full", "snapkv", "spindle", "kivi", "minicache", "pyramidinfer"]
+    names = ["snapkv", "spindle", "kivi"]
     words = ["gpu_check.py", "--dry-run", f"--out={tmp_path}", "--name=here", "--presets", *names]
     monkeypatch.setattr(sys, "argv", words)
-    gpu_check.main()
+    assert gpu_check.main() == 0
     result = json.loads((tmp_path / "here" / "results.json").read_text())
-    assert list(result["presets"]) == names
-    for one in result["presets"].values():
-        assert one["kept_equal"] and one["stored_equal"] and one["tokens_equal"] and one["largest_difference"] == 0
-    assert "add_column_sums" in result["kernels"]["operators"]
-    assert [length["n"] for length in result["speed"]] == [300, 700] and not result["skipped"]
-    for length in result["speed"]:
-        assert "error" not in length and {"batch", "generate", "column_sums"} <= set(length)
-        assert not [name for name, one in length["settings"].items() if "error" in one]
+    rows = result["rows"]
+    assert not result["failed"] and not result["left"]
+    for name in names:
+        assert rows[f"preset/{name}"]["tokens_equal"] and rows[f"preset/{name}"]["largest_difference"] == 0
+    assert {name.split("/")[0] for name in rows} == {
+        *("preset", "heads", "batch", "second device", "length", "bytes", "speed"),
+    }
+    for n in (300, 700):
+        assert {"batch", "generate", "column_sums", "settings"} <= set(rows[f"speed/{n}"])
     text = (tmp_path / "here" / "README.md").read_text()
     assert "| spindle | equal | equal | equal |" in text and "## Goals" in text
+
+
+def check(tmp_path, monkeypatch, *rows: Row) -> int:
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--dry-run", f"--out={tmp_path}", "--presets", "full"])
+    monkeypatch.setattr(gpu_check, "rows_of", lambda check: list(rows))
+    monkeypatch.setattr(gpu_check, "speeds_of", lambda check, seconds: [])
+    monkeypatch.setattr(gpu_check, "WORK", WORK)
+    return gpu_check.main()
+
+
+@pytest.mark.heavy
+def test_a_crash_ends_one_row_and_the_exit_code_says_that_something_failed(tmp_path, monkeypatch):
+    rows = [Row(f"preset/{name}", f"{WORK}{name}") for name in ("crashes", "fails", "good")]
+    assert check(tmp_path, monkeypatch, *rows) == gpu_check.FAILED
+    text = (tmp_path / "a-test" / "README.md").read_text()
+    assert "- preset/crashes: the process ended by SIGABRT\n" in text
+    assert "- preset/fails: ValueError: no such\n" in text and "| good | equal | equal | equal |" in text
+
+
+@pytest.mark.heavy
+def test_a_further_run_continues_where_the_time_was_up(tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    good = Row("preset/good", f"{WORK}good", (str(log),))
+    rows = [good, Row("length/1", f"{WORK}sleeps", most=600), Row("length/2", f"{WORK}good", (str(log),))]
+    stopped = Rows(tmp_path / "rows", {"git": "a"}, clock := Clock(1))
+    stopped.run([good])
+    clock.end = clock.end - 58
+    stopped.run(rows)
+    assert stopped.left == ["length/1", "length/2"] and log.read_text() == "run\n"
+    rows[1] = Row("length/1", f"{WORK}good", (str(log),))
+    again = Rows(tmp_path / "rows", {"git": "a"}, Clock(1))
+    again.run(rows)
+    assert not again.left and list(again.found) == [row.name for row in rows] and log.read_text() == 3 * "run\n"
+    other = Rows(tmp_path / "rows", {"git": "b"}, Clock(1))  # other code
+    other.run([good])
+    assert log.read_text() == 4 * "run\n"
+
+
+def test_rows_that_are_left_have_an_exit_code_of_their_own(tmp_path, monkeypatch):
+    class Left(Rows):
+        def run(self, rows):
+            self.left += [row.name for row in rows]
+
+    monkeypatch.setattr(gpu_check, "Rows", Left)
+    monkeypatch.setattr(gpu_check, "machine_of", lambda *_: {"name": "a test"})
+    assert check(tmp_path, monkeypatch, Row("preset/good", f"{WORK}good")) == gpu_check.LEFT
+    assert "Left for another run, for there was no time: preset/good." in (tmp_path / "a-test/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "change, line",
+    [
+        ({"kept_equal": False}, "other tokens are kept than on the CPU"),
+        ({"stored_equal": False}, "other codes are stored than on the CPU"),
+        ({"largest_difference": 1e-3}, "stored numbers differ by 1.0e-03, more than 1e-04"),
+        ({"largest_difference": float("nan")}, "stored numbers differ by nan, more than 1e-04"),
+        ({"cpu_tokens": [1, 3]}, "other tokens are decoded than on the CPU"),
+        ({"error": "x"}, "x"),
+    ],
+)
+def test_every_comparison_of_a_preset_has_a_threshold(change, line):
+    assert judge.failures({"preset/a": GOOD}, complete=False) == []
+    assert judge.failures({"preset/a": GOOD | change}, complete=False) == [f"preset/a: {line}"]
+
+
+def test_a_close_call_excuses_only_later_tokens():
+    late = {"tokens": [1, 2, 3], "cpu_tokens": [1, 2, 4]}
+    assert judge.failures({"preset/a": GOOD | late | {"close_call": 2}}, complete=False) == []
+    assert judge.failures({"preset/a": GOOD | late | {"close_call": 3}}, complete=False) != []
+
+
+def test_operators_that_no_preset_called_are_listed():
+    lines = judge.failures({"preset/a": GOOD}, complete=True)
+    assert "operator packed_attention was never called" in lines
+    assert "operator quantise was never called" not in lines
+
+
+@pytest.mark.parametrize("name, kernel", [("kivi", "quantised_attention"), ("spindle", "codebook_append")])
+def test_a_broken_kernel_fails(name, kernel, monkeypatch):
+    """Of two that compute the same operator, only one is broken: the other is the reference."""
+    one, model = setting(name, ratio=presets.RATIO), small(Check(dry_run=True), "cpu")
+    good = presets.operators(one, model, 120)
+    assert kernel in good and list(judge.compared(good)) == []
+    working = operator._function
+
+    def broken(folder, called):
+        function = working(folder, called)
+        if called != kernel:
+            return function
+
+        def wrong(*args):
+            args[0].mul_(1.001 if kernel == "quantised_attention" else 1.5)
+            return function(*args)
+
+        return wrong
+
+    monkeypatch.setattr(operator, "_function", broken)
+    assert any(line.startswith(kernel) for line in judge.compared(presets.operators(one, model, 120)))
 
 
 def test_what_there_is_no_time_for_is_skipped_and_named():

@@ -5,14 +5,22 @@
         ...  # prefill, compress, decode: the numbers of the CPU, and an error where a GPU would raise one
 
 Every tensor carries the device it stands for as an attribute; `FakeDevices` intercepts torch's functions, lets them run
-on the CPU and gives the result the device of its arguments. It raises where one function is given tensors of two
-devices. It says nothing about what a kernel supports, its rounding or its memory.
+on the CPU and gives the result the device of its arguments. It raises
+
+- where one function is given tensors of two devices,
+- where an operator of kvbench is called while another device than that of its tensors is the current one, on which
+  Triton would launch its kernels,
+- where cuDNN may compute the attention of one token.
+
+It says nothing about what a kernel supports, its rounding or its memory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from torch import Tensor, nn
 from torch.nn.attention.bias import CausalBias
@@ -41,9 +49,22 @@ class FakeDevices(TorchFunctionMode):
 
     def __enter__(self):
         functions = {name: lambda *args, result=result: result for name, result in CUDA.items()}
-        self.cuda = patch.multiple(torch.cuda, **functions)
+        self.cuda = patch.multiple(torch.cuda, device=self.on_device, set_device=self.set_device, **functions)
+        self.current = 0
         self.cuda.start()
         return super().__enter__()
+
+    @contextmanager
+    def on_device(self, device: torch.device) -> Iterator[None]:
+        """`torch.cuda.device`: the current device within this context."""
+        before, self.current = self.current, torch.device(device).index or 0
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def set_device(self, device: torch.device | str) -> None:
+        self.current = torch.device(device).index
 
     def __exit__(self, *error):
         self.cuda.stop()
@@ -63,6 +84,12 @@ class FakeDevices(TorchFunctionMode):
             return self.move(*args, **(kwargs | ({"device": CPU} if func == Tensor.cpu else {})))
         wanted = kwargs.pop("device", None)
         device = common(func, args, kwargs) if wanted is None else torch.device(wanted)
+        if getattr(func, "namespace", None) == "kvbench" and device.type == "cuda" and device.index != self.current:
+            raise RuntimeError(f"{func.name()} has tensors on {device} and launches on cuda:{self.current}")
+        if func == F.scaled_dot_product_attention and device.type == "cuda":
+            planned = torch.backends.cuda.cudnn_sdp_enabled()
+            if planned and args[0].shape[-2] == 1:
+                raise RuntimeError("cuDNN may compute one token's attention, and would plan it anew for every length")
         return stamped(self.call(func, args, kwargs, device), device)
 
     def move(self, tensor: Tensor, *args, **kwargs) -> Tensor:

@@ -3,16 +3,26 @@
 `TRITON_INTERPRET=1`, set before Triton is imported, runs kernels on CPU tensors instead, but compiles none.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from triton.compiler import CompiledKernel
+
+    from tests.support.fake_triton import Compilation
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ARCHITECTURES = (80, 90)  # Ampere, Hopper
+# Bytes of shared memory that a block may have: A100; RTX 30, A10; RTX 40, L4, L40S; H100; B200; RTX 50.
+SHARED = {sm: kib * 1024 for sm, kib in {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}.items()}
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
 compiled = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
@@ -49,7 +59,22 @@ def resources(kernel, signature: dict[str, str], constexprs: dict[str, object], 
     pointers = [place for place, kind in enumerate(types.values()) if kind.startswith("*")]
     aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}  # as torch allocates
     source = ASTSource(fn=kernel, signature=types, constexprs=constexprs, attrs=aligned)
-    compiled = triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options)
+    return _used(triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options))
+
+
+def resources_of(one: Compilation, sm: int) -> dict[str, int]:
+    """`resources` of what a launch would compile, see `fake_triton`."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = ASTSource(fn=one.kernel, signature=one.signature, constexprs=one.constants, attrs=one.attributes)
+    return _used(triton.compile(source, target=GPUTarget("cuda", sm, 32), options=one.options))
+
+
+def _used(compiled: CompiledKernel) -> dict[str, int]:
+    import triton
+
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(compiled.asm["cubin"])

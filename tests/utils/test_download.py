@@ -87,3 +87,26 @@ def test_the_cache_is_where_its_variables_say(monkeypatch, tmp_path):
     assert cache_root() == tmp_path / "xdg" / "kvbench"
     monkeypatch.setenv("KVBENCH_CACHE", "here")
     assert cache_root() == Path("here")
+
+
+def test_a_mirror_that_sends_a_byte_now_and_then_gives_place_to_the_next(server, monkeypatch):
+    ended = threading.Event()
+
+    class Drips(Answers):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(1000 * len(BODY)))
+            self.end_headers()
+            for byte in BODY[:-1] * 1000:
+                if ended.wait(0.01):
+                    return
+                self.wfile.write(bytes([byte]))
+
+    monkeypatch.setattr("kvbench.utils.download.DEADLINE", 0.5)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Drips) as slow:
+        threading.Thread(target=slow.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{slow.server_port}/"
+        with pytest.raises(UserError, match=r"no whole answer within 0\.5 seconds.*: bring it"):
+            fetched("file.bin", {url: SHA256}, "bring it")
+        ended.set()
+        slow.shutdown()

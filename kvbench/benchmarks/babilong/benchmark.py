@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import field
+from typing import ClassVar
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -33,6 +34,8 @@ class BABILong(Benchmark):
     A length is the data set's name for it (4k), in tokens of GPT-2; 0k has the facts alone. A task of the tables is a
     question type at a length, "qa1 4k". No prompt is cut: the longest must fit the model.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("babilong",)
 
     tasks: Names
     lengths: Names

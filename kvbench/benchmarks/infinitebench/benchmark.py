@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -37,6 +37,8 @@ class InfiniteBench(Benchmark):
     max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
     num_samples  the first rows of each task; unlike with limit=, the others are not tokenised. None: all.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("infinitebench",)
 
     tasks: Names
     max_length: Annotated[int, Field(ge=64)]

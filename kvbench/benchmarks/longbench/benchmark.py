@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -41,6 +41,8 @@ class LongBench(Benchmark):
     Rows come from `data_dir`, or from `repository` on the hub. They and the templates are read and checked here, so
     that an error in them is reported before a model is loaded.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("longbench",)
 
     tasks: Names
     max_length: Annotated[int, Field(ge=2)] | None  # tokens before the chat template; longer prompts are cut

@@ -3,11 +3,13 @@
 import shutil
 import zipfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import METRICS, score
+from kvbench.utils.deadline import within
 from kvbench.utils.files import appearing, cache_root
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.jsonl import read_rows
@@ -16,6 +18,7 @@ from kvbench.utils.jsonl import read_rows
 SHA256 = {
     "5e628be450b7e67fb7ae6e201bd6d8f7056f7672": "cb45b11a4133c6bc1d6a44b0f8e701335ff1e543195db1103472e575857f7f64",
 }
+DEADLINE = 1800  # seconds for the archive, of about 100 MB
 FIELDS = {
     "input": str,
     "context": str,
@@ -80,8 +83,9 @@ def _download(repository: str, revision: str) -> Path:
         cached = try_to_load_from_cache(**where)
         if isinstance(cached, str):
             return Path(cached)
-        get_hf_file_metadata(hf_hub_url(**where), timeout=10)  # one attempt: the download retries by itself
-        return Path(hf_hub_download(**where))
+        # one attempt: the download retries by itself
+        within(20, partial(get_hf_file_metadata, hf_hub_url(**where), timeout=10))
+        return Path(within(DEADLINE, partial(hf_hub_download, **where)))
     except (OSError, HTTPError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(

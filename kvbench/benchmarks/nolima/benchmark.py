@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,8 @@ class NoLiMa(Benchmark):
     system      the message before the prompt, none where empty.
     seed        shuffles the samples of each length, so that limit= takes a share of all; None: the official order.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("nolima",)
 
     data_dir: str | None
     lengths: Lengths

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator, Field
@@ -30,6 +30,8 @@ class Ruler(Benchmark):
     A length counts prompt, answer's prefix and answer without special tokens and chat template;
     with `count_chat_template` the template too. Samples are made once and cached, or read from `data_dir`.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("ruler",)
 
     lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(numbers)]
     tasks: Names = field(default_factory=lambda: ["all"])

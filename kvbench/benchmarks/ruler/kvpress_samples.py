@@ -2,6 +2,7 @@
 
 from dataclasses import field
 from itertools import count
+from typing import ClassVar
 
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
@@ -34,6 +35,8 @@ class KVPressRuler(Benchmark):
     chat. kvpress compresses the context alone: run it with question=hidden. Other models tokenise the same texts,
     so their lengths differ from `length`. Scores are RULER's.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("ruler",)
 
     length: Positive = 4096  # tokens of Llama-3.1-8B: a configuration of the data set
     tasks: Names = field(default_factory=lambda: ["all"])

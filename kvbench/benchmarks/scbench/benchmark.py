@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -36,6 +36,8 @@ class SCBench(Benchmark):
 
     Scores: the official one, and the same without the mistakes that `kvbench.metrics.scbench` names.
     """
+
+    scored_by: ClassVar[tuple[str, ...]] = ("repoqa", "scbench")
 
     tasks: Names
     mode: Literal["shared", "turns_golden", "turns_own"]

@@ -9,9 +9,10 @@ from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState, Needs
+from kvbench.utils.versions import Versioned
 
 
-class Storage(ABC):
+class Storage(Versioned, ABC):
     """Turns a layer and the tokens selected from it into a layer cache. A new storage is one class with `store`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and

@@ -1,7 +1,8 @@
 """Column sums like a flash kernel's second pass: first every query's log-sum-exp, then every key's sum; O(n) memory.
 
 A program has one tile of queries, or of keys, of one query head and goes through the others; so nothing is added
-atomically, and the sums are the same at every run.
+atomically, and the sums are the same at every run. Where few queries look at many keys, the first pass is split over
+keys, and the second adds up its parts.
 """
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 from kvbench.ops.kernels.dot import dot
 
 WARPS = 4
+MOST_PROGRAMS = 1024  # of the first pass, about what fills a GPU
+LEAST_KEYS = 512  # of a split
 
 
 def add_column_sums(
@@ -27,20 +30,31 @@ def add_column_sums(
     heads, q, head_dim = queries.shape
     length = keys.shape[1]
     queries, keys = (x if x.stride(2) == 1 else x.contiguous() for x in (queries, keys))
-    lse = torch.empty(heads, q, dtype=torch.float32, device=queries.device)
     seeing = min(max(first_causal - start, 0), q)  # queries that attend to all keys
     shape = tile_sizes(head_dim, queries.dtype)
     strides = (queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1))
     group = heads // keys.shape[0]
     counts = (q, length, start, seeing, float(scaling), group)
-    log_sums[(triton.cdiv(q, shape["ROWS"]), heads)](
-        queries, keys, lse, *strides, *counts, D=head_dim, **shape, num_warps=WARPS
+    tiles = triton.cdiv(q, shape["ROWS"])
+    split_keys, splits = splitting(length, tiles * heads, shape["COLUMNS"])
+    parts = torch.empty(splits, heads, q, dtype=torch.float32, device=queries.device)
+    lse = torch.empty(heads, q, dtype=torch.float32, device=queries.device)
+    log_sums[(tiles, heads, splits)](
+        queries, keys, parts, *strides, *counts, split_keys, D=head_dim, **shape, num_warps=WARPS
     )
     weights = None if weights is None else weights.float().contiguous()
     sum_columns[(triton.cdiv(length, shape["COLUMNS"]), heads)](
-        queries, keys, lse, weights, sums, *strides, sums.stride(0), *counts, D=head_dim, **shape, num_warps=WARPS
-    )
+        queries, keys, parts, lse, weights, sums, *strides, sums.stride(0), *counts, splits,
+        D=head_dim, **shape, num_warps=WARPS,
+    )  # fmt: skip
     return lse
+
+
+def splitting(length: int, programs: int, columns: int) -> tuple[int, int]:
+    """Keys of a split of the first pass, in tiles of `columns`, and how many splits there are of `programs` each."""
+    splits = max(1, min(triton.cdiv(length, LEAST_KEYS), MOST_PROGRAMS // programs))
+    keys = triton.cdiv(triton.cdiv(length, splits), columns) * columns
+    return keys, max(triton.cdiv(length, keys), 1) if keys else 1
 
 
 def tile_sizes(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
@@ -94,11 +108,11 @@ def tile_logits(
     return tl.where(seen, products * scaling, -float("inf"))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length", "start", "seeing", "split_keys"])
 def log_sums(
     queries,
     keys,
-    lse,
+    parts,
     query_head_stride,
     query_stride,
     key_head_stride,
@@ -109,14 +123,17 @@ def log_sums(
     seeing,
     scaling,
     group,
+    split_keys,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """lse [heads, q] of one tile of queries of one head."""
+    """parts [splits, heads, q]: log-sum-exps of one tile of queries of one head over one stretch of keys; -inf where
+    they see none of them."""
     at = tl.program_id(0) * ROWS
     head = tl.program_id(1)
+    begin = tl.program_id(2) * split_keys
     rows = at + tl.arange(0, ROWS)
     queries += head.to(tl.int64) * query_head_stride
     keys += (head // group).to(tl.int64) * key_head_stride
@@ -124,9 +141,10 @@ def log_sums(
     end = length
     if at >= seeing:
         end = tl.minimum(length, start + at + ROWS)
+    end = tl.minimum(end, begin + split_keys)
     high = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    for first in range(0, end, COLUMNS):
+    for first in range(begin, end, COLUMNS):
         y = load_rows(keys, key_stride, first, length, 0, D, COLUMNS, WIDTH)
         logits = tile_logits(
             x,
@@ -152,13 +170,30 @@ def log_sums(
         shift = tl.where(higher == -float("inf"), 0.0, higher)
         total = total * tl.exp(high - shift) + tl.sum(tl.exp(logits - shift[:, None]), 1)
         high = higher
-    tl.store(lse + head.to(tl.int64) * q + rows, high + tl.log(total), mask=rows < q)
+    row = (tl.program_id(2) * tl.num_programs(1) + head).to(tl.int64) * q
+    tl.store(parts + row + rows, high + tl.log(total), mask=rows < q)
 
 
 @triton.jit
+def joined(parts, head, heads, rows, q, splits, ROWS: tl.constexpr):
+    """Log-sum-exps [ROWS] over all splits of parts [splits, heads, q]."""
+    high = tl.full([ROWS], -float("inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    for split in range(0, splits):
+        row = (split * heads + head).to(tl.int64) * q
+        part = tl.load(parts + row + rows, mask=rows < q, other=0.0)
+        higher = tl.maximum(high, part)
+        shift = tl.where(higher == -float("inf"), 0.0, higher)
+        total = total * tl.exp(high - shift) + tl.exp(part - shift)
+        high = higher
+    return high + tl.log(total)
+
+
+@triton.jit(do_not_specialize=["length", "start", "seeing", "splits"])
 def sum_columns(
     queries,
     keys,
+    parts,
     lse,
     weights,
     sums,
@@ -173,12 +208,14 @@ def sum_columns(
     seeing,
     scaling,
     group,
+    splits,
     D: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Add to sums [heads, length] what the queries give to one tile of keys of one head."""
+    """Add to sums [heads, length] what the queries give to one tile of keys of one head. The programs of the first
+    tile, which all queries see, write lse [heads, q]."""
     first = tl.program_id(0) * COLUMNS
     head = tl.program_id(1)
     columns = first + tl.arange(0, COLUMNS)
@@ -211,7 +248,10 @@ def sum_columns(
             COLUMNS,
             WIDTH,
         )
-        shares = tl.exp(logits - tl.load(lse + head.to(tl.int64) * q + rows, mask=rows < q, other=0.0)[:, None])
+        log_sum = joined(parts, head, tl.num_programs(1), rows, q, splits, ROWS)
+        if first == 0:
+            tl.store(lse + head.to(tl.int64) * q + rows, log_sum, mask=rows < q)
+        shares = tl.exp(logits - tl.where(rows < q, log_sum, 0.0)[:, None])
         if weights is not None:
             shares *= tl.load(weights + rows, mask=rows < q, other=0.0)[:, None]
         total += tl.sum(shares, 0)

@@ -45,7 +45,7 @@ def cosines(x, y, ux, uy):
     return tl.sum(x * ux + y * uy, 1) / tl.maximum(norm, TINY)
 
 
-@triton.jit(do_not_specialize=["split_entries"])
+@triton.jit(do_not_specialize=["split_entries"], do_not_specialize_on_alignment=["turn"])
 def nearest_entry_kernel(
     entries, sizes, vectors, order, turn, layout, best, where, split_entries,
     SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr,
@@ -81,7 +81,7 @@ def nearest_entry_kernel(
     tl.store(where + at, found)
 
 
-@triton.jit(do_not_specialize=["decoded", "splits"])
+@triton.jit(do_not_specialize=["decoded", "splits"], do_not_specialize_on_alignment=["turn"])
 def settle_entry_kernel(
     entries, references, magnitudes, sizes, vectors, order, turn, layout, best, where, decoded, splits, bound,
     SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr,
@@ -205,5 +205,5 @@ def append_side(
         entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turn, layout,
         best, where, decoded, splits, bound,
         ROWS=triton.next_power_of_2(streams // books), MAGNITUDES=magnitudes is not None,
-        SPLITS=triton.next_power_of_2(splits), **shared,
+        SPLITS=MOST_SPLITS, **shared,
     )  # fmt: skip

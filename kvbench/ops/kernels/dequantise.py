@@ -14,8 +14,8 @@ def dequantise_kernel(
     member_stride, code_lane, code_member, limit,
     BITS: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
-    """One program a head and step; steps, lanes and members as in `quantise_kernel`."""
-    head, step = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    """One program a step and head; steps, lanes and members as in `quantise_kernel`."""
+    step, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     lane = tl.program_id(2) * LANES + tl.arange(0, LANES)
     member = tl.arange(0, MEMBERS)
     there = (member < BYTES)[:, None] & (lane < lanes)
@@ -39,7 +39,7 @@ def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group:
     out = scale.new_empty(heads, t, width)
     sizes = block_sizes(bits, group, lanes)
     if number:
-        dequantise_kernel[(heads, number, triton.cdiv(lanes, sizes["LANES"]))](
+        dequantise_kernel[(number, heads, triton.cdiv(lanes, sizes["LANES"]))](
             packed, scale, minimum, out, lanes, packed.stride(0), scale.stride(0), minimum.stride(0), out.stride(0),
             *member_strides(width, group, axis), *code_strides(lanes, group * bits // 8, axis),
             torch.finfo(scale.dtype).max, **sizes,

@@ -20,9 +20,9 @@ from kvbench.ops.kernels.neighbour_bits import (
     LANES,
     STAGES,
     TILE,
-    TILE_WARPS,
     adjacency,
     limits,
+    tile_warps,
     unit_directions,
 )
 
@@ -55,7 +55,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
         )  # fmt: skip
         adjacency[(triton.cdiv(n, TILE), triton.cdiv(n, TILE), sets)](
             halves, steps, lengths, bits, *limits(theta, d), n, words,
-            D=d, PADDED=padded, TILE=TILE, EXACT=EXACT, LANES=LANES, num_warps=TILE_WARPS, num_stages=STAGES,
+            D=d, PADDED=padded, TILE=TILE, EXACT=EXACT, LANES=LANES, num_warps=tile_warps(), num_stages=STAGES,
         )  # fmt: skip
         for step in ("weights", *("degrees", "slices", "votes", "settle") * ROUNDS, "finish"):
             alone = step in ("settle", "finish")

@@ -8,6 +8,7 @@ import math
 
 import triton
 import triton.language as tl
+from triton.runtime import driver
 
 from kvbench.ops.directions import bound
 
@@ -15,6 +16,16 @@ TILE, EXACT = 128, 64  # vectors on either side of a tile of similarities, and o
 LANES = 16  # components that these take at once; twice as many take too many registers of an A100
 STAGES = 3
 TILE_WARPS = 8  # of a program that has such a tile
+# Before Triton 3.9 the compiler fails on such tiles in Blackwell's tensor memory (compute capability 10 and 11), which
+# it uses for programs of 4 and 8 warps. With 16 some registers spill.
+NO_TENSOR_MEMORY = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
+
+
+def tile_warps() -> int:
+    """Warps of a program that has a tile of similarities, on the current GPU."""
+    if not NO_TENSOR_MEMORY or triton.knobs.runtime.interpret:
+        return TILE_WARPS
+    return 16 if 100 <= driver.active.get_current_target().arch < 120 else TILE_WARPS
 
 
 def limits(theta: float, d: int) -> tuple[int, float, float]:

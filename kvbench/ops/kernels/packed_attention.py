@@ -16,7 +16,7 @@ SPLITS_AT_ONCE = 16  # in `combine_kernel`
 LOG2_E = 1 / math.log(2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["split_keys"])
 def split_kernel(
     query, keys, values, starts, lengths, heads, masked, bit_starts, bits, partial, lse,
     q, total, split_keys, scaling,

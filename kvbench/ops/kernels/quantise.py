@@ -11,11 +11,12 @@ def quantise_kernel(
     x, codes, scales, minima, lanes, head_stride, step_stride, lane_stride, member_stride, code_lane, code_member,
     BITS: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
-    """One program a head and step, which has `lanes` groups of 8 / BITS · BYTES members.
+    """One program a step and head, which has `lanes` groups of 8 / BITS · BYTES members.
 
     Along tokens a step is a group of tokens and a lane a channel; along channels a step is a token and a lane a group.
+    Steps are the first dimension of the grid, the only one that may exceed 65,535.
     """
-    head, step, steps = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    step, head, steps = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     lane = tl.program_id(2) * LANES + tl.arange(0, LANES)
     member = tl.arange(0, MEMBERS)
     there = (member < BYTES)[:, None] & (lane < lanes)
@@ -56,7 +57,7 @@ def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tenso
     strides = member_strides(x.stride(1), group, axis)
     sizes = block_sizes(bits, group, lanes)
     if number:
-        quantise_kernel[(heads, number, triton.cdiv(lanes, sizes["LANES"]))](
+        quantise_kernel[(number, heads, triton.cdiv(lanes, sizes["LANES"]))](
             x, codes, scale, minimum, lanes, x.stride(0), *strides, *code_strides(lanes, size, axis), **sizes
         )
     return codes, scale, minimum

@@ -14,7 +14,10 @@ SPLITS_AT_ONCE = 16  # in `combine_kernel`
 OPTIONS = {"num_warps": 8, "num_stages": 1}  # stages would copy the gathered scales and rows to shared memory
 
 
-@triton.jit
+# What changes while decoding must not be part of the compiled code: it would be compiled anew between two tokens.
+@triton.jit(
+    do_not_specialize=["length", "older_keys", "older_values", "split_tokens", "value_codes_head", "value_scale_head"]
+)
 def split_kernel(
     query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
     partial, lse, length, older_keys, older_values, ring, split_tokens, g, scaling,

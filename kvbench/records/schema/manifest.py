@@ -81,11 +81,17 @@ class Manifest(JobNote):
     there: Count = field("how many of these existed when the run started", "records", optional=True)
     records: Count | Text = field("records that the run made", "records", optional=True)
     wall_seconds: Number = field("duration of the run", "s", optional=True)
+    versions: dict[Text, dict[Text, Count]] = field(
+        "versions of what shaped the results, by class or file of metrics: `settings` (methods, their parts, probes) "
+        "and `benchmark`; 1 where missing",
+        since="0.2",
+    )
     kvbench: Text = field("version of kvbench", optional=True)
     git: Text | None = field("commit, with -dirty for uncommitted changes; null without a checkout", optional=True)
     python: Text = field("version of Python", optional=True)
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
+    sdpa_decode: Text = field("torch's backend of a decoded token's attention over a dense cache", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     variables: dict[Text, Text] = field(
         "environment variables that change what a CPU computes: ATEN_*, DNNL_*, KMP_*, MKL_*, NUMBA_*, OMP_*, ONEDNN_*",

@@ -20,7 +20,9 @@ class Record(Strict):
     model: Text = field("name of the model")
     sample: Text = field("id of the sample; `samples.jsonl` has its question")
     setting: Text = field("label of the setting (method with ratio or budget) or probe, unique in a run")
-    parameters: JsonObject = field("the method's or probe's configuration as canonical JSON")
+    parameters: JsonObject = field(
+        "the method's or probe's configuration as canonical JSON, with `versions` above 1 of the method and its parts"
+    )
     question: Literal["visible", "hidden"] = field("whether the question was compressed with the context")
     prompt_tokens: Count = field("length of the compressed prompt; with a hidden question, of its context", "tokens")
     checksum: Text = field("checksum of the rest of the line, as written; readers verify and drop it", since="0.2")

@@ -1,0 +1,15 @@
+"""The version of each file of metrics (see kvbench.utils.versions); `Benchmark.scored_by` names the files."""
+
+VERSIONS = {
+    "answers": 1,
+    "babilong": 1,
+    "infinitebench": 1,
+    "longbench": 1,
+    "longbench_v2": 1,
+    "math_answers": 1,  # and math_equality, whose answers are those of Math-Verify
+    "needle": 1,
+    "nolima": 1,
+    "repoqa": 1,
+    "ruler": 1,
+    "scbench": 1,
+}

@@ -1,0 +1,157 @@
+"""A pack: a run's records, manifests and samples' hashes without paths and names of machines, to hand to others."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kvbench.benchmarks.base import PLACES
+from kvbench.errors import UserError, on_disk
+from kvbench.records.manifest import read_manifests, write_manifest
+from kvbench.records.parquet_records import write_records
+from kvbench.records.samples import read_samples
+from kvbench.records.store import PACK, read_records, record_files
+from kvbench.utils.files import appearing, replacing
+
+SAMPLE_HASHES = "samples.parquet"
+
+# Fields of a manifest that stay; whatever another version adds is left out until it is known to name nobody.
+KEPT = frozenset(
+    "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
+    "template_args load_args dtype device benchmark data_sha256 question memory kvbench git python packages kernels "
+    "sdpa hardware variables".split()
+)
+# Of the configuration: places on the machine, and accounts.
+PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}
+LEFT_OUT = "left out"  # in the place of what was set
+# Of a record: which stretches of the prompt each layer kept, most of a record's bytes once the rest is compressed.
+DROPPED = frozenset({"kept_positions"})
+# Of the hardware: the operating system's build, which can name a cluster.
+HARDWARE = frozenset({"system"})
+
+
+def write_pack(folder: Path, target: Path) -> list[str]:
+    """Write the pack of a run's folder to the new folder `target`; what was left out, a line each.
+
+    Raises UserError where the folder holds no records, has lines that are none, or a record's parameters name a path;
+    and where `target` exists.
+    """
+    if target.exists():
+        raise UserError(f"{target} exists: name a new folder with --out")
+    records = records_to_pack(folder)
+    manifests = read_manifests(folder)[0]
+    left_out = dict.fromkeys(f"records.{name}" for name in sorted(DROPPED))
+    with on_disk(f"write {target}"), appearing(target) as work:
+        write_records(work / PACK, records)
+        (work / "manifests").mkdir()
+        for run, manifest in manifests.items():
+            cleaned = without_places(manifest, left_out)
+            write_manifest(work / "manifests" / f"{run.replace(':', '')}.json", cleaned)
+        write_sample_hashes(work / SAMPLE_HASHES, read_samples(folder))
+    return list(left_out)
+
+
+def records_to_pack(folder: Path) -> list[dict]:
+    """The folder's records in their order, each once. Raises UserError as `write_pack` does."""
+    files = record_files(folder)
+    found: dict[str, dict] = {}
+    for path in files:
+        records, damaged = read_records(path)
+        if damaged:
+            raise UserError(
+                f"{path} has {len(damaged)} damaged line(s); the run's command sets them aside and makes their records"
+            )
+        for record in records:
+            if record["key"] in found:
+                raise UserError(f"{path} has record {record['key']} twice: a pack has each once")
+            found[record["key"]] = {name: value for name, value in record.items() if name not in DROPPED}
+            if path_in := next(paths(json.loads(record["parameters"])), None):
+                raise UserError(
+                    f"the parameters of {record['setting']!r} name {path_in!r}, which a pack must not: name the file "
+                    "under a key that ends in _file, of which records have the hash"
+                )
+    if not found:
+        raise UserError(f"{folder} holds no records")
+    return list(found.values())
+
+
+def without_places(manifest: Mapping, left_out: dict[str, None]) -> dict:
+    """A manifest without what names a path, machine or user; `left_out` gets the names of what is missing."""
+    kept = {name: value for name, value in manifest.items() if name in KEPT}
+    left_out.update(dict.fromkeys(sorted(manifest.keys() - KEPT)))
+    private = {str(manifest["host"])} if manifest.get("host") else set()
+    cleaned = {}
+    for name, value in kept.items():
+        drop = PLACES_OF_CONFIG if name == "config" else HARDWARE if name == "hardware" else frozenset()
+        cleaned[name] = _cleaned(value, name, drop, private, left_out)
+    return cleaned
+
+
+def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str], left_out: dict[str, None]) -> object:
+    if isinstance(value, Mapping):
+        cleaned = {}
+        for key, inner in value.items():
+            place = f"{where}.{key}"
+            if key in drop:
+                if inner is not None:
+                    left_out[place] = None
+                    cleaned[key] = LEFT_OUT
+            else:
+                cleaned[key] = _cleaned(inner, place, drop, private, left_out)
+        return cleaned
+    if isinstance(value, list):
+        return [_cleaned(inner, where, drop, private, left_out) for inner in value]
+    if isinstance(value, str) and (is_path(value) or value in private):
+        left_out[where] = None
+        return LEFT_OUT
+    return value
+
+
+def paths(node: object):
+    """The texts of a configuration that are absolute paths, or begin at home."""
+    if isinstance(node, Mapping):
+        for value in node.values():
+            yield from paths(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from paths(value)
+    elif isinstance(node, str) and is_path(node):
+        yield node
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is an absolute path on any system, one in a home, or one that leaves its folder."""
+    return text.startswith(("/", "~", "../", "./", "file:", "\\\\")) or (
+        text[1:3] in (":\\", ":/") and text[0].isalpha()
+    )
+
+
+def sha256_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def sample_hashes(row: Mapping) -> dict[str, str]:
+    """What a pack says of a sample: hashes of its row in `samples.jsonl`, and of what records repeat of it."""
+    repeated = [row.get("answers"), row.get("meta")]
+    return {"row_sha256": sha256_of(row), "fields_sha256": sha256_of(repeated)}
+
+
+def write_sample_hashes(path: Path, samples: Mapping[str, Mapping]) -> None:
+    rows = [{"sample": name, **sample_hashes(row)} for name, row in samples.items()]
+    kinds = pa.schema([(name, pa.string()) for name in ("sample", "row_sha256", "fields_sha256")])
+    with replacing(path) as work:
+        pq.write_table(pa.Table.from_pylist(rows, kinds), work, compression="zstd")
+
+
+def read_sample_hashes(folder: Path) -> dict[str, dict]:
+    """The rows of a pack's samples by sample id; empty if there is no such file."""
+    path = folder / SAMPLE_HASHES
+    if not path.is_file():
+        return {}
+    try:
+        return {row["sample"]: row for row in pq.read_table(path).to_pylist()}
+    except (pa.ArrowException, KeyError) as error:
+        raise UserError(f"{path} is not a file of `kvbench pack`") from error

@@ -1,0 +1,42 @@
+"""`kvbench pack FOLDER`: a run's records as a small folder that names no path, machine or user."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvbench.errors import UserError
+from kvbench.records.pack import write_pack
+from kvbench.records.store import record_files
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import print_line
+
+EPILOG = """\
+A pack has records.parquet (records and predictions), manifests/ and samples.parquet (a hash of each sample: no text
+of a benchmark). `kvbench.records.load` and `kvbench verify` read it as they read a run; pandas.read_parquet and datasets.load_dataset("parquet", data_files=…) read records.parquet.
+
+Left out: paths, the machine's name, process ids, Slurm jobs, command lines, error messages, W&B's project and entity,
+the operating system's build, every text of a manifest that is a path, and of records kept_positions, which would be
+most of the bytes. The command lists what it left out.
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(
+        prog="kvbench pack",
+        description="Write what others need of a run: records, manifests and samples' hashes.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of a run")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="default: FOLDER.pack")
+    options = parser.parse_args(arguments)
+    folder: Path = options.folder
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder")
+    if not record_files(folder):
+        raise UserError(f"{folder} holds no records: name the folder of one run")
+    target = options.out or folder.resolve().with_name(f"{folder.resolve().name}.pack")
+    left_out = write_pack(folder, target)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print_line(f"{'pack':<10} {target} ({size / 1e6:.2f} MB)")
+    print_line(f"{'left out':<10} {', '.join(left_out) or 'nothing'}")

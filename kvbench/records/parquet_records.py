@@ -1,0 +1,115 @@
+"""Records in a Parquet file, from which they are read back exactly: every field, its type and its place.
+
+A column has the type of its values where all have the same one: numbers, texts, lists of these, objects with the same
+keys. Others are JSON texts. Records have different fields; the column FIELDS says which ones a record has, as the
+number of a list of names in the file's metadata.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kvbench.errors import UserError, on_disk
+from kvbench.records.schema import check_record
+from kvbench.records.store import SURROGATES, checksum, to_json
+from kvbench.utils.files import replacing
+
+FIELDS = "_fields"
+META = b"kvbench"
+VERSION = 1
+LARGEST = 2**63
+
+
+def write_records(path: Path, records: Sequence[dict]) -> None:
+    """The records with the checksums that their lines have in a run's folder."""
+    sealed = [record | {"checksum": checksum(to_json(record).encode())} for record in records]
+    layouts = list(dict.fromkeys(map(tuple, sealed)))
+    number = {layout: index for index, layout in enumerate(layouts)}
+    arrays, texts = {FIELDS: pa.array([number[tuple(record)] for record in sealed], pa.int32())}, []
+    for name in dict.fromkeys(name for layout in layouts for name in layout):
+        if (kind := type_of([record[name] for record in sealed if name in record])) is None:
+            texts.append(name)
+            values = [to_ascii(record[name]) if name in record else None for record in sealed]
+            arrays[name] = pa.array(values, pa.string())
+        else:
+            arrays[name] = pa.array([record.get(name) for record in sealed], kind)
+    about = json.dumps({"version": VERSION, "layouts": layouts, "json": texts})
+    table = pa.table(arrays).replace_schema_metadata({META: about})
+    with on_disk(f"write {path}"), replacing(path) as work:
+        pq.write_table(table, work, compression="zstd", compression_level=9)
+
+
+def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
+    """The whole records of a file, and as lines those that do not fit their checksum or are no records.
+
+    Raises UserError for a file that `write_records` did not write.
+    """
+    records, damaged = [], []
+    for record in stored(path):
+        written = record.pop("checksum", None)
+        text = to_json(record).encode()
+        try:
+            if written != checksum(text):
+                raise ValueError("changed after it was written")
+            records.append(check_record(record))
+        except ValueError:
+            damaged.append(text[:-1] + f', "checksum": "{written}"}}\n'.encode())
+    return records, damaged
+
+
+def stored(path: Path) -> Iterator[dict]:
+    """The records with their checksums, as they stand there."""
+    try:
+        with on_disk(f"read {path}"):
+            table = pq.read_table(path)
+        about = json.loads((table.schema.metadata or {})[META])
+        if about["version"] != VERSION:
+            raise UserError(f"{path} has version {about['version']!r} of packs; this kvbench reads {VERSION}")
+        layouts, texts = about["layouts"], frozenset(about["json"])
+        for row in table.to_pylist():
+            names = layouts[row[FIELDS]]
+            yield {name: json.loads(row[name]) if name in texts else row[name] for name in names}
+    except (pa.ArrowException, KeyError, IndexError, TypeError) as error:
+        raise UserError(f"{path} is not a file of `kvbench pack`: {type(error).__name__}: {error}") from error
+
+
+def type_of(values: Sequence) -> pa.DataType | None:
+    """The type of a column that gives these values back, None among them; None where only JSON does."""
+    values = [value for value in values if value is not None]
+    kinds = {type(value) for value in values}
+    if not values:
+        return pa.null()
+    if len(kinds) > 1:
+        return None
+    (kind,) = kinds
+    if kind is bool:
+        return pa.bool_()
+    if kind is int:
+        return pa.int64() if all(-LARGEST <= value < LARGEST for value in values) else None
+    if kind is float:
+        return pa.float64()
+    if kind is str:
+        return None if any(map(SURROGATES.search, values)) else pa.string()
+    if kind is list:
+        inner = type_of([item for value in values for item in value])
+        return None if inner is None or pa.types.is_nested(inner) else pa.list_(inner)
+    return _struct(values)
+
+
+def _struct(values: Sequence[dict]) -> pa.DataType | None:
+    """Of objects that all have the same keys in the same order."""
+    names = tuple(values[0])
+    if not names or any(tuple(value) != names for value in values):
+        return None
+    inner = [type_of([value[name] for value in values]) for name in names]
+    if any(kind is None or pa.types.is_nested(kind) for kind in inner):
+        return None
+    return pa.struct(list(zip(names, inner, strict=True)))
+
+
+def to_ascii(value: object) -> str:
+    """JSON that any file can hold: a lone surrogate is escaped."""
+    return json.dumps(value)

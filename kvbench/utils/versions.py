@@ -1,0 +1,35 @@
+"""Versions of what shapes results. What computes something else than before gets the next integer.
+
+A version above 1 is part of a record's key, so that a corrected method, benchmark or metric does not resume among the
+records of the one before. tests/data/golden has the results of each, and changing them takes a new version.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class Versioned:
+    """Methods, their parts, probes and benchmarks. A subclass has the version of its base until it gets its own."""
+
+    version: ClassVar[int] = 1
+
+
+def versions(*objects: object) -> dict[str, int]:
+    """The version of each object and of the parts that its fields hold, by the name of the class."""
+    found, todo = {}, list(objects)
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Versioned):
+            found[type(one).__name__] = type(one).version
+            todo += vars(one).values()
+        elif isinstance(one, Mapping):
+            todo += one.values()
+        elif isinstance(one, list | tuple):
+            todo += one
+    return dict(sorted(found.items()))
+
+
+def raised(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """The entry of a record's key: the versions above 1, none for what never changed, as before there were versions."""
+    above = {name: version for name, version in versions.items() if version != 1}
+    return {"versions": above} if above else {}

@@ -1,0 +1,162 @@
+"""Whether r and r_bytes are possible: against the model's shape, what layers kept, and the storage."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from statistics import fmean
+
+from kvbench.cache.kept_positions import LEVELS, decode, edges
+from kvbench.evaluation.settings import Setting
+from kvbench.utils.hashing import digest
+from kvbench.verify.check_answers import is_full
+from kvbench.verify.check_code import preset_of
+from kvbench.verify.check_runs import setting_key
+from kvbench.verify.folder import Folder, named
+from kvbench.verify.known import settings_of
+from kvbench.verify.storage_bounds import least_share
+from kvbench.verify.verdict import Check, judged
+
+EQUAL = 1e-9
+ROUNDED = 1e-3  # kept_per_layer has three decimals
+ELEMENT = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2}
+
+
+def bytes_fit(folder: Folder) -> Check:
+    """FullKV's bytes by the model's shape, kept tokens by budget and histogram, stored bytes by kept and storage."""
+    wrong, missing, per_token, lengths, settings = [], [], set(), {}, {}
+    for manifest in folder.manifests.values():
+        try:
+            settings |= {digest(setting.key): setting for setting in settings_of(manifest.get("config") or {})}
+        except ValueError as error:
+            missing.append(f"settings cannot be built here: {error}")
+    for record, manifest in folder.with_manifests():
+        if record["kind"] != "method":
+            continue
+        windows, n = record.get("window_bytes", 0), record["prompt_tokens"]
+        if n < 1:
+            wrong.append(f"{named(record)}: its prompt is empty")
+            continue
+        per_token.add((record["full_bytes"] - windows) / n)
+        if lengths.setdefault(record["sample"], n) != n and record["question"] == "visible":
+            wrong.append(
+                f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
+            )
+        setting = settings.get(setting_key(record))
+        lines = [*_shape(record, manifest), *_sums(record), *_kept(record, setting), *_stored(record, manifest)]
+        wrong += [f"{named(record)}: {line}" for line in lines]
+        if not _shape_known(manifest):
+            missing.append("the model's shape is not known here")
+    if len(per_token) > 1:
+        wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
+    return judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage", wrong, missing)
+
+
+def _shape_known(manifest: Mapping) -> dict | None:
+    """The shape of a preset, unless the run skipped comparing it."""
+    config = (manifest.get("config") or {}).get("model") or {}
+    shape = config.get("shape")
+    return shape and ((preset_of(config.get("name")) or {}).get("shape") or shape)
+
+
+def _shape(record: Mapping, manifest: Mapping) -> Iterator[str]:
+    layers, shape, element = record["kept_per_layer"], _shape_known(manifest), ELEMENT.get(manifest.get("dtype"))
+    if shape is None or element is None or record.get("window_bytes") or record.get("full_layers"):
+        return
+    if len(layers) != shape["num_hidden_layers"]:
+        yield f"{len(layers)} layers, but the model has {shape['num_hidden_layers']}"
+    heads, width = shape["num_key_value_heads"], shape["head_dim"]
+    full = 2 * shape["num_hidden_layers"] * heads * width * element * record["prompt_tokens"]
+    if record["full_bytes"] != full:
+        yield f"FullKV takes {full} bytes, not {record['full_bytes']}"
+
+
+def _sums(record: Mapping) -> Iterator[str]:
+    stored, full, windows = record["stored_bytes"], record["full_bytes"], record.get("window_bytes", 0)
+    if not full or windows > min(full, stored):
+        yield f"{stored} bytes stored of {full}, {windows} of them in windows"
+        return
+    for name, value in (
+        ("r_bytes", stored / full),
+        ("r_bytes_floor", windows / full),
+        ("r_bytes_full", (stored - windows) / (full - windows) if full > windows else 1.0),
+    ):
+        if name in record and abs(record[name] - value) > EQUAL:
+            yield f"{name} is {record[name]:.6g}, but its bytes make {value:.6g}"
+    if record["r2"] == record["r3"] == 1 and abs(record.get("r_full", record["r"]) - record["r1"]) > EQUAL:
+        yield f"r is {record['r']:.6g} without a codebook, but r1 is {record['r1']:.6g}"
+    if min(record[name] for name in ("r1", "r2", "r3", "r", "r_corrected")) < 0 or record["r1"] > 1 + EQUAL:
+        yield "a factor of r is outside its range"
+    if record["peak_cache_bytes"] < stored - windows:
+        yield f"its caches had {record['peak_cache_bytes']} bytes at most, but store {stored}"
+
+
+def _kept(record: Mapping, setting: Setting | None) -> Iterator[str]:
+    layers, n = record["kept_per_layer"], record["prompt_tokens"]
+    if any(not 0 <= kept <= n + ROUNDED for kept in layers):
+        yield f"a layer kept {max(layers):g} or {min(layers):g} of {n} tokens"
+        return
+    if layers and abs(fmean(layers) / n - record["r1"]) > ROUNDED / n + EQUAL:
+        yield f"r1 is {record['r1']:.6g}, but its layers kept {fmean(layers) / n:.6g}"
+    for number, heads in enumerate(record.get("kept_per_head") or []):
+        if heads and abs(fmean(heads) - layers[number]) > ROUNDED:
+            yield f"layer {number} kept {layers[number]:g} tokens per head, but its heads {fmean(heads):g}"
+    for number, text in enumerate(record.get("kept_positions") or []):
+        if text is not None and (line := _histogram(text, layers[number], n)):
+            yield f"layer {number} {line}"
+    if setting is None or not layers:
+        return
+    method = setting.method
+    floored = setting.floored(n, len(layers)) if method.ratio_of == "prompt" else record["floored"]
+    if floored != record["floored"]:
+        yield f"floored is {record['floored']}, but its budget makes {floored}"
+    if fixed_budget(record) and fmean(layers) < min(setting.requested_tokens(n), n) - 1 - ROUNDED:
+        yield f"its layers kept {fmean(layers):g} tokens, but were to keep {setting.requested_tokens(n):g}"
+
+
+def fixed_budget(record: Mapping) -> bool:
+    """Whether layers keep the budget, on average: an eviction without an allocation that gives up some of it."""
+    parameters = json.loads(record["parameters"])
+    allocation = (parameters.get("allocation") or {}).get("_target_")
+    return (
+        parameters["_target_"] == "kvbench.methods.Eviction"
+        and allocation == "kvbench.methods.Uniform"
+        and not parameters.get("decode_compression")
+        and record["compress_at"] == "prefill_end"
+    )
+
+
+def _histogram(text: str, kept: float, n: int) -> str | None:
+    shares, starts = decode(text), edges(n)
+    if len(shares) != len(starts) - 1:
+        return f"has a histogram of {len(shares)} stretches for {n} tokens"
+    total = sum(share * (end - start) for share, (start, end) in zip(shares, pairwise(starts), strict=True))
+    if abs(total - kept) > n / (len(LEVELS) - 1) + 1:
+        return f"kept {kept:g} tokens, but its histogram shows about {total:.0f}"
+    return None
+
+
+def _stored(record: Mapping, manifest: Mapping) -> Iterator[str]:
+    """Fewer bytes than raw vectors, or codes of so many bits, can take."""
+    element, parameters = ELEMENT.get(manifest.get("dtype")), json.loads(record["parameters"])
+    windows = record.get("window_bytes", 0)
+    if element is None or record["full_bytes"] <= windows:
+        return
+    share = (record["stored_bytes"] - windows) / (record["full_bytes"] - windows)
+    if is_full(record) and (share != 1 or record["r"] != 1):
+        yield f"FullKV stores everything, not {share:.6g}"
+    storage = parameters.get("storage") or {}
+    least = record["r1"] * least_share(storage, element) * _copies(record, storage, manifest)
+    # bytes are whole, and a layer's tokens are rounded
+    if share < least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"]:
+        yield f"{share:.6g} of FullKV's bytes cannot hold {record['r1']:.6g} of its vectors: at least {least:.6g}"
+    if math.isnan(share):
+        yield "its bytes are no numbers"
+
+
+def _copies(record: Mapping, storage: Mapping, manifest: Mapping) -> float:
+    """Copies of a KV head's vectors: one per query head where these select for themselves and copies are unfolded."""
+    shape = _shape_known(manifest)
+    if record.get("ratio_over") != "query_heads" or storage.get("layout") != "unfolded" or not shape:
+        return 1.0
+    return shape["num_attention_heads"] / shape["num_key_value_heads"]

@@ -1,0 +1,92 @@
+"""Whether one model and one version of the code made the folder, and which model that is."""
+
+import re
+from collections.abc import Mapping
+
+from omegaconf import OmegaConf
+
+from kvbench.config import CONF
+from kvbench.models.folder import model_identity
+from kvbench.records.provenance import provenance
+from kvbench.verify.folder import Folder
+from kvbench.verify.materials import Places, model_folder_of, offline
+from kvbench.verify.verdict import Check, Verdict, judged
+
+ONE = ("kvbench", "git", "torch", "transformers", "kernels", "sdpa", "dtype", "device", "processor")
+CODE = ("kvbench", "git")  # that a table must share; the others are reported
+COMMIT = re.compile("[0-9a-f]{40}")
+PRESET = ("hub_id", "embedded", "shape", "parameters", "random")
+
+
+def one_code(folder: Folder) -> Check:
+    """The runs that made records agree in version and commit of kvbench, without uncommitted changes."""
+    runs = {record["run"] for record in folder.records}
+    about = [provenance(manifest) for run, manifest in folder.manifests.items() if run in runs]
+    wrong, missing = [], []
+    for name in ONE:
+        values = sorted({str(one.get(name)) for one in about})
+        if len(values) > 1:
+            (wrong if name in CODE else missing).append(f"records of more than one {name}: {', '.join(values)}")
+    if any(str(one.get("git") or "").endswith("-dirty") for one in about):
+        missing.append("the code had changes that are not in its commit")
+    for one in about:
+        commit = str(one.get("git") or "").removesuffix("-dirty")
+        if commit and not COMMIT.fullmatch(commit):
+            wrong.append(f"{commit!r} is no commit")
+        if not one.get("kvbench"):
+            missing.append("a run does not name its version of kvbench")
+    return judged("code", "version, commit, libraries and machine of every run", wrong, missing)
+
+
+def one_model(folder: Folder, places: Places) -> Check:
+    """The model's name and configuration are those of a preset, and its files those that are here."""
+    wrong, missing, proven = [], [], True
+    for manifest in folder.manifests.values():
+        config = (manifest.get("config") or {}).get("model") or {}
+        model = manifest.get("model") or {}
+        preset = preset_of(config.get("name"))
+        if preset is None:
+            missing.append(f"kvbench has no model of the name {config.get('name')!r}")
+        own = config.get("path") is not None or ("files" in model and not (preset or {}).get("embedded"))
+        if preset and not own:
+            wrong += [
+                f"model.{name} is not that of the model {config['name']!r}"
+                for name in PRESET
+                if config.get(name) != preset.get(name) and not (name == "shape" and "files" in model)
+            ]
+            if "files" not in model and preset.get("hub_id") != model.get("source"):
+                wrong.append(f"the weights are of {model.get('source')!r}, not of {preset.get('hub_id')!r}")
+        if not model.get("files") and not COMMIT.fullmatch(str(model.get("revision"))):
+            missing.append("the weights are not identified: neither files nor a commit of the hub")
+        proven &= _against_files(manifest, model, places, own, wrong, missing)
+    otherwise = Verdict.PROVEN if proven and folder.manifests else Verdict.PLAUSIBLE
+    return judged("model", "name, shape and hashes of the weights", wrong, missing, otherwise)
+
+
+def _against_files(manifest: Mapping, model: Mapping, places: Places, own: bool, wrong: list, missing: list) -> bool:
+    """Whether the model's files are here and the same; a note where they are not, or are others."""
+    if "files" not in model:
+        return False
+    try:
+        with offline():
+            folder = model_folder_of(manifest, places)
+            here = model_identity(str(folder), "").get("files")
+    except Exception:  # whatever a stranger's configuration leads to: the files are not here
+        here = None
+    if own and not places.get("model.path"):
+        missing.append("the weights come from a folder: their hashes fit no published model that is known here")
+        return False
+    if here is None:
+        missing.append("the model's files are not here")
+    elif here != model["files"]:
+        differ = sorted(name for name in {*here, *model["files"]} if here.get(name) != model["files"].get(name))
+        wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
+    return here == model["files"]
+
+
+def preset_of(name: object) -> dict | None:
+    """conf/model/NAME.yaml; None for a name that kvbench does not have."""
+    path = CONF / "model" / f"{name}.yaml"
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
+        return None
+    return OmegaConf.to_container(OmegaConf.load(path), resolve=False)

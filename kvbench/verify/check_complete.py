@@ -1,0 +1,59 @@
+"""Whether records are missing: each requested setting has every sample."""
+
+from collections import defaultdict
+
+from kvbench.verify.check_runs import setting_key
+from kvbench.verify.folder import Folder
+from kvbench.verify.verdict import Check, judged
+
+
+def complete(folder: Folder) -> Check:
+    """Every setting that a finished run requested has as many samples as that run wanted, and all shards are there."""
+    samples = defaultdict(set)
+    for record in folder.methods:
+        samples[setting_key(record)].add(record["sample"])
+    wrong, missing, shards = [], [], defaultdict(set)
+    for run, manifest in folder.manifests.items():
+        requested, wanted = manifest.get("requested") or [], manifest.get("wanted")
+        config = manifest.get("config") or {}
+        shards[config.get("shards", 1)].add(config.get("shard", 0))
+        if not requested or not isinstance(wanted, int):
+            missing.append(f"run {run} does not say what it requested")
+            continue
+        if wanted % len(requested):
+            wrong.append(f"run {run}: {wanted} records cannot be of {len(requested)} settings")
+        each = wanted // len(requested)
+        names = manifest.get("settings") or requested
+        few = [
+            (name, len(samples[key])) for key, name in zip(requested, names, strict=False) if len(samples[key]) < each
+        ]
+        lines = [f"run {run} wanted {each} samples under {name!r}, and {there} are there" for name, there in few]
+        if manifest.get("status") == "finished":
+            wrong += lines
+        else:
+            missing += [f"run {run} did not finish ({manifest.get('status')})", *lines]
+        if config.get("limit") is not None:
+            missing += [] if folder.samples else [f"run {run} took the first {config['limit']} samples of each task"]
+    covered = {record["sample"] for record in folder.records}
+    for count, there in shards.items():
+        missing += [f"shards {sorted({*range(count)} - there)} of {count} are not there"] if len(there) < count else []
+    if folder.samples:
+        wrong += [
+            f"sample {name!r} has records, but is not among the run's samples" for name in covered - {*folder.samples}
+        ]
+        without = {*folder.samples} - covered
+        (missing if missing else wrong).extend(f"sample {name!r} has no record" for name in sorted(without))
+    else:
+        missing.append("the run's samples are not listed")
+    wrong += _uneven(folder, samples, bool(missing))
+    return judged("completeness", "records against requested settings and samples", wrong, missing)
+
+
+def _uneven(folder: Folder, samples: dict[str, set[str]], stopped: bool) -> list[str]:
+    """Settings of one run whose samples differ, although their numbers do not."""
+    found = []
+    for run, manifest in folder.manifests.items():
+        sets = {frozenset(samples[key]) for key in manifest.get("requested") or []}
+        if len(sets) > 1 and not stopped and len({len(one) for one in sets}) == 1:
+            found.append(f"run {run}: its settings have different samples")
+    return found

@@ -1,0 +1,54 @@
+"""Whether times are possible: for a machine, and within the run."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from kvbench.verify.check_bytes import ELEMENT
+from kvbench.verify.check_code import preset_of
+from kvbench.verify.folder import Folder, named
+from kvbench.verify.verdict import Check, judged
+
+# Far beyond any processor that is sold, per GPU or CPU machine: operations and bytes of memory in a second.
+FLOPS = {"cuda": 2e16, "cpu": 1e15}
+BANDWIDTH = {"cuda": 5e13, "cpu": 1e13}
+SLACK = 1.0  # seconds: a run's own count has one decimal
+
+
+def times_fit(folder: Folder) -> Check:
+    """No time is negative or faster than any machine, and all of a run's are within its duration."""
+    wrong, passes = [], defaultdict(lambda: defaultdict(list))
+    for record, manifest in folder.with_manifests():
+        if record["kind"] != "method":
+            continue
+        wrong += [f"{named(record)}: {line}" for line in _possible(record, manifest)]
+        passes[record["run"]][record["prefill_seconds"]].append(record["decode_seconds"] or 0)
+    for run, times in passes.items():
+        # settings of one prefill may decode as a batch, and samples may share a prefill: the least that the run took
+        least = sum(prefill + max(decodes) for prefill, decodes in times.items())
+        wall = folder.manifests[run].get("wall_seconds")
+        if isinstance(wall, int | float) and least > wall + SLACK:
+            wrong.append(f"run {run}: its records took {least:.1f} s at least, the run {wall:.1f} s")
+    return judged("times", "every time against the run's, and against what processors can do", wrong)
+
+
+def _possible(record: Mapping, manifest: Mapping) -> Iterator[str]:
+    names = [name for name in record if name.endswith("_seconds") and isinstance(record[name], int | float)]
+    if negative := [name for name in names if record[name] < 0]:
+        yield f"{negative[0]} is negative"
+        return
+    device = manifest.get("device")
+    machines = max(len((manifest.get("hardware") or {}).get("gpus") or []), 1)
+    config = (manifest.get("config") or {}).get("model") or {}
+    preset = preset_of(config.get("name")) if config.get("shape") else None  # else the network may be another one
+    weights, element = (preset or {}).get("parameters") or 0, ELEMENT.get(manifest.get("dtype"), 2)
+    if device not in FLOPS:
+        return
+    # embeddings are looked up: half of the parameters is less than any model multiplies by
+    if (
+        not record["prefill_seconds"]
+        or weights * record["prompt_tokens"] / record["prefill_seconds"] > FLOPS[device] * machines
+    ):
+        yield f"a prefill of {record['prompt_tokens']} tokens in {record['prefill_seconds']:.2g} s"
+    steps, seconds = record["decode_steps"] or 0, record["decode_seconds"] or 0
+    if steps and (not seconds or steps * weights * element / 2 / seconds > BANDWIDTH[device] * machines):
+        yield f"{steps} passes of decoding in {seconds:.2g} s"

@@ -1,0 +1,66 @@
+"""A folder to verify: its records, manifests and samples as they were read."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.records.consistency import Finding
+from kvbench.records.load import files, gather, read_file
+from kvbench.records.manifest import read_manifests
+from kvbench.records.pack import read_sample_hashes
+from kvbench.records.samples import SAMPLES, read_samples
+from kvbench.records.schema import SampleRow, check
+from kvbench.records.store import PACK
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A run's folder, or a pack of one."""
+
+    path: Path
+    records: list[dict]  # whole records of all files, copies included
+    frame: pd.DataFrame  # as `load` gives them
+    findings: list[Finding]
+    manifests: dict[str, dict]  # by run
+    samples: dict[str, dict]  # rows of samples.jsonl by sample; of a pack their hashes
+    damaged_samples: int  # lines of samples.jsonl that hold no row, or a sample again
+    packed: bool
+
+    @property
+    def methods(self) -> list[dict]:
+        """The records of kind `method`: those with predictions and bytes."""
+        return [record for record in self.records if record["kind"] == "method"]
+
+    def with_manifests(self) -> Iterator[tuple[dict, dict]]:
+        """Each record that has one with its manifest."""
+        for record in self.records:
+            if manifest := self.manifests.get(record["run"]):
+                yield record, manifest
+
+
+def read(path: Path) -> Folder:
+    """Raises UserError where the folder holds no records."""
+    frame, findings = gather(path)
+    records = [record for file in files([path]) for record in read_file(file)[0]]
+    packed = (path / PACK).is_file()
+    samples, damaged = (read_sample_hashes(path), 0) if packed else (read_samples(path), _damaged(path / SAMPLES))
+    return Folder(path, records, frame, findings, read_manifests(path)[0], samples, damaged, packed)
+
+
+def _damaged(path: Path) -> int:
+    seen: Counter = Counter()
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            seen[check(json.loads(line), SampleRow)["sample"]] += 1
+        except (ValueError, RecursionError):
+            seen[None] += 1
+    return seen.pop(None, 0) + sum(times - 1 for times in seen.values())
+
+
+def named(record: Mapping) -> str:
+    """A record in a problem's line."""
+    return f"sample {record['sample']!r} under {record['setting']!r}"

@@ -1,0 +1,108 @@
+"""What of a run is also here: its tokenizer and the samples that its benchmark makes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import constants, snapshot_download
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from kvbench import __version__
+from kvbench.benchmarks import Sample
+from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.config import build
+from kvbench.metrics.answers import METRICS
+from kvbench.models.embedded import PACKAGES, embedded_folder
+from kvbench.utils.hashing import file_hash
+from kvbench.verify.known import unknown_targets
+
+Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
+
+
+@dataclass(frozen=True)
+class Materials:
+    """None where something is not here; `missing` says why."""
+
+    tokenizer: PreTrainedTokenizerBase | None
+    samples: list[Sample] | None
+    missing: tuple[str, ...]
+    other_data: bool = False  # this version makes other samples of the same configuration, which reads no files
+
+
+def materials(manifest: Mapping, places: Places) -> Materials:
+    """The tokenizer and the samples of a run, from this machine alone: nothing is downloaded."""
+    missing, other = [], False
+    tokenizer = samples = None
+    with offline():
+        try:
+            tokenizer = tokenizer_of(manifest, places)
+            samples = samples_of(manifest, tokenizer, places)
+        except Exception as error:  # whatever libraries make of a stranger's configuration: it is only not here
+            other = isinstance(error, OtherData) and makes_its_own(manifest)
+            missing.append(f"{'its samples' if tokenizer else 'its tokenizer'}: {' '.join(str(error).split())[:200]}")
+    return Materials(tokenizer, samples, tuple(missing), other)
+
+
+def makes_its_own(manifest: Mapping) -> bool:
+    """Whether the run's samples came from this version of kvbench alone, without data of the machine."""
+    benchmark = (manifest.get("config") or {}).get("benchmark") or {}
+    return manifest.get("kvbench") == __version__ and not any(benchmark.get(name) for name in PLACES)
+
+
+def tokenizer_of(manifest: Mapping, places: Places) -> PreTrainedTokenizerBase:
+    """Raises an error where it is not here, or is another one."""
+    folder = model_folder_of(manifest, places)
+    written = (manifest.get("model") or {}).get("files") or {}
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if name in written and (not (folder / name).is_file() or file_hash(folder / name) != written[name]):
+            raise ValueError(f"{folder.name} has another {name} than the run's model")
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+
+def model_folder_of(manifest: Mapping, places: Places) -> Path:
+    """The folder of the model's files here. Raises an error where there is none."""
+    model, config = manifest.get("model") or {}, (manifest.get("config") or {}).get("model") or {}
+    if path := places.get("model.path") or config.get("path"):
+        return Path(path)
+    if (package := config.get("embedded")) in PACKAGES:
+        return embedded_folder(package)
+    return Path(
+        snapshot_download(
+            model["source"], revision=model.get("revision"), local_files_only=True, allow_patterns=["*.json", "*.model"]
+        )
+    )
+
+
+def samples_of(manifest: Mapping, tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
+    """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
+    config = (manifest.get("config") or {}).get("benchmark") or manifest["benchmark"]
+    config |= {key: value for key in PLACES if (value := places.get(f"benchmark.{key}"))}
+    if unknown := unknown_targets(config):
+        raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
+    if config.get("metric") not in (None, *METRICS):
+        raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
+    samples = build(config, "benchmark").samples(tokenizer)
+    if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
+        raise ValueError("a sample's metric is a function that kvbench does not have")
+    if (found := data_hash(samples)) != manifest.get("data_sha256"):
+        raise OtherData(found)
+    return samples
+
+
+class OtherData(ValueError):
+    """The benchmark makes other samples here than the run had."""
+
+    def __init__(self, found: str):
+        super().__init__(f"the benchmark makes other samples here: data_sha256 {found[:12]}…")
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Within the block the hub's libraries read their cache alone, whatever repository a folder names."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

@@ -1,0 +1,63 @@
+"""The page of a folder's checks: on the terminal, as Markdown and as HTML."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from kvbench.verify.verdict import Check, Verdict
+
+MEANINGS = {
+    Verdict.PROVEN: "recomputed here",
+    Verdict.PLAUSIBLE: "the folder agrees with itself and with what is possible",
+    Verdict.UNPROVEN: "something that the check needs is not here",
+    Verdict.WRONG: "a contradiction, or something impossible",
+}
+
+
+def verdict_of(checks: Sequence[Check]) -> str:
+    """One line: how many checks have which verdict."""
+    counts = [(sum(check.verdict is verdict for check in checks), verdict) for verdict in Verdict]
+    return ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
+
+
+def text(folder: Path, checks: Sequence[Check]) -> str:
+    width = max(len(check.name) for check in checks)
+    lines = [str(folder)]
+    for check in checks:
+        lines.append(f"  {check.verdict:<9}  {check.name:<{width}}  {check.about}")
+        lines += [f"  {'':<9}  {'':<{width}}  {note}" for note in check.notes]
+    return "\n".join([*lines, f"  {verdict_of(checks)}"])
+
+
+def markdown(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
+    lines = ["# Verification", ""]
+    for folder, checks in pages:
+        lines += [f"## {_cell(folder.name)}", "", f"{verdict_of(checks)}.", "", "| verdict | check | what | notes |"]
+        lines += ["| :-- | :-- | :-- | :-- |"]
+        for check in checks:
+            lines.append(f"| {check.verdict} | {check.name} | {check.about} | {_cell('; '.join(check.notes))} |")
+        lines.append("")
+    return "\n".join([*lines, *(f"- {verdict}: {meaning}" for verdict, meaning in MEANINGS.items()), ""])
+
+
+def _cell(value: str) -> str:
+    return escape(value, quote=False).replace("|", "\\|").replace("\n", " ")
+
+
+def html(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
+    parts = []
+    for folder, checks in pages:
+        rows = "".join(
+            f'<tr class="{check.verdict}"><td>{check.verdict}</td><td>{check.name}</td><td>{escape(check.about)}</td>'
+            f"<td>{'<br>'.join(map(escape, check.notes))}</td></tr>\n"
+            for check in checks
+        )
+        parts.append(f"<h2>{escape(folder.name)}</h2>\n<p>{verdict_of(checks)}</p>\n<table>\n{rows}</table>\n")
+    meanings = "".join(f"<li>{verdict}: {meaning}</li>" for verdict, meaning in MEANINGS.items())
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Verification</title>\n'
+        "<style>body{font:16px system-ui;max-width:70em;margin:2em auto;padding:0 1em}"
+        "td{padding:.3em .6em;vertical-align:top}"
+        ".wrong{background:#fdd}.unproven{background:#ffd}.proven{background:#dfd}</style>\n"
+        f"<h1>Verification</h1>\n{''.join(parts)}<ul>{meanings}</ul></html>\n"
+    )

@@ -1,0 +1,39 @@
+"""Every kernel, as its operator launches it, compiles for every architecture within its shared memory and registers.
+
+Each architecture has other heads here; scripts/compile_kernels.py compiles all combinations.
+"""
+
+import pytest
+import torch
+
+from tests.support.kernels import SHARED, compiled, resources_of
+
+pytestmark = [pytest.mark.kernels, compiled]
+pytest.importorskip("triton")
+
+from kvbench.ops.kernels.neighbour_bits import NO_TENSOR_MEMORY  # noqa: E402
+from tests.support.fake_triton import FakeTriton  # noqa: E402
+from tests.support.kernel_calls import GROUP, Shape, calls  # noqa: E402
+
+SHAPES = {  # architecture -> head_dim, query heads of a group, dtype
+    80: (128, 4, torch.bfloat16),
+    86: (96, 1, torch.float16),
+    89: (64, 8, torch.bfloat16),
+    90: (256, 16, torch.bfloat16),
+    100: (80, 4, torch.float16),
+    120: (128, 8, torch.float16),
+}
+
+
+@pytest.mark.parametrize("sm", SHAPES)
+def test_kernels_spill_no_registers_and_fit_in_shared_memory(sm):
+    head_dim, group, dtype = SHAPES[sm]
+    with FakeTriton(sm=sm) as gpu:
+        for _, call in calls(Shape(head_dim, group, dtype)):
+            call()
+    used = {one.key(): (one, resources_of(one, sm)) for one in gpu.compilations}
+    assert len({one.name for one, _ in used.values()}) >= (13 if head_dim % GROUP else 16)
+    for one, needs in used.values():
+        assert needs["shared"] <= SHARED[sm], (one.name, needs)
+        spills = one.name == "neighbour_bits.adjacency" and sm == 100 and NO_TENSOR_MEMORY
+        assert not needs["spills"] or spills, (one.name, one.constants, needs)

@@ -1,0 +1,127 @@
+"""Calls of all Triton kernels with the arguments that caches of a given shape give them, on tensors without memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.codebook_layout import Place
+
+HIDDEN = 32  # queries that are read at once
+CODES = ((4, 4), (2, 2), (8, 8), (4, 2))  # bits of keys and of values
+GROUP = 32  # elements that share a scale
+RECENT = 128  # rows that are not quantised
+MOST_VECTORS = 3000  # of a greedy cover: its adjacency has so many bits in a row
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's heads, and how many tokens rows of a batch hold."""
+
+    head_dim: int = 128
+    group: int = 4
+    dtype: torch.dtype = torch.bfloat16
+    tokens: int = 8200
+    kv_heads: int = 8
+    rows: int = 1
+    device: str = "meta"
+
+    def new(self, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.empty(*sizes, dtype=dtype or self.dtype, device=self.device)
+
+    def ints(self, *sizes: int) -> Tensor:
+        return self.new(*sizes, dtype=torch.int32)
+
+    def longs(self, *sizes: int) -> Tensor:
+        return self.new(*sizes, dtype=torch.int64)
+
+    def bytes(self, *sizes: int) -> Tensor:
+        return self.new(*sizes, dtype=torch.uint8)
+
+
+def kernel(name: str, module: str | None = None) -> Callable:
+    return getattr(import_module(f"kvbench.ops.kernels.{module or name}"), name)
+
+
+def calls(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A name and a call of every kernel, in every form that `shape` allows."""
+    for of in (packed, quantised, codebooks, others):
+        yield from of(shape)
+
+
+def packed(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Attention over packed segments with and without bits, one query and several, and appending to them."""
+    segments, heads = shape.rows * shape.kv_heads, shape.kv_heads * shape.group
+    keys = shape.new(1, shape.head_dim)
+    places = shape.ints(segments + 1), shape.ints(segments), shape.ints(segments + 1)
+    masks = shape.ints(segments), shape.ints(segments), shape.bytes(8)
+    for q in (1, HIDDEN):
+        query = shape.new(shape.rows, heads, q, shape.head_dim)
+        args = (query, keys, keys, *places, shape.group, shape.tokens, 0.1)
+        yield f"packed_attention q={q}", partial(kernel("packed_attention"), *args)
+        if q == 1:
+            yield "packed_attention bits", partial(kernel("packed_attention"), *args, *masks)
+    new = shape.new(shape.rows, shape.kv_heads, 1, shape.head_dim)
+    yield "packed_append", partial(kernel("packed_append"), keys, keys, places[1], places[0], masks[0], new, new)
+
+
+def quantised(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
+    """KIVI: quantising keys and values, restoring them, and attention over the codes."""
+    heads, width, older = shape.rows * shape.kv_heads, shape.head_dim, shape.tokens - shape.tokens % RECENT
+    query = shape.new(1, heads * shape.group, 1, width)
+    for key_bits, value_bits in CODES:
+        if width % GROUP:
+            continue
+        rows = shape.new(heads, older, width)
+        for axis, bits in ((1, key_bits), (2, value_bits)):
+            yield f"quantise axis {axis}, {bits} bits", partial(kernel("quantise"), rows, bits, GROUP, axis)
+            parts = older // GROUP if axis == 1 else older, width if axis == 1 else width // GROUP
+            codes = (older * bits // 8, width) if axis == 1 else (older, width * bits // 8)
+            stored = shape.bytes(heads, *codes), shape.new(heads, *parts), shape.new(heads, *parts)
+            yield f"dequantise axis {axis}, {bits} bits", partial(kernel("dequantise"), *stored, bits, GROUP, axis)
+            if axis == 1:
+                keys = stored
+        recent = shape.new(heads, RECENT, width)
+        args = (query, *keys, recent, *stored, recent, shape.tokens, RECENT, key_bits, value_bits, GROUP, 0.1)
+        yield f"quantised_attention {key_bits}, {value_bits}", partial(kernel("quantised_attention"), *args)
+
+
+def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
+    """SpindleKV: attention over references, and coding one token into books of their own and into one for all."""
+    streams, width = shape.rows * shape.kv_heads, shape.head_dim
+    entries, references = shape.new(64, width), shape.bytes(64)
+    layout, order = shape.longs(streams, len(Place._fields)), shape.longs(width)
+    turns = shape.new(shape.tokens + 64, width // 2, 2, dtype=torch.float32)
+    for magnitudes in (None, shape.new(64)):
+        side = (entries, references, magnitudes)
+        query, bits = shape.new(streams, shape.group, width), shape.bytes(8)
+        args = (query, *side, *side, None, bits, entries, entries, order, turns, layout, shape.tokens, shape.tokens, 3)
+        yield f"codebook_attention, {len(args)}", partial(kernel("codebook_attention"), *args, 0.1)
+        new = shape.new(streams, width)
+        for books in (streams, shape.rows):
+            sized = (*side, shape.longs(books))
+            bounds = (shape.tokens, 3, shape.tokens, shape.tokens, 0.98, 0.95)
+            args = (*sized, *sized, new, new, order, turns, layout, *bounds)
+            yield f"codebook_append, {books} books", partial(kernel("codebook_append"), *args)
+    args = (shape.new(shape.tokens, width), shape.longs(shape.tokens), turns, order)
+    yield "turn_back", partial(kernel("turn_back"), *args)
+
+
+def others(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Column sums, merged rows, and greedy covers."""
+    heads, n, width = shape.rows * shape.kv_heads, shape.tokens, shape.head_dim
+    sums = shape.new(heads * shape.group, n, dtype=torch.float32)
+    keys = shape.new(heads, n, width)
+    for q, weights in ((HIDDEN, None), (min(n, 2048), shape.new(min(n, 2048), dtype=torch.float32))):
+        queries = shape.new(heads * shape.group, q, width)
+        args = (queries, keys, 0.1, n - q, 0, weights, sums)
+        yield f"add_column_sums of {q} queries", partial(kernel("add_column_sums"), *args)
+    merged = n - n // 8
+    args = (shape.new(heads, merged, width), shape.new(heads, merged), shape.new(heads, n - merged, width))
+    yield "merged_rows", partial(kernel("merged_rows"), *args, shape.bytes(heads, -(-n // 8)))
+    vectors = min(n, MOST_VECTORS)
+    args = (shape.new(heads, vectors, width), shape.longs(heads), shape.longs(heads, vectors), 0.98)
+    yield "greedy_covers", partial(kernel("greedy_covers"), *args)
