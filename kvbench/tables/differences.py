@@ -96,15 +96,14 @@ def difference_table(compared: pd.DataFrame, metric: str, more: dict[str, list[s
     """The rows of `against` as text, with further columns beside them."""
     more = more or {}
     baseline = titled(compared["baseline"].iloc[0])
-    header = ["setting", "difference", "95 % interval", "p", "p (Holm)", "wins", "ties", "losses", "samples"]
+    header = ["setting", "difference", "95 % interval", "p (Holm)", "wins ties losses"]
     rows = [
         [
             titled(row["setting"]),
             f"{row['difference']:+.3f}",
             MISSING if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}",
-            p_text(row["p"]),
             p_text(row["p_holm"]),
-            *(f"{row[name]:,}" for name in ("wins", "ties", "losses", "samples")),
+            "/".join(str(row[name]) for name in ("wins", "ties", "losses")),
             *(cells[i] for cells in more.values()),
         ]
         for i, (_, row) in enumerate(compared.iterrows())
@@ -116,9 +115,11 @@ def notes(compared: pd.DataFrame) -> list[str]:
     """What the columns are, and of how many units."""
     fewest, most = compared["units"].min(), compared["units"].max()
     drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    samples = count(compared["samples"].max(), "sample")
+    samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
     how = "all sign flips" if most <= EXACT else "random sign flips"
     found = [
-        f"on the same samples; interval by paired bootstrap and p by {how}, over {drawn} texts or problems "
+        f"on {samples} that both have; interval by paired bootstrap and p by {how}, over {drawn} texts or problems "
         f"that were drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
     ]
     if compared["low"].isna().any():
