@@ -10,6 +10,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import SMALLER_IS_BETTER, with_distances
 from kvbench.records import gather
 from kvbench.records.load import refuse
+from kvbench.records.progress import unfinished
 from kvbench.report.labels import with_labels
 from kvbench.report.run_data import find_runs, without_outputs
 from kvbench.utils.console import warn
@@ -27,6 +28,8 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
         refuse(findings)
         for finding in findings:
             warn(finding.message)
+        if said := unfinished(folder):
+            warn(f"{folder}: {said}")
         records, distances = with_distances(with_labels(records))
         own = dict.fromkeys(one for scores in records["scores"] for one in scores if one not in distances)
         scored.append([one for one in (*own, *distances) if one not in SMALLER_IS_BETTER])

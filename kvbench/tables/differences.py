@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.aggregate import SMALLER_IS_BETTER
+from kvbench.metrics.aggregate import SMALLER_IS_BETTER, units
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.metrics.pairs import EXACT, holm, sign_flip, standard_error
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -25,23 +25,23 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
     low, high            its 95 % interval by paired bootstrap over units; nan where units do not vary, or too few do
     p, p_holm            by sign flips over units, and with Holm's correction for all rows
     wins, ties, losses   samples at which `setting` is better, as good, worse
-    samples, units       that both have; a unit is what was drawn independently: a context, else a sample
+    samples, units       that both have; a unit is what was drawn independently (`metrics.aggregate.units`)
     error                the difference's standard error
     """
-    scores, tasks, units = _by_sample(records, metric)
+    scores, tasks, drawn = _by_sample(records, metric)
     rows, sums = [], []
     for setting, baseline in combinations(scores.columns, 2):
         both = scores[[setting, baseline]].notna().all(axis=1).to_numpy()
         if not both.any():
             continue
         a, b = scores[setting].to_numpy()[both], scores[baseline].to_numpy()[both]
-        differences, strata, labels = a - b, tasks[both], units[both]
+        differences, strata, labels = a - b, tasks[both], drawn[both]
         _, members, counts = np.unique(strata, return_inverse=True, return_counts=True)
         shares = differences / counts[members] / len(counts)
         error = standard_error(differences, strata, labels)
         varies = error > 1e-12  # units that are all equal do not tell how far others would be
         low, high = paired_interval(a, b, strata, clusters=labels) if varies else (np.nan, np.nan)
-        sums.append(np.bincount(labels, weights=shares, minlength=units.max() + 1))
+        sums.append(np.bincount(labels, weights=shares, minlength=drawn.max() + 1))
         gains = -differences if metric in SMALLER_IS_BETTER else differences
         wins, losses = int((gains > EQUAL).sum()), int((gains < -EQUAL).sum())
         rows.append(
@@ -96,15 +96,14 @@ def difference_table(compared: pd.DataFrame, metric: str, more: dict[str, list[s
     """The rows of `against` as text, with further columns beside them."""
     more = more or {}
     baseline = titled(compared["baseline"].iloc[0])
-    header = ["setting", "difference", "95 % interval", "p", "p (Holm)", "wins", "ties", "losses", "samples"]
+    header = ["setting", "difference", "95 % interval", "p (Holm)", "wins ties losses"]
     rows = [
         [
             titled(row["setting"]),
             f"{row['difference']:+.3f}",
             MISSING if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}",
-            p_text(row["p"]),
             p_text(row["p_holm"]),
-            *(f"{row[name]:,}" for name in ("wins", "ties", "losses", "samples")),
+            "/".join(str(row[name]) for name in ("wins", "ties", "losses")),
             *(cells[i] for cells in more.values()),
         ]
         for i, (_, row) in enumerate(compared.iterrows())
@@ -115,11 +114,13 @@ def difference_table(compared: pd.DataFrame, metric: str, more: dict[str, list[s
 def notes(compared: pd.DataFrame) -> list[str]:
     """What the columns are, and of how many units."""
     fewest, most = compared["units"].min(), compared["units"].max()
-    drawn = count(most, "unit") if fewest == most else f"{fewest:,} to {most:,} units"
+    drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    samples = count(compared["samples"].max(), "sample")
+    samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
     how = "all sign flips" if most <= EXACT else "random sign flips"
     found = [
-        f"on the same samples; interval by paired bootstrap and p by {how}, over {drawn} drawn independently "
-        f"(contexts, else samples); Holm's correction is for {count(len(compared), 'comparison')}"
+        f"on {samples} that both have; interval by paired bootstrap and p by {how}, over {drawn} texts or problems "
+        f"that were drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
     ]
     if compared["low"].isna().any():
         found.append(f"{MISSING}: all units differ equally, or a task has a single one, so there is no interval")
@@ -145,6 +146,5 @@ def _by_sample(records: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, np.nda
     scores = scores.reindex(index=frame["sample"].unique(), columns=frame["setting"].unique())
     samples = frame.drop_duplicates("sample").set_index("sample")
     tasks = samples["task"] if "task" in samples else pd.Series("", index=samples.index)
-    own = pd.Series(samples.index, index=samples.index)
-    units = samples["context_id"].fillna(own) if "context_id" in samples else own
-    return scores, *(pd.factorize(labels.astype(str))[0] for labels in (tasks, units))
+    drawn = units(samples.reset_index())
+    return scores, *(pd.factorize(labels.astype(str))[0] for labels in (tasks, drawn))

@@ -13,7 +13,7 @@ def test_each_setting_is_compared_with_full_on_the_same_samples(page):
     low, high = map(float, row[1].split(" to "))
     found = np.repeat([0.0, 0.0, 1.0], 40)
     assert (low, high) == pytest.approx(paired_interval(found, np.ones(120)), abs=0.03)
-    assert "over 120 units" in page.texts("#differences .note")[-1]
+    assert "over 120 texts" in page.texts("#differences .note")[-1]
 
 
 def test_units_that_all_differ_equally_have_no_interval(page):

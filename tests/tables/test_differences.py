@@ -56,9 +56,10 @@ def test_a_baseline_is_subtracted_wherever_it_stands():
     assert row["p_holm"] == 2 * row["p"]  # of two comparisons, not of all three
 
 
-def test_samples_of_one_context_are_one_unit():
+@pytest.mark.parametrize("name", ["unit", "context_id"])
+def test_samples_about_one_text_are_one_unit(name):
     together = records(
-        {name: np.repeat(values, 4) for name, values in SCORES.items()}, context_id=np.repeat([*"abcdef"], 4)
+        {setting: np.repeat(values, 4) for setting, values in SCORES.items()}, **{name: np.repeat([*"abcdef"], 4)}
     )
     alone, shared = pairs(records(), "score").iloc[0], pairs(together, "score").iloc[0]
     assert (shared["samples"], shared["units"]) == (24, 6)
@@ -85,6 +86,6 @@ def test_the_table_says_what_was_drawn(tmp_path):
     assert table.title == "score: difference from FullKV"
     assert table.rows[0][:2] == ["SnapKV 0.2", "-0.300"] and table.rows[0][-1] == "broken"
     assert table.rows[1][2] == "–" and len(table.notes) == 2
-    assert "all sign flips, over 6 units" in table.notes[0] and "for 2 comparisons" in table.notes[0]
+    assert "all sign flips, over 6 texts or problems" in table.notes[0] and "for 2 comparisons" in table.notes[0]
     (path,) = write_differences(compared, tmp_path)
     assert len(path.read_text().splitlines()) == 3

@@ -12,6 +12,8 @@ from kvbench.metrics.bootstrap import interval
 from kvbench.tables.run_table import FLOORED, MISSED, OFF, run_table, summarise, write_run_table
 from kvbench.tables.text_table import column_groups, widths
 
+DRAWN = "95 % interval: bootstrap over 6 texts or problems that were drawn independently"
+
 
 def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False, missed=False):
     rng = np.random.default_rng(0)
@@ -19,6 +21,7 @@ def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50
         [
             {
                 "setting": setting,
+                "sample": f"{length}-{depth}",
                 "method": setting.split()[0],
                 "ratio": None if setting == "full" else 0.2,
                 "budget": None,
@@ -72,7 +75,7 @@ WHOLE_AT_FIRST = {"decode_bytes_mean": 1425 + 4000 / 16, "r_mean": 1675 / 5425, 
 
 @pytest.mark.parametrize("task", [None, "a"])
 def test_samples_about_one_context_are_drawn_together(task):
-    frame = records(settings=("snapkv 0.2",), lengths=range(12), depths=range(5)).assign(sample="s")
+    frame = records(settings=("snapkv 0.2",), lengths=range(12), depths=range(5))
     frame["scores"] = [{"digits": float(length % 2), "exact": 1.0} for length in frame["length"]]
     if task:
         frame["task"] = task
@@ -80,6 +83,16 @@ def test_samples_about_one_context_are_drawn_together(task):
     together = summarise(frame.assign(context_id=frame["length"].astype(str)), ["digits", "exact"]).loc[0]
     assert together["digits"] == alone["digits"] == 0.5
     assert together["high"] - together["low"] > 1.8 * (alone["high"] - alone["low"])
+
+
+def test_a_table_says_what_its_intervals_draw():
+    def note(**columns):
+        return run_table(summarise(records().assign(**columns), ["digits"]), ["digits"], "").notes[-1]
+
+    assert note() == DRAWN
+    two = "95 % interval: bootstrap over 2 texts or problems that were drawn independently with 6 samples"
+    assert note(unit=[*"aaabbb"] * 2) == note(context_id=[*"aaabbb"] * 2) == two
+    assert note(unit="a").startswith("no interval: all samples are about one text")
 
 
 def header_of(frame):
@@ -116,7 +129,7 @@ def test_a_requested_ratio_that_r_is_far_from_is_marked_once():
     assert not summarise(near, ["digits"])["off"].any()
     table = run_table(summarise(far, ["digits"]), ["digits"], "")
     assert [row[1] for row in table.rows] == ["–", "0.2†"]
-    assert table.notes == [f"† {OFF}"] and "control=exact" in OFF
+    assert table.notes == [f"† {OFF}", DRAWN] and "control=exact" in OFF
     for other in ({"floored": True}, {"target_missed": True}, {"ratio": None, "budget": 64}):
         assert not summarise(far.assign(**other), ["digits"])["off"].any()
     of_total = far.assign(setting=far["setting"] + " of total")
@@ -161,7 +174,7 @@ def test_a_setting_with_more_than_requested_is_marked(tmp_path):
     _, markdown = write_run_table(summary, ["digits"], tmp_path, "caption")
     assert FLOORED in markdown.read_text()
     assert "0.2*" in markdown.read_text()
-    assert run_table(summary, ["digits"], "t").rich().caption.plain == f"* {FLOORED}"
+    assert run_table(summary, ["digits"], "t").rich().caption.plain == f"* {FLOORED}\n{DRAWN}"
 
 
 def test_a_setting_that_missed_its_ratio_is_marked_and_records_without_the_field_are_not(tmp_path):
