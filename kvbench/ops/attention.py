@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
+from kvbench.ops.flexible import flexible, flexible_attention
 from kvbench.ops.sdpa import sdpa
 from kvbench.ops.softmax import Scaling, Softmax, capped_, log_sum, plain, weights
 
@@ -30,8 +31,10 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scalin
 def bent_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax, seen: Tensor | None = None) -> Tensor:
     """`dense_attention` with a soft cap or sinks, for any rows of a batch. Weights are float32, for a tile of queries.
 
-    seen, bool [.., q, len], replaces causality.
+    seen, bool [.., q, len], replaces causality. On a GPU, causal attention of a prompt makes no weights.
     """
+    if seen is None and flexible(query) and (out := flexible_attention(query, keys, values, scaling)) is not None:
+        return out
     rows, heads, q, _ = query.shape
     kv_heads, length = keys.shape[1:3]
     grouped = query.unflatten(1, (kv_heads, -1)).float()  # [rows, kv, group, q, head_dim]
@@ -61,6 +64,10 @@ def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scal
     q, length = query.shape[2], keys.shape[2]
     if length <= window:
         return dense_attention(query, keys, values, scaling)
+    if isinstance(scaling, Softmax) and flexible(query):
+        out = flexible_attention(query, keys, values, scaling, window)
+        if out is not None:
+            return out
     outputs = []
     for start in range(0, q, TILE):
         tile = query[:, :, start : start + TILE]

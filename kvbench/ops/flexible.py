@@ -1,0 +1,98 @@
+"""Attention of a prompt with a soft cap or sinks on a GPU: torch's flex_attention, which makes no weights in memory.
+
+It and the compiler are imported where they are needed: most runs need neither.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from kvbench.ops.operator import kernels_on
+from kvbench.ops.softmax import Softmax
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+failures: list[str] = []  # of the compiler, after which the reference computes
+BLOCK = 128  # queries, and keys, that are looked at or left out together
+
+
+def flexible(query: Tensor) -> bool:
+    """Whether flex_attention computes query [rows, num_attention_heads, q, head_dim]: it is compiled by Triton."""
+    return query.shape[2] > 1 and query.is_cuda and kernels_on(query.device) == "triton" and not failures
+
+
+def flexible_attention(
+    query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax, window: int | None = None
+) -> Tensor | None:
+    """`bent_attention` of the last q tokens of keys, values [rows, num_key_value_heads, len, head_dim]: causal, and
+    with a window each query sees its own token and the window - 1 before it.
+
+    A sink takes the share exp(sink) / (exp(sink) + exp(log-sum-exp)) of the attention, which leaves the others'
+    proportions as they are. None, with a warning, where torch cannot compile it: the reference is slower, and right.
+    """
+    from torch._dynamo.exc import TorchDynamoException
+
+    cap = scaling.softcap
+
+    def capped(score, row, head, i, j):
+        return cap * torch.tanh(score / cap)
+
+    try:
+        out, lse = attend(query.device.type)(
+            query,
+            keys,
+            values,
+            score_mod=None if cap is None else capped,
+            block_mask=causal_blocks(query.shape[2], keys.shape[2], window, query.device),
+            scale=scaling.scaling,
+            enable_gqa=keys.shape[1] != query.shape[1],
+            return_lse=True,
+        )
+    except TorchDynamoException as error:
+        failures.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        warnings.warn(
+            f"flex_attention does not compile here, a slower reference computes: {failures[-1]}", stacklevel=2
+        )
+        return None
+    if scaling.sinks is None:
+        return out
+    return out * torch.sigmoid(lse - scaling.sinks.to(lse)[:, None])[..., None].to(out.dtype)
+
+
+@cache
+def attend(device: str) -> Callable:
+    """flex_attention, compiled for a GPU."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+
+
+def causal_blocks(q: int, length: int, window: int | None, device: torch.device) -> "BlockMask":
+    """Which keys each of the last q of `length` tokens sees, in blocks: q · length / BLOCK² numbers."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    window = length if window is None else window
+    # In tensors: Python's numbers would be part of the compiled code.
+    own = torch.arange(length - q, length, device=device)
+    before = own - window
+
+    def sees(row, head, i, j):
+        return (j <= own[i]) & (j > before[i])
+
+    first = length - q + BLOCK * torch.arange(-(-q // BLOCK), device=device)[:, None]  # query of a block
+    last = (first + BLOCK - 1).clamp(max=length - 1)
+    low = BLOCK * torch.arange(-(-length // BLOCK), device=device)  # key of a block
+    high = low + BLOCK - 1
+    some = (low <= last) & (high > first - window)
+    whole = (first + BLOCK <= length) & (high < length)  # neither queries nor keys of the block are beyond the end
+    every = whole & (high <= first) & (low > last - window)
+    parts = []
+    for blocks in (some & ~every, every):
+        parts.append(blocks.sum(dim=1, dtype=torch.int32)[None, None])
+        parts.append(blocks.int().argsort(dim=1, descending=True, stable=True).int()[None, None])
+    return BlockMask.from_kv_blocks(*parts, BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(q, length))
