@@ -1,6 +1,7 @@
 """kvbench pack: everything of a run but what names its machine."""
 
 import json
+import random
 import subprocess
 import sys
 
@@ -120,3 +121,24 @@ def test_datasets_reads_a_pack(tmp_path):
         check=True,
     )
     assert done.stdout.strip() == str([record(i)["prediction"] for i in range(2)])
+
+
+def test_a_record_with_random_tokens_and_times_takes_less_than_500_bytes(tmp_path):
+    """5 MB for 10,000 records: of a model of 30 layers, with answers of 32 tokens and of 80 characters."""
+    draw = random.Random(0)
+    many = [
+        record(
+            number,
+            tokens=[draw.randrange(50_000) for _ in range(32)],
+            prediction="".join(draw.choices("abcdefghijklmnopqrstuvwxyz ", k=80)),
+            kept_per_layer=[100.0] * 30,
+            nominal_per_layer=[100] * 30,
+            prefill_seconds=draw.random(),
+            compress_seconds=draw.random(),
+            decode_seconds=draw.random(),
+            key=f"{draw.getrandbits(64):016x}",
+        )
+        for number in range(1000)
+    ]
+    write_records(tmp_path / PACK, many)
+    assert (tmp_path / PACK).stat().st_size < 500 * len(many)
