@@ -11,6 +11,7 @@ from kvbench.verify.materials import materials
 from kvbench.verify.verdict import Verdict
 from tests.support.forged import Forged
 from tests.support.forgeries_claims import FORGERIES
+from tests.support.runs import run
 
 pytestmark = pytest.mark.heavy
 
@@ -74,3 +75,9 @@ def test_what_is_not_here_is_unproven_and_not_wrong(undisturbed, tiny_folder, tm
     found = verdicts(forged.seal(), {})
     assert {found[name] for name in ("model", "samples", "answers")} == {Verdict.UNPROVEN}
     assert found["scores"] is Verdict.PROVEN and Verdict.WRONG not in found.values()
+
+
+def test_a_folder_of_probes_has_nothing_wrong(tiny_folder, tmp_path, verdicts):
+    given = (f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", f"output_dir={tmp_path}")
+    folder = run(*given, "benchmark.lengths=[320]", "benchmark.depths=[50]", "probe=lazy_mass")
+    assert Verdict.WRONG not in verdicts(folder).values()
