@@ -12,7 +12,8 @@ from kvbench.utils.console import print_line
 
 EPILOG = """\
 A pack has records.parquet (records and predictions), manifests/ and samples.parquet (a hash of each sample: no text
-of a benchmark). `kvbench.records.load` and `kvbench verify` read it as they read a run; pandas.read_parquet and datasets.load_dataset("parquet", data_files=…) read records.parquet.
+of a benchmark). `kvbench.records.load` and `kvbench verify` read it as they read a run; pandas.read_parquet and
+datasets.load_dataset("parquet", data_files=…) read records.parquet.
 
 Left out: paths, the machine's name, process ids, Slurm jobs, command lines, error messages, W&B's project and entity,
 the operating system's build, every text of a manifest that is a path, and of records kept_positions, which would be

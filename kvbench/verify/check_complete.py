@@ -9,6 +9,9 @@ from kvbench.verify.verdict import Check, judged
 
 def complete(folder: Folder) -> Check:
     """Every setting that a finished run requested has as many samples as that run wanted, and all shards are there."""
+    if kinds := sorted({record["kind"] for record in folder.records} - {"method"}):
+        missing = [f"records of kind {kind} are not counted" for kind in kinds]
+        return judged("completeness", "records against requested settings and samples", missing=missing)
     samples = defaultdict(set)
     for record in folder.methods:
         samples[setting_key(record)].add(record["sample"])

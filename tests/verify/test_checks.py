@@ -1,0 +1,83 @@
+"""Forgeries of a folder: keys and checksums are made again, so that only what the folder claims can give them away."""
+
+import functools
+import json
+
+import pytest
+from transformers import AutoTokenizer
+
+from kvbench.verify import checks
+from kvbench.verify.materials import materials
+from kvbench.verify.verdict import Verdict
+from tests.support.forged import Forged
+from tests.support.forgeries_claims import FORGERIES
+from tests.support.runs import run
+
+pytestmark = pytest.mark.heavy
+
+
+@functools.cache
+def _materials(manifest: str, places: str):
+    return materials(json.loads(manifest), json.loads(places))
+
+
+@functools.cache
+def _tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture
+def verdicts(monkeypatch, tiny_folder):
+    """Verdicts by check; the samples of one manifest are made once for all tests."""
+    monkeypatch.setattr(checks, "materials", lambda *given: _materials(*map(json.dumps, given)))
+    places = {"model.path": str(tiny_folder)}
+
+    def verify(folder, places=places):
+        return {check.name: check.verdict for check in checks.verify(folder, places)}
+
+    return verify
+
+
+def test_an_honest_folder_has_nothing_wrong_and_its_scores_keys_samples_and_answers_proven(undisturbed, verdicts):
+    found = verdicts(undisturbed)
+    assert Verdict.WRONG not in found.values()
+    proven = {name for name, verdict in found.items() if verdict is Verdict.PROVEN}
+    assert proven >= {"files", "keys", "samples", "scores", "answers", "model"}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found(name, undisturbed, tiny_folder, tmp_path, verdicts):
+    forge, check, keys = FORGERIES[name]
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forge(forged)
+    folder = forged.seal(keys)
+    if name == "records_without_a_run":
+        (folder / "manifests" / "nowhere.json").unlink()
+    assert verdicts(folder)[check] is Verdict.WRONG
+
+
+def test_there_are_fifty_forgeries():
+    assert len(FORGERIES) >= 50
+
+
+def test_a_folder_cannot_have_code_imported(undisturbed, tiny_folder, tmp_path, verdicts):
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forged.manifest["benchmark"]["_target_"] = forged.manifest["config"]["benchmark"]["_target_"] = "os.system"
+    forged.manifest["config"]["method"]["snapkv"]["scoring"]["_target_"] = "os.system"
+    found = verdicts(forged.seal())
+    assert {found[name] for name in ("scores", "samples")} == {Verdict.UNPROVEN}
+
+
+def test_what_is_not_here_is_unproven_and_not_wrong(undisturbed, tiny_folder, tmp_path, verdicts):
+    """Another machine has neither the model's folder nor its tokenizer."""
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forged.manifest["config"]["model"]["path"] = str(tmp_path / "gone")
+    found = verdicts(forged.seal(), {})
+    assert {found[name] for name in ("model", "samples", "answers")} == {Verdict.UNPROVEN}
+    assert found["scores"] is Verdict.PROVEN and Verdict.WRONG not in found.values()
+
+
+def test_a_folder_of_probes_has_nothing_wrong(tiny_folder, tmp_path, verdicts):
+    given = (f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", f"output_dir={tmp_path}")
+    folder = run(*given, "benchmark.lengths=[320]", "benchmark.depths=[50]", "probe=lazy_mass")
+    assert Verdict.WRONG not in verdicts(folder).values()

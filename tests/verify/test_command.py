@@ -1,0 +1,43 @@
+"""kvbench verify: the page, the exit code, mistakes."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from kvbench.records.store import RECORDS
+from tests.support.command import kvbench
+from tests.support.paths import ROOT
+
+
+@pytest.mark.heavy
+def test_an_honest_folder_gives_a_page_and_exit_code_0(undisturbed, tiny_folder, tmp_path, capsys):
+    for name in ("page.md", "page.html"):
+        out = tmp_path / name
+        assert kvbench("verify", str(undisturbed), f"model.path={tiny_folder}", "--out", str(out)) == 0
+        assert "proven" in out.read_text() and undisturbed.name in out.read_text()
+    told = capsys.readouterr().out
+    assert "scores" in told and " wrong " not in told
+
+
+@pytest.mark.heavy
+def test_an_edited_folder_gives_exit_code_1(undisturbed, tmp_path, capsys):
+    folder = shutil.copytree(undisturbed, tmp_path / "run")
+    text = (folder / RECORDS).read_text()
+    (folder / RECORDS).write_text(text.replace('"floored": false', '"floored": true', 1))
+    assert kvbench("verify", str(folder)) == 1
+    assert "1 record" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["FOLDER", "benchmark.lengths=[1]"], ["FOLDER", "--out", "page.pdf"]])
+def test_mistakes_are_one_line(words, tmp_path, capsys):
+    assert kvbench("verify", *(str(tmp_path) if word == "FOLDER" else word for word in words)) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.heavy
+def test_help_does_not_wait_for_torch():
+    code = "import sys; from kvbench.cli import main; sys.argv = ['kvbench', 'pack', '--help']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "Left out" in done.stdout
