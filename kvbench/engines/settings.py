@@ -57,7 +57,8 @@ def engine_settings(node: Mapping) -> list[EngineSetting]:
         )
     names = names if labels is not None else [None] * len(combinations)
     settings = [
-        EngineSetting(build({**one, "label": name}, "engine")) for one, name in zip(combinations, names, strict=True)
+        EngineSetting(build({**one, "label": name}, "engine", Engine))
+        for one, name in zip(combinations, names, strict=True)
     ]
     seen: set[str] = set()
     for setting in settings:

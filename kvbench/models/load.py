@@ -27,7 +27,6 @@ from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.sane_config import check_sane
 from kvbench.models.spec import DTYPES, ModelSpec
-from kvbench.utils.chat_template import RAW, bounded, check_template
 from kvbench.utils.deadline import within
 from kvbench.utils.model_shape import check_shape
 from kvbench.utils.text import first_line

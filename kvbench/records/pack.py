@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kvbench.benchmarks.base import PLACES
 from kvbench.errors import UserError, on_disk
 from kvbench.records.manifest import read_manifests, write_manifest
 from kvbench.records.parquet_records import write_records
 from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, read_records, record_files
 from kvbench.utils.files import appearing, replacing
+from kvbench.utils.validation import PLACES
 
 SAMPLE_HASHES = "samples.parquet"
 
@@ -22,7 +22,7 @@ SAMPLE_HASHES = "samples.parquet"
 KEPT = frozenset(
     "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
     "template_args load_args dtype device benchmark data_sha256 question memory kvbench git python packages kernels "
-    "sdpa hardware variables".split()
+    "sdpa sdpa_decode hardware variables versions".split()
 )
 # Of the configuration: places on the machine, and accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}

@@ -8,7 +8,6 @@ from pathlib import Path
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.evaluation.record import Run
-from kvbench.evaluation.settings import Setting
 from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec, Reader
 from kvbench.models.folder import model_identity
@@ -51,8 +50,8 @@ def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:
 
 def all_versions(run: Run) -> dict[str, dict[str, int]]:
     """The versions of all that shapes the records of a run."""
-    settings = [setting.method if isinstance(setting, Setting) else setting.probe for setting in run.settings]
-    return {"settings": versions(*settings), "benchmark": benchmark_versions(run.benchmark)}
+    settings = versions(*map(vars, run.settings))
+    return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
 
 
 def given(spec: ModelSpec, *names: str) -> dict:

@@ -111,7 +111,7 @@ def build_request(cfg: Mapping) -> Request:
 
 def engine_request(cfg: Mapping) -> Request:
     """What a configuration requests of other engines."""
-    benchmark: Benchmark = build(cfg["benchmark"], "benchmark")
+    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
     settings, spec = requested_engines(cfg, benchmark), model_spec(cfg["model"])
     check_longest(benchmark, spec)
     return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg["distance"], cfg["memory"], benchmark))

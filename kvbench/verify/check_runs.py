@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from kvbench.benchmarks.base import PLACES
 from kvbench.utils.hashing import digest
+from kvbench.utils.validation import PLACES
+from kvbench.utils.versions import raised
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.known import settings_of
 from kvbench.verify.verdict import Check, Verdict, judged
@@ -32,6 +33,7 @@ CLOCK = 60.0  # seconds by which a machine's clock may be set while a run goes o
 def identity_of(manifest: Mapping) -> dict:
     """What all records of a folder have in common, from the manifest of one of its runs."""
     found = {name: manifest[name] for name in IDENTITY if name in manifest}
+    found |= raised((manifest.get("versions") or {}).get("benchmark") or {})
     return found | ({"records": "probes"} if (manifest.get("config") or {}).get("probe") else {})
 
 

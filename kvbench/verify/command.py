@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvbench.benchmarks.base import PLACES
 from kvbench.errors import UserError, on_disk, unknown
 from kvbench.records.load import files
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
+from kvbench.utils.validation import PLACES
 
 EPILOG = """\
 verdicts: proven (recomputed here), plausible (the folder agrees with itself and with what is possible), unproven

@@ -10,11 +10,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from kvbench import __version__
 from kvbench.benchmarks import Sample
-from kvbench.benchmarks.base import PLACES, data_hash
+from kvbench.benchmarks.base import data_hash
 from kvbench.config import build
 from kvbench.metrics.answers import METRICS
 from kvbench.models.embedded import PACKAGES, embedded_folder
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.validation import PLACES
 from kvbench.verify.known import unknown_targets
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
