@@ -9,7 +9,7 @@ BYTES = (
     "tokens; reported: the engine's whole buffer, by its own words"
 )
 SOURCES = {"stored_bytes": "counted", "stated_bytes": "stated", "reported_bytes": "reported"}
-KL = "kl_at_least: lower bound of the divergence (nats per token) from the first setting, along its answer"
+KL = "kl_at_least: lower bound of the divergence (nats per token) from its run's first setting, along that answer"
 
 
 def has_engines(records: pd.DataFrame) -> bool:
