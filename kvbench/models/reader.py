@@ -14,8 +14,8 @@ from transformers import (
 )
 
 from kvbench.errors import UserError
-from kvbench.models.chat_template import RAW, bounded, check_template
 from kvbench.models.spec import ModelSpec
+from kvbench.utils.chat_template import RAW, bounded, check_template
 from kvbench.utils.text import first_line
 
 # Put before chat templates that write today's date: the same day every day, so that prompts stay as they are. It is the
