@@ -25,6 +25,7 @@ OF_BENCHMARK = {
     "Ruler": ("score",),
     "SCBench": ("official", "mended"),
     "Speed": (),
+    "Text": (),
 }
 
 # Agreement with FullKV, of which more is better; every benchmark of answers can measure it.

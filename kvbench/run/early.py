@@ -52,6 +52,9 @@ def check_values(cfg: Mapping) -> None:
             check_metric(benchmark.get("metric"))
 
 
+PUBLISHED = "published"  # in place of a path: what a package has of it
+
+
 def check_plain(values: Mapping[str, object]) -> None:
     """Check values by their dotted keys, each by itself."""
     for key, allowed in CHOICES.items():
@@ -66,7 +69,7 @@ def check_plain(values: Mapping[str, object]) -> None:
             at_least(key, values[key], 1)
     for key in PLACES:
         path = values.get(f"benchmark.{key}")
-        if isinstance(path, str) and not Path(path).exists():
+        if isinstance(path, str) and path != PUBLISHED and not Path(path).exists():
             raise UserError(f"benchmark.{key}={path!r} does not exist")
 
 

@@ -34,6 +34,7 @@ SHAPE: dict[str, tuple[str, ...]] = {
     "shards": (ONE,),
     "shard": (ONE,),
     "experiment": (NODE, NULL),
+    "engine": (NODE, NULL),
     "output_dir": (TEXT,),
 }
 # Groups that `~model` takes out: whoever needs one says that it is missing.

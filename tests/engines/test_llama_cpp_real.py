@@ -5,6 +5,7 @@ import pytest
 from kvbench.engines.worker import python_of
 from kvbench.errors import UserError
 from kvbench.records import load
+from tests.support.needs import need
 from tests.support.runs import run
 
 pytestmark = [pytest.mark.engines, pytest.mark.heavy]
@@ -16,7 +17,7 @@ def installed():
     try:
         python_of(None, ".venv-llama", "")
     except UserError as error:
-        pytest.skip(str(error))
+        need("llama.cpp", str(error))
 
 
 def test_llama_cpp_finds_the_needle_under_its_types(tmp_path):

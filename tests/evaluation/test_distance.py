@@ -27,10 +27,10 @@ SAMPLES = [
     Sample("where", TEXT + "Where does the harbour lie?", (), 12, "Where does the harbour lie?"),
 ]
 SETTINGS = [
-    Setting("streaming_llm", method("streaming_llm"), "s", budget=40),
-    Setting("full", method("full"), "f"),
-    Setting("kivi", FullKV(storage=Kivi(group=8, residual=8)), "k"),
-    Setting("pyramidinfer", method("pyramidinfer"), "p", ratio=0.5),
+    Setting("streaming_llm", method("streaming_llm"), '{"s": 1}', budget=40),
+    Setting("full", method("full"), '{"f": 1}'),
+    Setting("kivi", FullKV(storage=Kivi(group=8, residual=8)), '{"k": 1}'),
+    Setting("pyramidinfer", method("pyramidinfer"), '{"p": 1}', ratio=0.5),
 ]
 
 

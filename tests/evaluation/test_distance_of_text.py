@@ -18,9 +18,9 @@ from tests.support.given import Given
 TEXT = "The harbour lies in the north. The market opens at eight, the ferry leaves at nine and returns at noon. "
 SAMPLE = Sample("a", TEXT * 3, (), 24, continuation="The ferry leaves at ten, and the market closes.", chat=False)
 SETTINGS = [
-    Setting("full", method("full"), "f"),
-    Setting("streaming_llm", method("streaming_llm"), "s", budget=20),
-    Setting("streaming_llm_all", method("streaming_llm"), "b", budget=1000),
+    Setting("full", method("full"), '{"f": 1}'),
+    Setting("streaming_llm", method("streaming_llm"), '{"s": 1}', budget=20),
+    Setting("streaming_llm_all", method("streaming_llm"), '{"b": 1}', budget=1000),
 ]
 
 

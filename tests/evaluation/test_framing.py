@@ -63,7 +63,7 @@ def test_a_template_that_trims_the_prompt_still_ends_where_the_context_does(embe
 
 
 KVZIP = Eviction(scoring=KVzip(chunk=16))
-KVZIPS = [Setting("kvzip", KVZIP, "z", ratio=ratio) for ratio in (0.4, 0.7, 1.0)]
+KVZIPS = [Setting("kvzip", KVZIP, '{"z": 1}', ratio=ratio) for ratio in (0.4, 0.7, 1.0)]
 ASKED = [sample("one"), sample("two", "\n\nWhen does the ferry leave?"), sample("three", "\n\nWho bakes?")]
 
 
@@ -76,7 +76,7 @@ def test_one_second_pass_serves_every_ratio_and_hidden_question_of_a_context(tin
 
     original = passes.reconstruct
     monkeypatch.setattr(passes, "reconstruct", counted)
-    full = Setting("full", FullKV(), "f")
+    full = Setting("full", FullKV(), '{"f": 1}')
     records = made(tmp_path, tiny, ASKED, settings=[full, *KVZIPS])
     assert len(records) == 12 and len(reread) == 1
     assert len({tuple(record["prompt_tokens"] for record in records.values())}) == 1

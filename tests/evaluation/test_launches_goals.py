@@ -21,6 +21,8 @@ DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
 COVERS = 2 * LAUNCHES["greedy_covers"]
 # TurboQuant's codes are made and read by operations of torch, several for each decoded token.
 DECODE_OF = {"turboquant_2": 68, "turboquant_3": 84, "turboquant_4": 68, "turboquant_vllm": 84}
+# So are the blocks of ggml's, MX' and NVFP4's formats, which have no kernel of their own yet.
+DECODE_OF |= dict.fromkeys([name for name in NAMES if name.startswith(("ggml_", "mxfp")) or "nvfp4" in name], 160)
 
 # Without those that read a calibration file, which is of one number of layers: their own tests count.
 COUNTED = [name for name in NAMES if not list(calibrations(setting(name).method))]

@@ -182,9 +182,9 @@ def records(tmp_path, memory, settings):
 
 def test_records_of_both_modes_differ_in_memory_and_time_only(tmp_path):
     settings = [
-        Setting("full", METHODS["full"], "f"),
-        Setting("snapkv", METHODS["snapkv"], "s", ratio=0.3),
-        Setting("pyramidinfer", METHODS["pyramidinfer"], "p", ratio=0.5),
+        Setting("full", METHODS["full"], '{"f": 1}'),
+        Setting("snapkv", METHODS["snapkv"], '{"s": 1}', ratio=0.3),
+        Setting("pyramidinfer", METHODS["pyramidinfer"], '{"p": 1}', ratio=0.5),
     ]
     shared = records(tmp_path, "shared", settings)
     assert list(shared) == ["full", "snapkv 0.3", "pyramidinfer 0.5"]
@@ -215,11 +215,11 @@ def test_settings_share_a_prefill_unless_their_plans_differ(tmp_path, monkeypatc
         tmp_path,
         "shared",
         [
-            Setting("full", METHODS["full"], "f"),
-            Setting("infer", infer, "i", ratio=0.5),
-            Setting("snapkv", METHODS["snapkv"], "s", ratio=0.3),
-            Setting("plain", PyramidInfer(min_ctx=6, decode="none"), "n", ratio=0.5),
-            Setting("infer", infer, "i", ratio=0.6),
+            Setting("full", METHODS["full"], '{"f": 1}'),
+            Setting("infer", infer, '{"i": 1}', ratio=0.5),
+            Setting("snapkv", METHODS["snapkv"], '{"s": 1}', ratio=0.3),
+            Setting("plain", PyramidInfer(min_ctx=6, decode="none"), '{"n": 1}', ratio=0.5),
+            Setting("infer", infer, '{"i": 1}', ratio=0.6),
         ],
     )
     assert made == [FullPrefill(), infer.plan(100, 4, 50), infer.plan(100, 4, 60)]
@@ -228,7 +228,7 @@ def test_settings_share_a_prefill_unless_their_plans_differ(tmp_path, monkeypatc
 def test_a_ratio_that_no_pruning_reaches_is_floored_in_the_record_and_stops_nothing(tmp_path):
     infer = PyramidInfer(schedule="cosine", recent_ratio=0.2, min_ctx=6)
     floor = infer.floor(100, 4)
-    settings = [Setting("infer", infer, "i", ratio=ratio) for ratio in (0.1, 0.9)]
+    settings = [Setting("infer", infer, '{"i": 1}', ratio=ratio) for ratio in (0.1, 0.9)]
     low, high = records(tmp_path, "shared", settings).values()
     assert low["floored"] and low["r"] == pytest.approx(floor / 100, abs=0.01) and low["r"] > 0.5
     assert not high["floored"] and high["r"] == pytest.approx(0.9, abs=0.02)
@@ -243,9 +243,9 @@ def test_a_ratio_that_no_pruning_reaches_is_floored_in_the_record_and_stops_noth
     ],
 )
 def test_trimming_all_layers_it_may_is_a_floor_too(tmp_path, method, floor):
-    (record,) = records(tmp_path, "shared", [Setting("trimmed", method, "t", ratio=0.1)]).values()
+    (record,) = records(tmp_path, "shared", [Setting("trimmed", method, '{"t": 1}', ratio=0.1)]).values()
     assert method.floor(100, 4) == floor
     assert record["floored"] and record["r"] == pytest.approx(floor / 100)
-    settings = [Setting("trimmed", method, "t", budget=floor)]
+    settings = [Setting("trimmed", method, '{"t": 1}', budget=floor)]
     (exact,) = records(tmp_path / "exact", "shared", settings).values()
     assert not exact["floored"] and exact["kept_per_layer"] == record["kept_per_layer"]

@@ -1,5 +1,7 @@
 """`triggers`: how often a record's method reduced its cache while decoding."""
 
+import json
+
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import DecodeCompression, Eviction, KNorm
 from tests.evaluation.test_record_windows import FULL, N, records
@@ -8,7 +10,12 @@ from tests.support.tiny import tiny_model
 
 def every(passes: int, budget: int | None = None, **options) -> Setting:
     when = DecodeCompression(every=passes, budget=budget, **options)
-    return Setting(f"knorm {passes}", Eviction(scoring=KNorm(), decode_compression=when), str(when), ratio=0.3)
+    return Setting(
+        f"knorm {passes}",
+        Eviction(scoring=KNorm(), decode_compression=when),
+        json.dumps({"when": str(when)}),
+        ratio=0.3,
+    )
 
 
 def test_reductions_are_counted_in_passes_and_missing_where_there_are_none(tmp_path):

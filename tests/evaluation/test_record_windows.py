@@ -13,8 +13,8 @@ from tests.evaluation.test_passes import Letters, Words
 from tests.support.sliding import WINDOW, sliding_model
 from tests.support.tiny import tiny_model
 
-SNAPKV = Setting("snapkv", Eviction(scoring=WindowAttention(window=8)), "s", ratio=0.3)
-FULL = Setting("full", FullKV(), "f")
+SNAPKV = Setting("snapkv", Eviction(scoring=WindowAttention(window=8)), '{"s": 1}', ratio=0.3)
+FULL = Setting("full", FullKV(), '{"f": 1}')
 TOKEN = 2 * 2 * 32 * 4
 N = 100
 

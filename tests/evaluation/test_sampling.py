@@ -22,8 +22,8 @@ from tests.support.given import Given
 HOT = Sampling(seed=0, temperature=1.5, top_p=0.95)
 TEXT = "The harbour lies in the north. The market opens at eight, the ferry leaves at nine and returns at noon. "
 SETTINGS = [
-    Setting("full", method("full"), "f"),
-    Setting("snapkv", method("snapkv"), "s", ratio=0.5),
+    Setting("full", method("full"), '{"f": 1}'),
+    Setting("snapkv", method("snapkv"), '{"s": 1}', ratio=0.5),
     Setting(
         "kivi", FullKV(storage=Kivi(group=8, residual=8)), "k"
     ),  # what it codes while decoding depends on rounding: never in a batch

@@ -88,7 +88,7 @@ def test_no_cache_of_an_earlier_turn_is_alive_in_the_next(model):
     with rounds.little_to_collect():
         for number in range(6):
             chosen = watched[number % 2]
-            measure(model, prompt(60), Setting("w", chosen, "w"), 1 + number % 3, 5)
+            measure(model, prompt(60), Setting("w", chosen, '{"w": 1}'), 1 + number % 3, 5)
     assert [each.alive for each in watched] == [[0, 0, 0], [0, 0, 0]]
     assert len(EVERY) == 6 * 4 * 2
 

@@ -35,9 +35,9 @@ FIRST = "When does the ferry leave?"
 LATER = (Turn("Where does the harbour lie?", "at nine", 6), Turn("When does the market open?", "in the north", 5))
 LIMITS = (6, 5, 7)
 SETTINGS = [
-    Setting("full", method("full"), "f"),
-    Setting("snapkv", method("snapkv"), "s", ratio=0.5),
-    Setting("h2o", method("h2o"), "h", ratio=0.5),
+    Setting("full", method("full"), '{"f": 1}'),
+    Setting("snapkv", method("snapkv"), '{"s": 1}', ratio=0.5),
+    Setting("h2o", method("h2o"), '{"h": 1}', ratio=0.5),
 ]
 
 
@@ -270,13 +270,13 @@ def test_what_is_not_defined_for_turns_is_refused():
     golden, own = conversation(), conversation(own_answers=True)
     total = Eviction(decode_compression=DecodeCompression(every=4, of="total"))
     with pytest.raises(UserError, match="differs from turn to turn"):
-        check_turns(golden, [Setting("snapkv", total, "s", ratio=0.5)], False)
+        check_turns(golden, [Setting("snapkv", total, '{"s": 1}', ratio=0.5)], False)
     with pytest.raises(UserError, match="own answers differ between settings"):
         check_turns(own, SETTINGS, True)
     with pytest.raises(UserError, match="probes"):
         check_turns(own, [object()], False)
     check_turns(golden, SETTINGS, True)
-    check_turns([replace(turn(0), context_id="")], [Setting("snapkv", total, "s", ratio=0.5)], True)
+    check_turns([replace(turn(0), context_id="")], [Setting("snapkv", total, '{"s": 1}', ratio=0.5)], True)
 
 
 def test_an_answer_to_a_later_turn_has_no_prefix():

@@ -28,9 +28,9 @@ class Given(Benchmark):
 
 
 SETTINGS = [
-    Setting("full", method("full"), "f"),
-    Setting("snapkv", method("snapkv"), "s", ratio=0.5),
-    Setting("spindle", method("spindle"), "x", ratio=0.5),
+    Setting("full", method("full"), '{"f": 1}'),
+    Setting("snapkv", method("snapkv"), '{"s": 1}', ratio=0.5),
+    Setting("spindle", method("spindle"), '{"x": 1}', ratio=0.5),
 ]
 
 

@@ -17,6 +17,7 @@ NAMES = {
     "gemma3": "the optional model gemma3-270m",
     "kvpress": "kvpress, in an environment of its own",
     "latex": "pdflatex",
+    "llama.cpp": "llama.cpp in an environment of its own",
     "lm-eval": "lm-eval with its dependencies",
     "math": "math-verify",
     "mount": "the right to mount file systems",

@@ -22,8 +22,6 @@ class MultiNeedle(NeedleGrid):
     """A context per length and seed, each of its own text, with a numbered needle at each of `depths`, between two
     sentences."""
 
-    version = 2  # 1: one text for all lengths
-
     seeds: Positive = 1
 
     def __post_init__(self):

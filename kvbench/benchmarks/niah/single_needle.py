@@ -25,8 +25,6 @@ class NeedleInAHaystack(NeedleGrid):
     The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
     """
 
-    version = 2  # 1: one number and one text for all cells
-
     seeds: Positive = 1
     needle: Literal["number", "sentence"] = "number"
     sentence: str = ""
