@@ -4,8 +4,9 @@ import gc
 import os
 from collections import Counter
 
-# Before torch starts: nothing is fetched, and processes that run beside each other have one thread each.
+# Before torch and rich start: nothing is fetched, and processes that run beside each other have one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.pop("COLUMNS", None)  # rich keeps the width it finds on import: tests that need one set it
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

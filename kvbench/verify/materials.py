@@ -9,7 +9,7 @@ from huggingface_hub import constants, snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from kvbench import __version__
-from kvbench.benchmarks import Sample
+from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.config import build
 from kvbench.metrics.answers import METRICS
@@ -83,7 +83,7 @@ def samples_of(manifest: Mapping, tokenizer: PreTrainedTokenizerBase, places: Pl
         raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
     if config.get("metric") not in (None, *METRICS):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
-    samples = build(config, "benchmark").samples(tokenizer)
+    samples = build(config, "benchmark", Benchmark).samples(tokenizer)
     if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
         raise ValueError("a sample's metric is a function that kvbench does not have")
     if (found := data_hash(samples)) != manifest.get("data_sha256"):

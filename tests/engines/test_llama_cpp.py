@@ -138,7 +138,7 @@ def test_a_worker_that_hangs_is_ended_at_the_deadline(tiny_folder, tmp_path, env
 
 def test_a_sample_that_the_engine_cannot_answer_is_named(tiny_folder, tmp_path, environment, gguf):
     with pytest.raises(
-        Incomplete, match=r"1 record could not be made.*number-320-.*Requested tokens exceed the context"
+        Incomplete, match=r"1 record could not be made.*number-330-.*Requested tokens exceed the context"
     ):
         run(*command(tiny_folder, tmp_path / "runs", environment("cannot"), gguf, "engine.repeat=0"))
     (folder,) = (tmp_path / "runs").iterdir()

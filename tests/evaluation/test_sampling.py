@@ -25,7 +25,7 @@ SETTINGS = [
     Setting("full", method("full"), '{"f": 1}'),
     Setting("snapkv", method("snapkv"), '{"s": 1}', ratio=0.5),
     Setting(
-        "kivi", FullKV(storage=Kivi(group=8, residual=8)), "k"
+        "kivi", FullKV(storage=Kivi(group=8, residual=8)), '{"k": 1}'
     ),  # what it codes while decoding depends on rounding: never in a batch
 ]
 

@@ -49,7 +49,7 @@ def test_a_real_run_on_the_page_is_what_its_records_say(real):
         end.endswith(question)
         for end, question in zip(made["samples"]["end"], made["samples"]["question"], strict=True)
     )
-    assert made["heatmap"]["depths"] == [0, 50, 100] and made["heatmap"]["lengths"] == [320]
+    assert made["heatmap"]["depths"] == [0, 50, 100] and made["heatmap"]["lengths"] == [330]
     layers = [row for chunk in chunks for row in chunk]
     assert len(layers) == len(records) == 15
     by_label = {made["settings"][s]["label"]: row for s, row in zip(made["records"]["setting"], layers, strict=True)}

@@ -47,7 +47,7 @@ def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
         f"model.path={tiny_folder}",
         "model.shape=null",  # a tiny network under the preset's name
         "model.max_length=4096",
-        "benchmark.lengths=[320]",
+        "benchmark.lengths=[330]",
         "benchmark.depths=[0,50,100]",
         "benchmark.max_new_tokens=6",
         "method=[full,streaming_llm,h2o,snapkv,pyramidkv]",

@@ -58,7 +58,7 @@ class BlockFormat(ABC):
         blocks = stored.unflatten(-1, (-1, self.block_bytes))
         flat = blocks.reshape(-1, self.block_bytes)
         header = flat[:, : self.header].contiguous()
-        levels = _table(self.levels, stored.device)
+        levels = table(self.levels, stored.device)
         values = block_values(flat, self.header, self.bits, levels, self.scale(header), self.minimum(header))
         return values.view(*blocks.shape[:-2], -1)
 
@@ -75,5 +75,5 @@ def halves(header: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _table(levels: tuple[float, ...], device: torch.device) -> Tensor:
+def table(levels: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(levels, dtype=torch.float32).to(device)

@@ -4,10 +4,12 @@ Sources: `quantize_row_…_ref` of ggml-quants.c in ggml, and Python's `gguf`, w
 is beyond float16's range gets the largest one, where ggml has infinity.
 """
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
-from kvbench.ops.formats.base import BlockFormat, half_bytes, halves
+from kvbench.ops.formats.base import BlockFormat, half_bytes, halves, table
 
 
 class GgmlFormat(BlockFormat):
@@ -89,15 +91,15 @@ class IQ4_NL(GgmlFormat):
 
     name, bits = "iq4_nl", 4
     levels = (-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0)
+    edges = tuple((low + high) / 2 for low, high in pairwise(levels))
     smallest = 1e-15  # a block below it is 0
 
     def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         first = divided(extreme(blocks), self.levels[0])
         first = torch.where(blocks.abs().amax(dim=-1) < self.smallest, 0, first)
-        edges = [(low + high) / 2 for low, high in zip(self.levels, self.levels[1:], strict=False)]
         steps = blocks * inverse(first)[..., None]
-        codes = torch.bucketize(steps, torch.tensor(edges, device=blocks.device), right=True, out_int32=True)
-        levels = torch.tensor(self.levels, device=blocks.device)[codes]
+        codes = torch.bucketize(steps, table(self.edges, blocks.device), right=True, out_int32=True)
+        levels = table(self.levels, blocks.device)[codes]
         weights = steps.square()  # the numbers' own over first², which could overflow
         better = (weights * levels * steps).sum(dim=-1) * inverse((weights * levels.square()).sum(dim=-1))
         return half_bytes(first * better), codes
