@@ -10,8 +10,8 @@ import pandas as pd
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.figures.curve import FULL, OUR_COLUMNS, PUBLISHED_COLUMNS
-from kvbench.metrics.bootstrap import stratified
-from kvbench.papers.columns import Column
+from kvbench.metrics.bootstrap import clustered
+from kvbench.papers.columns import Column, drawn
 from kvbench.papers.columns import scores as task_scores
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, published
@@ -36,7 +36,7 @@ class PublishedPoints:
 
 
 def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio: str = "r_bytes") -> pd.DataFrame:
-    """One point per setting and column, columns OUR_COLUMNS; scores in 0 to 100 with 95 % intervals over samples."""
+    """One point per setting and column, columns OUR_COLUMNS; scores in 0 to 100 with 95 % intervals over units."""
     names = line_names(of_model.settings, x)
     settings = of_model.settings if any(map(is_full, of_model.settings)) else [of_model.baseline, *of_model.settings]
     rows = []
@@ -152,13 +152,14 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
 def _score(column: Column, records: pd.DataFrame) -> tuple[float, float, float] | None:
     """Mean over a column's tasks, or its columns, and its interval; None where records of a task are missing.
 
-    The interval is (nan, nan) where a task has fewer than two samples.
+    The interval is (nan, nan) where a task has fewer than two units.
     """
     by_task = task_scores(records)
     strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
     if not strata or not all(task in by_task for tasks in strata for task in tasks):
         return None
-    values = [[value for task in tasks for value in by_task[task]] for tasks in strata]
+    unit = drawn(records)
+    values = [pd.concat([by_task[task] for task in tasks]) for tasks in strata]
     mean = sum(sum(of) / len(of) for of in values) / len(values)
-    low, high = stratified(values)
+    low, high = clustered(values, [[unit[sample] for sample in of.index] for of in values])
     return 100 * mean, 100 * low, 100 * high

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from kvbench.metrics.bootstrap import OF_SCORES
+
 
 def task_score(values: Sequence[float]) -> float:
     """A task's official score: 100 × the mean over its samples' scores, rounded to 2 digits."""
@@ -72,6 +74,11 @@ def units(records: pd.DataFrame) -> pd.Series:
 DISTANCES = ("top1", "kl", "kl_at_least", "agreed", "answer_loglik", "bits_per_byte", "nll")
 # Of these, the ones that are better the smaller they are.
 SMALLER_IS_BETTER = frozenset({"kl", "kl_at_least", "bits_per_byte", "nll"})
+
+
+def bounds(metric: str) -> tuple[float, float] | None:
+    """Those of a sample's score. None for a distance, which FullKV has by definition."""
+    return None if metric in DISTANCES else OF_SCORES
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvbench.metrics.bootstrap import paired_interval
+from kvbench.metrics.bootstrap import OF_SCORES, Bounds, paired_interval
 
 CLOSE = 0.05  # bytes of two settings that differ by less than this share are not told apart further
 STEPS = 4  # a refinement divides the way between two ratios into so many equal steps of their logarithm
@@ -34,13 +34,14 @@ def point(
     tasks: Sequence[Hashable],
     floored: bool = False,
     contexts: Sequence[Hashable] | None = None,
+    bounds: Bounds = OF_SCORES,
 ) -> Point:
     """A point from r_bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
 
     The bounds are those of a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan
     where a task has a single sample or context.
     """
-    low, high = paired_interval(scores, full, tasks, confidence=2 * CONFIDENCE - 1, clusters=contexts)
+    low, high = paired_interval(scores, full, tasks, contexts, bounds, confidence=2 * CONFIDENCE - 1)
     differences = np.subtract(scores, full)
     of_tasks = [differences[[label == task for label in tasks]].mean() for task in dict.fromkeys(tasks)]
     return Point(setting, ratio, float(np.mean(shares)), float(np.mean(of_tasks)), low, high, floored)

@@ -10,7 +10,7 @@ import pandas as pd
 from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.errors import unknown
-from kvbench.metrics.aggregate import tokens_per_s
+from kvbench.metrics.aggregate import tokens_per_s, units
 
 ALL = "*"  # the records of every task: a needle's score is the mean over its grid
 
@@ -120,6 +120,11 @@ def _expand(name: str) -> tuple[str, ...]:
 
 
 Scores = dict[str, pd.Series]  # task -> score of each sample in 0 to 1, by sample; ALL -> those of every task
+
+
+def drawn(records: pd.DataFrame) -> dict[str, str]:
+    """What was drawn independently, by sample (kvbench.metrics.aggregate.units)."""
+    return dict(zip(records["sample"], units(records), strict=True))
 
 
 def scores(records: pd.DataFrame) -> Scores:

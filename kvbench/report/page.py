@@ -18,8 +18,8 @@ from kvbench.report.titles import titles
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
 SCRIPTS = (
-    "dom address table picture scores drawing plot frontier speed heatmap beside differences layers sample sample_list "
-    "provenance page"
+    "dom address table picture scores drawing plot frontier speed heatmap interval beside differences layers sample "
+    "sample_list provenance page"
 ).split()
 
 

@@ -44,6 +44,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
         "caption": _caption(frame, manifests, len(samples), len(labels), unfinished(folder)),
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
+        "distances": distances,
         "settings": run_tables.settings(frame, metrics),
         "differences": run_tables.differences(frame, metrics[0]),
         "tasks": run_tables.tasks(frame, metrics[0]),

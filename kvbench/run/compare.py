@@ -14,7 +14,7 @@ With --margin M each setting has a verdict by its difference's 95 % interval:
   broken     the whole interval is below -M: the exit code is 1
   undecided  the interval contains -M, or there is none: more samples are needed (--strict: the exit code is 1)
 
-The last column is how many units (texts or problems that were drawn independently) show a difference of M, or without
+The last column is how many units (texts or problems drawn independently) show a difference of M, or without
 --margin one of the size that was found, with a probability of 0.8 at the 5 % level.
 
 Settings of several runs are named RUN: SETTING, and are compared over the samples that both have.

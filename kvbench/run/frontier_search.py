@@ -12,7 +12,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.figures.frontier import frontier_figure
 from kvbench.figures.style import save
-from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, units, with_distances
+from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.metrics.names import AGREEMENT
 from kvbench.ops.operator import use_kernels
@@ -107,19 +107,20 @@ def score(
     mean = reference.groupby("task")["value"].mean().mean()
     margin = (1 - quality) * mean
     found = {
-        name: frontier([placed(one, of[one.label], reference) for one in tried], margin)
+        name: frontier([placed(one, of[one.label], reference, measure) for one in tried], margin)
         for name, tried in settings.items()
     }
     return Scored(found, values, measure, mean)
 
 
-def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame) -> Point:
-    """A setting's records and FullKV's, both ordered by sample, as a point."""
+def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame, measure: str) -> Point:
+    """A setting's records and FullKV's, both ordered by sample, as a point of a measure."""
     ratio = 1.0 if setting.ratio is None else setting.ratio
     scores = (rows["value"].tolist(), full["value"].tolist())
     floored = bool(rows["floored"].any())
     contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
-    return point(setting.label, ratio, rows["r_bytes"].tolist(), *scores, rows["task"].tolist(), floored, contexts)
+    tasks, shares = rows["task"].tolist(), rows["r_bytes"].tolist()
+    return point(setting.label, ratio, shares, *scores, tasks, floored, contexts, bounds(measure))
 
 
 def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.aggregate import SMALLER_IS_BETTER, units
+from kvbench.metrics.aggregate import SMALLER_IS_BETTER, bounds, units
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.metrics.pairs import EXACT, holm, sign_flip, standard_error
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -22,7 +22,7 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
 
     setting, baseline    the two; a difference is the first's score minus the second's
     difference           mean over tasks, where records name them, of the mean over the samples that both have
-    low, high            its 95 % interval by paired bootstrap over units; nan where units do not vary, or too few do
+    low, high            its 95 % interval over units; nan where a task has a single one, or where distances do not vary
     p, p_holm            by sign flips over units, and with Holm's correction for all rows
     wins, ties, losses   samples at which `setting` is better, as good, worse
     samples, units       that both have; a unit is what was drawn independently (`metrics.aggregate.units`)
@@ -39,8 +39,9 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
         _, members, counts = np.unique(strata, return_inverse=True, return_counts=True)
         shares = differences / counts[members] / len(counts)
         error = standard_error(differences, strata, labels)
-        varies = error > 1e-12  # units that are all equal do not tell how far others would be
-        low, high = paired_interval(a, b, strata, clusters=labels) if varies else (np.nan, np.nan)
+        low, high = paired_interval(a, b, strata, labels, bounds(metric))
+        if high - low < EQUAL:  # equal distances do not tell how far others would be
+            low = high = np.nan
         sums.append(np.bincount(labels, weights=shares, minlength=drawn.max() + 1))
         gains = -differences if metric in SMALLER_IS_BETTER else differences
         wins, losses = int((gains > EQUAL).sum()), int((gains < -EQUAL).sum())
@@ -119,11 +120,11 @@ def notes(compared: pd.DataFrame) -> list[str]:
     samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
     how = "all sign flips" if most <= EXACT else "random sign flips"
     found = [
-        f"on {samples} that both have; interval by paired bootstrap and p by {how}, over {drawn} texts or problems "
-        f"that were drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
+        f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn} texts or problems "
+        f"drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
     ]
     if compared["low"].isna().any():
-        found.append(f"{MISSING}: all units differ equally, or a task has a single one, so there is no interval")
+        found.append(f"{MISSING}: no interval, as a task has a single such text or problem or distances do not vary")
     return found
 
 

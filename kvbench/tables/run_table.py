@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.aggregate import tokens_per_s, units
-from kvbench.metrics.bootstrap import clustered, interval, stratified
+from kvbench.metrics.aggregate import bounds, tokens_per_s, units
+from kvbench.metrics.bootstrap import clustered
 from kvbench.records.ratios import means
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -53,14 +53,12 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
         first = group.iloc[0]
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
         drawn = units(group)
+        strata = [scores[metrics[0]]]
         if "task" in group:
             by_task = scores.groupby(group["task"])
-            low, high = _interval([values for _, values in by_task[metrics[0]]], drawn)
+            strata = [values for _, values in by_task[metrics[0]]]
             scores = by_task.mean()
-        elif drawn.is_unique:
-            low, high = interval(scores[metrics[0]])
-        else:
-            low, high = _interval([scores[metrics[0]]], drawn)
+        low, high = clustered(strata, [drawn[values.index] for values in strata], bounds(metrics[0]))
         rows.append(
             {
                 "setting": setting,
@@ -82,13 +80,6 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def _interval(strata: Sequence[pd.Series], drawn: pd.Series) -> tuple[float, float]:
-    """The interval of the mean of the strata's means; values with the same label in `drawn` are drawn together."""
-    if drawn.is_unique:
-        return stratified(strata)
-    return clustered(strata, [drawn[values.index] for values in strata])
 
 
 def target_missed(records: pd.DataFrame) -> bool:
@@ -190,7 +181,7 @@ def _drawn(summary: pd.DataFrame) -> str:
     of = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     samples = summary["samples"].max()
     together = "" if most == samples else f" with {samples:,} samples"
-    return f"95 % interval: bootstrap over {of} texts or problems that were drawn independently{together}"
+    return f"95 % interval: bootstrap over {of} texts or problems drawn independently{together}"
 
 
 def _requested(row: pd.Series) -> str:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.bootstrap import interval, stratified
+from kvbench.metrics.bootstrap import clustered, interval
 from kvbench.tables.run_table import run_table, summarise, write_run_table
 from kvbench.tables.task_table import TITLE, rich_task_table, write_task_table
 
@@ -144,7 +144,7 @@ def test_a_score_that_few_tasks_have_is_the_mean_of_those(tmp_path):
 def test_the_interval_is_resampled_within_tasks():
     rng = np.random.default_rng(0)
     strata = [rng.normal(0, 0.01, 50).tolist(), rng.normal(1, 0.01, 10).tolist()]
-    low, high = stratified(strata)
+    low, high = clustered(strata, [range(50), range(50, 60)])
     assert low < np.mean([np.mean(values) for values in strata]) < high
     assert high - low < 0.01  # the tasks' distance does not widen it, as it does over pooled samples
     pooled = interval([value for values in strata for value in values])
@@ -155,8 +155,8 @@ def test_the_interval_is_resampled_within_tasks():
 
 def test_one_stratum_is_the_plain_bootstrap_and_single_values_have_no_interval():
     values = np.random.default_rng(1).random(30).tolist()
-    assert stratified([values]) == interval(values)
-    assert np.isnan(stratified([values, [0.5]])).all()
-    assert np.isnan(stratified([])).all()
+    assert clustered([values], [range(30)]) == interval(values)
+    assert np.isnan(clustered([values, [0.5]], [range(30), [0]])).all()
+    assert np.isnan(clustered([], [])).all()
     one = summarise(records({"full": {"a": [0.3], "b": [0.4]}}), ["score"])
     assert run_table(one, ["score"], "").rows[0][5] == "–"

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from kvbench.metrics.bootstrap import paired_interval
@@ -68,10 +69,18 @@ def test_settings_of_two_runs_stand_beside_each_other_with_their_difference(open
 
 def test_a_tasks_difference_counts_once_and_samples_of_a_context_are_drawn_together(opened):
     page = opened()
-    one = "[[{here: 0, there: 1}], [{here: 0, there: 0}]]"
+    one = "[...Array(10)].map((_, i) => [{here: 0, there: i % 2}])"
     many = f"[{', '.join(['[{here: 0, there: 0}]'] * 30)}]"
     low, high = page.js(f"pairedInterval([{one}, {many}])")
-    assert (low, high) == (0, 0.5)
+    there, tasks = [0.0, 1.0] * 5 + [0.0] * 30, [0] * 10 + [1] * 30
+    assert (low, high) == pytest.approx(paired_interval(there, [0.0] * 40, tasks), abs=0.02)
+    random = np.random.default_rng(0)
+    here, there = random.random(12).tolist(), random.random(12).tolist()
+    contexts = [[{"here": a, "there": b}] for a, b in zip(here, there, strict=True)]
+    assert page.js(f"pairedInterval([{contexts}])") == pytest.approx(paired_interval(there, here), abs=0.04)
+    assert page.js(f"pairedInterval([{contexts}], false)") == pytest.approx(
+        paired_interval(there, here, bounds=None), abs=0.04
+    )
     assert page.js("pairedInterval([[[{here: 0, there: 1}, {here: 0, there: 0}]]])") == [None, None]
 
 

@@ -34,12 +34,12 @@ def rows(printed: str) -> dict[str, list[str]]:
 
 
 def test_a_broken_margin_is_exit_code_1_and_named(capsys, tmp_path):
-    folder = run(tmp_path / "run", lambda i: float(i % 2))
+    folder = run(tmp_path / "run", lambda i: float(i % 2), n=200)
     assert kvbench("compare", folder, "--margin", 0.02) == 1
     printed = capsys.readouterr().out
     found = rows(printed)
     assert found["SnapKV 0.2"][0] == "-0.500" and found["SnapKV 0.2"][-1] == "broken"
-    assert found["SnapKV 0.2"][4:6] == ["<0.001", "0/20/20"]
+    assert found["SnapKV 0.2"][4:6] == ["<0.001", "0/100/100"]
     assert found["H2O 0.2"][-1] == "within"
     assert "the margin of 0.02 is not kept by snapkv 0.2" in printed
 

@@ -44,7 +44,8 @@ def test_each_two_settings_are_compared_on_their_samples():
     # of 2^5 signs of +0.5 -0.1 +0.8 +0.3 +0.3: those found, all of one sign, and both turned
     assert first["p"] == 4 / 32
     equal = every.iloc[1]
-    assert (equal["difference"], equal["p"], equal["ties"]) == (0, 1, 6) and np.isnan(equal["low"])
+    assert (equal["difference"], equal["p"], equal["ties"]) == (0, 1, 6)
+    assert equal["low"] < -0.1 and equal["high"] > 0.1  # six ties do not show that all are
 
 
 def test_a_baseline_is_subtracted_wherever_it_stands():
@@ -75,6 +76,14 @@ def test_only_samples_that_both_have_count_and_each_task_counts_once():
     assert pairs(apart, "score").empty and against(pairs(apart, "score"), "full").empty
 
 
+def test_distances_that_do_not_vary_have_no_interval():
+    frame = records().assign(scores=[{"kl": 0.0} for _ in records()["scores"]])
+    compared = against(pairs(frame, "kl"), "full")
+    assert compared["low"].isna().all()
+    table = difference_table(compared, "kl")
+    assert table.rows[0][2] == "–" and table.notes[1].startswith("–: ")
+
+
 def test_less_is_better_for_divergences():
     frame = records().assign(scores=[{"kl": scores["score"]} for scores in records()["scores"]])
     assert [pairs(frame, "kl").iloc[0][name] for name in ("wins", "losses")] == [1, 4]
@@ -85,7 +94,7 @@ def test_the_table_says_what_was_drawn(tmp_path):
     table = difference_table(compared, "score", {"verdict": ["broken", "undecided"]})
     assert table.title == "score: difference from FullKV"
     assert table.rows[0][:2] == ["SnapKV 0.2", "-0.300"] and table.rows[0][-1] == "broken"
-    assert table.rows[1][2] == "–" and len(table.notes) == 2
+    assert table.rows[1][2].startswith("-0.3") and len(table.notes) == 1
     assert "all sign flips, over 6 texts or problems" in table.notes[0] and "for 2 comparisons" in table.notes[0]
     (path,) = write_differences(compared, tmp_path)
     assert len(path.read_text().splitlines()) == 3

@@ -12,7 +12,7 @@ from kvbench.metrics.bootstrap import interval
 from kvbench.tables.run_table import FLOORED, MISSED, OFF, run_table, summarise, write_run_table
 from kvbench.tables.text_table import column_groups, widths
 
-DRAWN = "95 % interval: bootstrap over 6 texts or problems that were drawn independently"
+DRAWN = "95 % interval: bootstrap over 6 texts or problems drawn independently"
 
 
 def records(settings=("full", "snapkv 0.2"), lengths=(1024, 2048), depths=(0, 50, 100), floored=False, missed=False):
@@ -90,7 +90,7 @@ def test_a_table_says_what_its_intervals_draw():
         return run_table(summarise(records().assign(**columns), ["digits"]), ["digits"], "").notes[-1]
 
     assert note() == DRAWN
-    two = "95 % interval: bootstrap over 2 texts or problems that were drawn independently with 6 samples"
+    two = "95 % interval: bootstrap over 2 texts or problems drawn independently with 6 samples"
     assert note(unit=[*"aaabbb"] * 2) == note(context_id=[*"aaabbb"] * 2) == two
     assert note(unit="a").startswith("no interval: all samples are about one text")
 
@@ -209,7 +209,7 @@ def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
 
 
 def test_bootstrap_intervals():
-    assert interval([0.5] * 9) == (0.5, 0.5)
+    assert interval([0.5] * 9, None) == (0.5, 0.5)
     assert np.isnan(interval([])).all()
     values = np.random.default_rng(1).normal(3, 1, 400)
     low, high = interval(values)

@@ -1,7 +1,5 @@
 // Two runs side by side: settings of one name, over the samples that both have.
 
-const DRAWS = 2000;
-
 function besideSection(run, settings, other, others, metric) {
   const pairs = settings
     .map((setting) => ({ setting, beside: others.find(({ label }) => label === setting.label) }))
@@ -18,7 +16,7 @@ function besideSection(run, settings, other, others, metric) {
       text: ({ difference }) => signed(difference),
     },
     {
-      ...number("95 % interval", ({ low }) => low, 3, "of the difference, by paired bootstrap over the samples"),
+      ...number("95 % interval", ({ low }) => low, 3, "of the difference, by bootstrap over what was drawn independently"),
       text: ({ low, high }) => (low == null ? "–" : `${signed(low)} to ${signed(high)}`),
     },
     number("samples", ({ samples }) => samples, 0),
@@ -27,7 +25,7 @@ function besideSection(run, settings, other, others, metric) {
   ];
   const words = note(
     `Means over the samples that both runs have. The difference is ${other.title} minus ${run.title}, with an interval by `,
-    `paired bootstrap (${DRAWS} draws). Where the interval contains 0, these samples do not show a difference.`,
+    `bootstrap over what was drawn independently (${DRAWS} draws). Where it contains 0, these samples show no difference.`,
   );
   const empty = "no setting of one name has samples in both runs";
   return section("beside", "Side by side", words, table(columns, pairs, { label: "side by side", empty }).node);
@@ -56,40 +54,7 @@ function compared(run, other, { setting, beside }, metric) {
   const tasks = [...Map.groupBy(both, ({ task }) => task).values()];
   const average = (value) => mean(tasks.map((task) => mean(task.map(value))));
   const [here, there] = [average((one) => one.here), average((one) => one.there)];
-  const [low, high] = pairedInterval(tasks.map((task) => [...Map.groupBy(task, ({ context }) => context).values()]));
+  const contexts = tasks.map((task) => [...Map.groupBy(task, ({ context }) => context).values()]);
+  const [low, high] = pairedInterval(contexts, !run.distances.includes(metric));
   return { here, there, difference: there - here, low, high, samples: both.length };
-}
-
-/**
- * The 95 % interval of the mean over tasks of there - here; tasks are lists of contexts, which are lists of samples.
- * The samples of a context are drawn together. [null, null] where a task has fewer than two contexts.
- */
-function pairedInterval(tasks) {
-  if (tasks.some((contexts) => contexts.length < 2)) return [null, null];
-  const random = randomNumbers(1);
-  const sum = (samples) => samples.reduce((total, { here, there }) => total + there - here, 0);
-  const parts = tasks.map((contexts) => ({ sums: contexts.map(sum), counts: contexts.map(({ length }) => length) }));
-  const means = Float64Array.from({ length: DRAWS }, () => {
-    const drawn = parts.map(({ sums, counts }) => {
-      let [total, count] = [0, 0];
-      for (let i = 0; i < sums.length; i++) {
-        const one = Math.floor(random() * sums.length);
-        total += sums[one];
-        count += counts[one];
-      }
-      return total / count;
-    });
-    return mean(drawn);
-  }).sort();
-  const quantile = (share) => means[Math.round(share * (DRAWS - 1))];
-  return [quantile(0.025), quantile(0.975)];
-}
-
-/** Numbers in [0, 1), the same ones for the same seed: a multiplicative generator modulo 2^31 - 1 (Lehmer). */
-function randomNumbers(seed) {
-  let state = seed;
-  return () => {
-    state = (state * 48271) % 2147483647;
-    return state / 2147483647;
-  };
 }

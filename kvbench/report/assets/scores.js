@@ -34,7 +34,7 @@ function settingsTable(run, settings) {
       .map(([name, hint]) => numeric(name, (row) => row[name], 3, hint)),
     score(first),
     {
-      ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over samples`),
+      ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over what was drawn independently`),
       text: (row) => interval(row.scores[first]),
     },
     ...others.map(score),

@@ -1,7 +1,7 @@
 """From an experiment's records to its table as data: one row per model, setting and column."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.metrics.aggregate import task_score
 from kvbench.metrics.bootstrap import paired_interval
-from kvbench.papers.columns import ALL, Column, Scores, scores
+from kvbench.papers.columns import ALL, Column, Scores, drawn, scores
 from kvbench.papers.comparison import value_of_column, values_of_row
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
@@ -29,7 +29,7 @@ def compare(
                  tasks or columns the mean of theirs; in the unit of the published value
     mean         the same without rounding, 0 to 1; nan for what is no score
     versus_full  ours minus FullKV's over the samples that both have, `low` and `high` of its 95 % interval, and
-                 `fewest`, the number of samples of the smallest stratum
+                 `fewest`, the number of units of the smallest stratum
     published    the published value, `printed` its text and `value_index` its index in `values`
     difference   ours minus published
     """
@@ -38,6 +38,7 @@ def compare(
     for number, (length, block, setting) in enumerate(numbered):
         records = _of_columns(of_model.of(setting, length), columns)
         ours, full = scores(records), scores(of_model.of(of_model.baseline, length))
+        unit_of = drawn(records)
         printed_row = values_of_row(values, experiment, of_model.model, setting, length)
         for column in columns:
             printed = value_of_column(printed_row, column)
@@ -52,7 +53,7 @@ def compare(
                     "column": column.name,
                     "unit": unit,
                     **_value(column, records, ours, scale),
-                    **_versus_full(column, ours, {} if setting is of_model.baseline else full, scale),
+                    **_versus_full(column, ours, {} if setting is of_model.baseline else full, unit_of, scale),
                     **_published(printed),
                 }
             )
@@ -120,27 +121,31 @@ def _value(column: Column, records: pd.DataFrame, ours: Scores, scale: float) ->
     }
 
 
-def _versus_full(column: Column, ours: Scores, full: Scores, scale: float) -> dict:
+def _versus_full(column: Column, ours: Scores, full: Scores, unit_of: Mapping[str, str], scale: float) -> dict:
     """The difference to FullKV and its interval; nan where one of them lacks a task.
 
     All strata have the same weight: the columns of an average, the tasks of any other column.
     """
     strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
-    pairs: tuple[list[float], list[float], list[int]] = ([], [], [])
+    pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
     for number, tasks in enumerate(strata):
         for task in tasks:
             a, b = ours.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
             both = a.index.intersection(b.index)
-            for known, more in zip(pairs, (a[both], b[both], [number] * len(both)), strict=True):
+            labels = [unit_of[sample] for sample in both]
+            for known, more in zip(pairs, (a[both], b[both], [number] * len(both), labels), strict=True):
                 known.extend(more)
     differences = np.subtract(*pairs[:2])
     members = [differences[np.equal(pairs[2], number)] for number in range(len(strata))]
+    drawn_in = [
+        {label for label, of in zip(pairs[3], pairs[2], strict=True) if of == number} for number in range(len(strata))
+    ]
     if not strata or not all(map(len, members)):
         return {"versus_full": NAN, "low": NAN, "high": NAN, "fewest": NAN}
     low, high = paired_interval(*pairs)
     of_mean = np.mean([difference.mean() for difference in members])
     scaled = {name: 100 * scale * float(v) for name, v in {"versus_full": of_mean, "low": low, "high": high}.items()}
-    return scaled | {"fewest": min(map(len, members))}
+    return scaled | {"fewest": min(map(len, drawn_in))}
 
 
 def _published(printed: dict | None) -> dict:

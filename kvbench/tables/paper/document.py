@@ -18,7 +18,7 @@ from kvbench.tables.run_table import FLOORED, MISSED, MISSED_MARK
 from kvbench.tables.text_table import MISSING
 from kvbench.utils.text import count, short_hashes
 
-FEW = 10  # samples of a task below which a bootstrap interval is too narrow
+FEW = 10  # samples of a task below which an interval can be too narrow
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ def _legend(
     if any(NOT_SIGNIFICANT in cell.marks for cell in drawn):
         yield (
             f"{NOT_SIGNIFICANT} the difference to FullKV is not significant: its 95 % interval, by paired bootstrap "
-            f"over the samples that both have ({RESAMPLES:,} draws, within tasks), contains 0 or is unknown."
+            f"over what was drawn independently ({RESAMPLES:,} draws, within tasks), contains 0 or is unknown."
         )
     if cells["versus_full"].notna().any():
         fewest = cells.loc[cells["versus_full"].notna(), "fewest"].min()
         if fewest < FEW:
-            yield f"Intervals over so few samples ({fewest:.0f} of a task) are too narrow to rely on."
+            yield f"Intervals over so few texts or problems ({fewest:.0f} of a task) are too narrow to rely on."
     if cells["floored"].any():
         yield f"{FLOORED_MARK} {FLOORED}."
     if cells["target_missed"].any():
