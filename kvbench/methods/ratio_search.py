@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 
-# Gives up here: a ratio that moves in steps may have no value within the tolerance.
-MOST_TRIES = 24
+# Gives up here: a ratio that moves in steps may have no value within the tolerance. Half of these tries halve the
+# interval, which is then a millionth of what it was: nothing is left between its ends.
+MOST_TRIES = 48
 # Tries after which every other one halves the interval, because power laws converge slowly, and after which tries that
 # are all on one side of the target are followed by the end of the interval on the other.
 PATIENCE = 6
@@ -15,7 +16,7 @@ EXPONENT = 0.65
 def find_budget(
     ratio_at: Callable[[float], float], target: float, low: float, high: float, guess: float, tolerance: float
 ) -> float:
-    """The x in [low, high] whose ratio_at(x) is within `tolerance` (relative) of target, or else the nearest tried.
+    """The x in [low, high] whose ratio_at(x) is within `tolerance` (relative) of target, or else the nearest there is.
 
     ratio_at is positive, grows with x and is expensive. Each try is where a power law through the two nearest tries
     meets the target.
@@ -34,9 +35,11 @@ def _next(tries: dict[float, float], target: float) -> float:
     below = sorted(x for x in tries if tries[x] < target)[-2:]
     above = sorted(x for x in tries if tries[x] >= target)[:2]
     if below and above:
+        middle = (below[-1] + above[0]) / 2
         if len(tries) >= PATIENCE and len(tries) % 2:
-            return (below[-1] + above[0]) / 2
-        return _power_law(tries, below[-1], above[0], target)
+            return middle
+        x = _power_law(tries, below[-1], above[0], target)
+        return x if below[-1] < x < above[0] else middle
     if len(tries) >= PATIENCE:
         return 0.0 if above else math.inf  # the end, within which the caller keeps it
     nearest = below[::-1] or above  # the nearest one first

@@ -40,7 +40,7 @@ class SpindleKV(Method):
     evict                      false is the codebook alone (table 5).
     allocation, scoring        others than SpindleKV's own; null for those.
     control                    exact: for each sample, search the eviction whose cache has the requested ratio within
-                               1 %. Where none has, the nearest tried is used and the record is `target_missed`.
+                               1 %. Where none has, the nearest is used and the record is `target_missed`.
                                null: the ratio is that of the eviction alone, as in the paper.
     control_on                 the ratio to meet: r (formula 15 as printed) or r_bytes.
 

@@ -121,6 +121,20 @@ def test_the_search_meets_any_rising_ratio_or_ends_at_an_end(slope, power, offse
     assert len(tries) < 20
 
 
+@given(st.lists(st.floats(40, 590), min_size=2, max_size=30, unique=True), st.floats(0.05, 0.95))
+def test_a_ratio_that_moves_in_steps_ends_at_the_nearest_step(places, target):
+    """No miss where another x would have met the target: steps may be as narrow as a hundredth of a token."""
+    places = sorted({round(place, 2) for place in places})
+
+    def ratio_at(x):
+        return (1 + sum(place <= x for place in places)) / (1 + len(places))
+
+    reached = ratio_at(find_budget(ratio_at, target, 33, 600, target * 600, 0.01))
+    levels = [ratio_at(x) for x in (33, *places)]
+    nearest = min(abs(level - target) for level in levels)
+    assert abs(reached - target) <= max(nearest, 0.01 * target) + 1e-12
+
+
 def test_a_ratio_reaches_the_control_as_asked_and_a_budget_as_given():
     config = {"spindle": {"_target_": "kvbench.methods.SpindleKV", "control": "exact"}}
     assert build_settings(config, 0.15, None)[0].budget_at(333, 30) == pytest.approx(0.15 * 333)
