@@ -61,7 +61,7 @@ def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
 def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:
     """Collect every tensor that is reachable from `thing`, by the address of its storage.
 
-    The model's RoPE is no part, nor are the histogram of kept positions and the scores at cuts, which stay on the device
+    The model's RoPE is no part, nor are the histogram of kept positions and scores at cuts, which stay on the device
     until a record reads them, nor what modules and classes hold.
     """
     if id(thing) in passed or isinstance(thing, Rope | KeptPositions | Cuts | type):
