@@ -36,8 +36,8 @@ def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, f
         for name, found in ordered(frontiers)
     ]
     notes = [
-        "held: the smallest r_bytes at which the loss is below the margin, as it is at all larger ones (one-sided bound "
-        "of 95 %); possible: the smallest r_bytes at which it may be"
+        "held: the smallest r_bytes at which the loss is below the margin, as it is at all larger ones (one-sided "
+        "bound of 95 %); possible: the smallest r_bytes at which it may be"
     ]
     if floor is not None:
         notes.append(NOTES["floor"].format(floor=number(floor)))
