@@ -14,7 +14,7 @@ from kvbench.models import model_spec
 from kvbench.papers.command_line import jobs
 from kvbench.papers.experiment import chosen_methods
 from kvbench.records import load
-from kvbench.run.help import COMMANDS
+from kvbench.runner.help import COMMANDS
 from kvbench.utils.model_override import expanded
 from tests.support.command import command_line
 from tests.support.paths import ROOT
