@@ -1,4 +1,4 @@
-"""The progress of a run, on standard error: a bar on a terminal, a line now and then anywhere else."""
+"""The progress of a run, on standard error: a bar on a terminal, a line in a notebook, else a line now and then."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +14,11 @@ from kvbench.runner.dominant import dominant
 from kvbench.runner.estimate import Estimate
 from kvbench.runner.shards import requested_keys
 from kvbench.runner.torchrun import Group
-from kvbench.utils.console import err, warn
+from kvbench.utils.console import err, in_cell, warn
 from kvbench.utils.text import count, duration
 
 EVERY = 60.0  # seconds between two lines where there is no terminal
+EVERY_IN_CELL = 1.0  # seconds after which a notebook's line is replaced
 LONG = 60.0  # seconds that a dominating setting must cost to be worth a warning
 
 
@@ -60,7 +61,7 @@ def with_progress(
         Column(lambda: left(estimate)),
     )
     of_sample: dict[str, list[dict]] = {}  # of unfinished samples
-    with Progress(*columns, console=err) as progress:
+    with Progress(*columns, console=err, disable=err.is_jupyter) as progress:
         task = progress.add_task(run.benchmark.name, total=len(requested), completed=done)
 
         def advance(records: int = 0) -> None:
@@ -71,7 +72,8 @@ def with_progress(
 
         def line() -> str:
             made = int(progress.tasks[0].completed)
-            return f"{made:,} of {len(requested):,} records, {left(estimate)}; now {run.stage.text}"
+            so_far = f"{made:,} of {len(requested):,} records"
+            return f"{', '.join(filter(None, (so_far, left(estimate))))}: {run.stage.text}"
 
         with lines(line):
             for record in records:
@@ -128,15 +130,19 @@ def warn_of_dominant(records: Sequence[dict], estimate: Estimate) -> None:
 
 @contextmanager
 def lines(line: Callable[[], str]) -> Iterator[None]:
-    """Print `line()` on standard error every EVERY seconds within the block, unless it is a terminal."""
+    """Say `line()` again and again within the block, unless a terminal has the bar.
+
+    A notebook has one line, replaced every EVERY_IN_CELL seconds and at the end; else there is one every EVERY seconds.
+    """
     if err.is_terminal or err.quiet:
         yield
         return
+    say, every = (in_cell(), EVERY_IN_CELL) if err.is_jupyter else (warn, EVERY)
     ended = Event()
 
     def speak() -> None:
-        while not ended.wait(EVERY):
-            warn(line())
+        while not ended.wait(every):
+            say(line())
 
     thread = Thread(target=speak, daemon=True)
     thread.start()
@@ -145,3 +151,5 @@ def lines(line: Callable[[], str]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+        if err.is_jupyter:
+            say(line())

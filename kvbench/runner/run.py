@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import transformers
-from rich.text import Text
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import Incomplete, on_disk
@@ -24,7 +23,7 @@ from kvbench.runner.request import Request, build_request, check_longest
 from kvbench.runner.shards import first_of_each_task, requested_keys, samples_of_shard
 from kvbench.runner.torchrun import Group, Outcome
 from kvbench.runner.tracking import Tracker
-from kvbench.utils.console import err, warn
+from kvbench.utils.console import status, warn
 from kvbench.utils.environment import now
 from kvbench.utils.files import folder_name
 from kvbench.utils.hashing import digest
@@ -118,10 +117,10 @@ def load_inputs(request: Request) -> tuple[Reader, list[Sample]]:
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     name = request.spec.name
-    with out_of_memory(f"loading {name}"), err.status(Text(f"loading {name}")) as status:
+    with out_of_memory(f"loading {name}"), status(f"loading {name}") as show:
         loaded = request.kind.load(request.spec, request.settings) if request.kind.load else load(request.spec)
         check_longest(request.benchmark, loaded.spec)
-        status.update(Text(f"preparing the samples of {request.benchmark.name}"))
+        show(f"preparing the samples of {request.benchmark.name}")
         return loaded, request.benchmark.samples(loaded.tokenizer)
 
 

@@ -89,7 +89,7 @@ def test_modules_that_the_tree_names_are_there():
         for entry, about in tree().items()
         for name in re.findall(r"\b[a-z_]+\b", about.partition("folder: ")[2])
     }
-    assert named >= {("run", "request"), ("run", "outputs")}
+    assert named >= {("runner", "request"), ("runner", "outputs")}
     assert all((ROOT / "kvbench" / entry / f"{name}.py").exists() for entry, name in named)
 
 
