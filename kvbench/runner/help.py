@@ -50,6 +50,9 @@ COMMANDS = {
     "pack": Command(
         "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"
     ),
+    "leaderboard": Command(
+        "kvbench.leaderboard.command", "rank methods at equal bytes over packs and runs of any number of people"
+    ),
     "status": Command("kvbench.runner.status", "show the progress of runs and their shards"),
     "score": Command("kvbench.runner.score", "score LongBench predictions again with the official metrics"),
     "calibrate": Command("kvbench.runner.calibrate", "write a file of head scores, which HeadKV and DuoAttention read"),
