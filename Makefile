@@ -10,6 +10,7 @@
 # make gpu: is kvbench right and fast on this machine's GPU? In under ten minutes, offline, and continued by another run;
 # PYTHON=python3 for another environment. make gpu-bundle: what a machine with torch and transformers lacks for it, as
 # wheels in $(BUNDLE).
+# make community: the leaderboard of results/community, once nothing of its submissions is wrong.
 # make docs: the documentation as a site in build/site; any warning is an error.
 # make test-slow: the tests that wait for minutes, such as for Slurm's time limit.
 # CONSTRAINTS= TORCH=torch: the newest release of every package.
@@ -39,11 +40,15 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
+.PHONY: demo community test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
 .DEFAULT_GOAL := demo
 
 demo: install
 	$(BIN)/python -m kvbench
+
+community: install
+	$(BIN)/python -m kvbench verify results/community
+	$(BIN)/python -m kvbench leaderboard results/community --out results/community
 
 # What other targets test: with CI=true all else that a machine lacks is a failure (tests/support/needs.py).
 test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress lm-eval triton

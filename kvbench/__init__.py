@@ -1,15 +1,27 @@
 """kvbench: compare KV-cache compression methods on the same prompts, budgets and bytes.
 
-`kvbench.compress` and `kvbench.CompressedCache` run the same methods in transformers' `generate`.
+`kvbench.run` makes the records that the command line makes and returns them as a data frame. `kvbench.compress` and
+`kvbench.CompressedCache` run the same methods in transformers' `generate`.
 """
 
 import signal
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvbench.integrations.generate import CompressedCache, compress
+    from kvbench.runner.python import run
 
 __version__ = "0.2.0"
-__all__ = ["CompressedCache", "__version__", "compress"]
+__all__ = ["CompressedCache", "__version__", "compress", "run"]
+
+_LAZY = {
+    "CompressedCache": "kvbench.integrations.generate",
+    "compress": "kvbench.integrations.generate",
+    "run": "kvbench.runner.python",
+}
 
 # Windows has neither: one line says so, in place of an ImportError from deep inside.
 if find_spec("fcntl") is None or not hasattr(signal, "SIGUSR1"):
@@ -19,7 +31,7 @@ if find_spec("fcntl") is None or not hasattr(signal, "SIGUSR1"):
 
 
 def __getattr__(name: str) -> object:
-    """Names of kvbench.integrations.generate, imported when they are used: the command line does not wait for torch."""
-    if name in ("CompressedCache", "compress"):
-        return getattr(import_module("kvbench.integrations.generate"), name)
+    """The names of _LAZY, imported when they are used: the command line does not wait for torch."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'kvbench' has no attribute {name!r}")

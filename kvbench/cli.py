@@ -16,12 +16,12 @@ from omegaconf import DictConfig
 from kvbench import __version__
 from kvbench.config import CONF, check_typed_overrides, check_what_hydra_runs, more_configuration, resolved
 from kvbench.errors import UserError, unknown
-from kvbench.run.arguments import is_word, options_first, without_config_dir
-from kvbench.run.early import check_typed, check_values
-from kvbench.run.failures import one_line_errors
-from kvbench.run.help import COMMANDS, help_text
-from kvbench.run.job import starting
-from kvbench.run.torchrun import group_of_environment, one_speaks
+from kvbench.runner.arguments import is_word, options_first, without_config_dir
+from kvbench.runner.early import check_typed, check_values
+from kvbench.runner.failures import one_line_errors
+from kvbench.runner.help import COMMANDS, help_text
+from kvbench.runner.job import starting
+from kvbench.runner.torchrun import group_of_environment, one_speaks
 from kvbench.utils.config_shape import SHAPE
 from kvbench.utils.console import out, print_line
 from kvbench.utils.model_override import expanded
@@ -90,7 +90,7 @@ def _run(cfg: DictConfig) -> None:
     chosen = resolved(cfg)
     check_values(chosen)
 
-    from kvbench.run.run import run
+    from kvbench.runner.run import run
 
     sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
     if GROUP is None:

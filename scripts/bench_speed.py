@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench.config import CONF
-from kvbench.run.run import run
+from kvbench.runner.run import run
 from kvbench.utils.environment import git_commit, hardware, now
 
 KEEP = Path(__file__).parents[1] / "results" / "speed"

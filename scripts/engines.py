@@ -18,7 +18,7 @@ import pandas as pd
 from kvbench.config import composed
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
-from kvbench.run import run as command
+from kvbench.runner import run as command
 
 ROOT = Path(__file__).parents[1]
 TYPES = ("f16", "q8_0", "q4_0")

@@ -23,7 +23,7 @@ from kvbench.methods import Method
 from kvbench.metrics.aggregate import with_distances
 from kvbench.prefill import prefill
 from kvbench.records import load
-from kvbench.run import run as command
+from kvbench.runner import run as command
 from kvbench.tables.run_table import summarise
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.files import write_atomically

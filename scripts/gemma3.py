@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvbench.config import composed
-from kvbench.run import run as command
+from kvbench.runner import run as command
 
 ROOT = Path(__file__).parents[1]
 # One preset of each method that takes no file for this model; PyramidInfer refuses sliding windows.

@@ -18,7 +18,7 @@ from leaderboard_tables import report
 from omegaconf import OmegaConf
 
 from kvbench.config import CONF
-from kvbench.run import run as command
+from kvbench.runner import run as command
 
 ROOT = Path(__file__).parents[1]
 TARGETS = (0.1, 0.2, 0.3, 0.5)  # of FullKV's bytes

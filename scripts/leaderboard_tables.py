@@ -8,13 +8,13 @@ import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.figures.style import SCALE, new_figure, save, scale
+from kvbench.leaderboard.ranks import above, within
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records import load, manifests
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 
-OVER = 1.05  # r_bytes may exceed a target by so much
 FACTS = ("kvbench", "git", "data_sha256", "processor", "torch", "transformers")  # of the runs, for manifest.json
 MEASURES = {"needles_visible": "digits", "needles_hidden": "digits", "ruler": "score"}
 
@@ -41,24 +41,6 @@ def settings_of(records: pd.DataFrame, measure: str) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def within(settings: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Each method's setting with the most bytes within the target, and FullKV, by method, with their ranks.
-
-    A rank is one more than the number of methods whose interval lies wholly above: overlapping intervals tie.
-    """
-    fits = (settings["r_bytes"] <= OVER * target) | (settings["method"] == "full")
-    fitting = settings[fits].sort_values("r_bytes")
-    best = fitting.groupby("method").last()
-    ranks = [1 + int((best["low"] > high).sum()) for high in best["high"]]
-    return best.assign(rank=ranks)
-
-
-def above(settings: pd.DataFrame, target: float) -> pd.DataFrame:
-    """The settings of methods that have none within the target."""
-    least = settings.groupby("method")["r_bytes"].transform("min")
-    return settings[(least > OVER * target) & (settings["method"] != "full")]
 
 
 def table(parts: Mapping[str, pd.DataFrame], target: float, title: str) -> TextTable:

@@ -30,7 +30,7 @@ from kvbench.figures.style import save
 from kvbench.models.folder import model_identity
 from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.prefill import Needs, prefill
-from kvbench.run import run as command
+from kvbench.runner import run as command
 from kvbench.utils.environment import environment, now
 
 ROOT = Path(__file__).parents[1]

@@ -19,12 +19,17 @@ HEAVY_FILES = {
     *("evaluation/test_speed_rounds.py", "figures/test_make.py", "figures/test_style.py"),
     *("methods/test_composition_parts.py", "methods/test_every_method_lengths.py", "methods/test_pyramidinfer.py"),
     *("methods/test_kivi.py", "papers/test_experiment_published.py", "papers/test_experiment.py"),
-    *("records/test_store.py", "run/test_run.py", "run/test_run_faults.py", "run/test_run_hostile_names.py"),
-    *("run/test_run_interrupts.py", "run/test_run_not_finite.py", "run/test_status.py", "run/test_surroundings.py"),
-    *("run/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py", "tables/test_command.py"),
+    *("records/test_store.py", "runner/test_run.py", "runner/test_run_faults.py", "runner/test_run_hostile_names.py"),
+    *(
+        "runner/test_run_interrupts.py",
+        "runner/test_run_not_finite.py",
+        "runner/test_status.py",
+        "runner/test_surroundings.py",
+    ),
+    *("runner/test_tracking.py", "evaluation/test_probes.py", "papers/test_captions.py", "tables/test_command.py"),
     *("tables/test_make.py", "utils/test_download.py", "models/test_hub.py", "figures/test_curve_points.py"),
     *("papers/test_cost.py", "papers/test_command_of.py", "tables/test_published_table.py", "tables/test_paper.py"),
-    *("run/test_frontier.py", "run/test_check.py", "evaluation/test_distance.py"),
+    *("runner/test_frontier.py", "runner/test_check.py", "evaluation/test_distance.py"),
     "scripts/test_make_screenshots.py",
 }
 HEAVY_FIXTURES = {"driver", "slurm", "real", "embedded_state"}  # the last two take a second to make
@@ -32,15 +37,20 @@ HEAVY_FIXTURES = {"driver", "slurm", "real", "embedded_state"}  # the last two t
 LONGEST = (
     *("end_to_end/test_slurm.py", "end_to_end/test_notebooks.py", "papers/test_experiment.py"),
     *("evaluation/test_devices.py", "methods/test_every_method.py", "integrations/test_generate.py"),
-    *("run/test_torchrun.py", "methods/test_every_method_lengths.py", "figures/test_make.py"),
+    *("runner/test_torchrun.py", "methods/test_every_method_lengths.py", "figures/test_make.py"),
     *("cache/test_batch.py", "evaluation/test_launches_goals.py", "tests/test_cli.py", "methods/test_pyramidinfer.py"),
     *("papers/test_experiment_published.py", "end_to_end/test_experiments.py", "end_to_end/test_methods.py"),
-    *("end_to_end/test_niah.py", "run/test_run.py", "evaluation/test_prompts.py", "methods/test_composition_parts.py"),
-    *("run/test_run_interrupts.py", "evaluation/test_probes.py", "tables/test_run_table.py"),
+    *(
+        "end_to_end/test_niah.py",
+        "runner/test_run.py",
+        "evaluation/test_prompts.py",
+        "methods/test_composition_parts.py",
+    ),
+    *("runner/test_run_interrupts.py", "evaluation/test_probes.py", "tables/test_run_table.py"),
     *("end_to_end/test_own_prompts.py", "evaluation/test_speed_rounds.py", "methods/test_full.py"),
     *("end_to_end/test_docs.py", "end_to_end/test_longbench.py", "utils/test_jsonl.py", "end_to_end/test_ruler.py"),
-    *("evaluation/test_passes_windows.py", "tables/test_paper.py", "run/test_sweep.py", "figures/test_style.py"),
-    *("tables/test_command.py", "run/test_calibrate.py", "run/test_run_faults.py", "methods/test_by_head.py"),
+    *("evaluation/test_passes_windows.py", "tables/test_paper.py", "runner/test_sweep.py", "figures/test_style.py"),
+    *("tables/test_command.py", "runner/test_calibrate.py", "runner/test_run_faults.py", "methods/test_by_head.py"),
     *("methods/test_kivi.py", "methods/test_spindle.py", "tables/test_make.py", "scripts/test_gpu_check.py"),
 )
 COLLECTED = pytest.StashKey[list[pytest.Item]]()

@@ -15,7 +15,7 @@ from kvbench import __version__
 from kvbench.config import CONF, options
 from kvbench.integrations.lm_eval.command import HELP
 from kvbench.papers.published import PUBLISHED
-from kvbench.run.help import COMMANDS, GROUPS, SECTIONS, help_text
+from kvbench.runner.help import COMMANDS, GROUPS, SECTIONS, help_text
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 from tests.support.processes import Process

@@ -8,7 +8,7 @@ from kvbench.evaluation.record import Run
 
 
 class Pace:
-    """What the progress of a run shows (see kvbench.run.estimate.Estimate), counted from answers alone."""
+    """What the progress of a run shows (see kvbench.runner.estimate.Estimate), counted from answers alone."""
 
     def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter):
         self.ahead = left  # records to make

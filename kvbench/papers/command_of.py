@@ -1,6 +1,5 @@
 """The command line that stands for a resolved configuration, from a run's manifest."""
 
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,11 +8,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from kvbench.config import DESCRIBING, choices, composed, options
 from kvbench.errors import UserError
+from kvbench.utils.override_text import override_text
 
 # Keys whose value is the name of a file, besides the experiment's.
 GROUPS = ("model", "benchmark")
-_BARE = re.compile(r"[A-Za-z_./][\w./-]*")  # a text that Hydra reads as such without quotes
-_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"}
 
 
 def command_of(config: Mapping, compose: Callable[[tuple[str, ...]], dict] = composed) -> tuple[str, bool]:
@@ -67,27 +65,14 @@ def _differences(ours: Mapping, theirs: Mapping, path: str = "") -> Iterator[str
     """An override for each key that differs."""
     for key, value in ours.items():
         if key not in theirs:
-            yield f"+{path}{key}={_text(value)}"
+            yield f"+{path}{key}={override_text(value)}"
         elif isinstance(value, Mapping) and isinstance(theirs[key], Mapping):
             yield from _differences(value, theirs[key], f"{path}{key}.")
         elif value != theirs[key]:
-            yield f"{path}{key}={_text(value)}"
+            yield f"{path}{key}={override_text(value)}"
 
 
 def _built(nodes: Mapping, group: str) -> list[str]:
     """The nodes with a class of which there is a file; `+experiment=… method=…` leaves parameters of others behind."""
     known = choices(group)
     return [name for name, node in nodes.items() if name in known and isinstance(node, Mapping) and "_target_" in node]
-
-
-def _text(value: object) -> str:
-    """A value in Hydra's grammar of overrides."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_text, value))}]"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if not isinstance(value, str) or (_BARE.fullmatch(value) and value.lower() not in _WORDS):
-        return str(value)
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"

@@ -9,8 +9,8 @@ import pandas as pd
 from kvbench.errors import UserError
 from kvbench.papers.experiment import Experiment
 from kvbench.records.consistency import ABOUT
+from kvbench.records.load import files_in
 from kvbench.records.manifest import read_manifests
-from kvbench.records.store import record_files
 from kvbench.utils.text import short_hashes
 from kvbench.utils.validation import PLACES
 
@@ -34,7 +34,7 @@ def find_runs(folders: Sequence[str | Path]) -> Runs:
     for top in folders:
         for below in sorted(Path(top).rglob("manifests")):
             manifests = [one for one in read_manifests(below.parent)[0].values() if "config" in one]
-            if manifests and record_files(below.parent):
+            if manifests and files_in(below.parent):
                 found.setdefault(below.parent, manifests)
     return found
 

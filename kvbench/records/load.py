@@ -15,7 +15,7 @@ from kvbench.records import parquet_records
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
-from kvbench.records.store import PACK, PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_records
+from kvbench.records.store import PACK, PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_lines, read_records
 from kvbench.utils.text import count
 
 # Properties of samples that tables group by: one value each.
@@ -66,9 +66,22 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
     ]
 
 
+def files_in(folder: Path) -> list[Path]:
+    """The files of records right in a folder, which is a run or a pack; empty for another one."""
+    return sorted(path for name in (PATTERN, PACK) for path in folder.glob(name))
+
+
 def read_file(path: Path) -> tuple[list[dict], list[bytes]]:
     """The whole records of a run's file or a pack's, and the lines that hold none."""
     return parquet_records.read_records(path) if path.name == PACK else read_records(path)
+
+
+def records_in(path: Path) -> Iterator[dict]:
+    """The whole records of a run's file, read one by one, or a pack's."""
+    if path.name == PACK:
+        yield from parquet_records.read_records(path)[0]
+    else:
+        yield from (record for _, record in read_lines(path) if record)
 
 
 def frame_of(records: Sequence[dict]) -> pd.DataFrame:

@@ -9,11 +9,11 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import units, with_distances
 from kvbench.papers.captions import caption
 from kvbench.records import load
-from kvbench.records.load import PROPERTIES
+from kvbench.records.load import PROPERTIES, files_in, records_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.samples import read_samples
-from kvbench.records.store import RECORDS, read_lines, record_files
+from kvbench.records.store import RECORDS
 from kvbench.report import run_tables
 from kvbench.report.command_lines import command_lines
 from kvbench.report.frontier_data import read_frontier
@@ -105,7 +105,7 @@ def _properties(samples: pd.DataFrame, rows: dict[str, dict]) -> dict[str, list]
 
 
 def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dict[str, dict]) -> dict[str, list]:
-    """Prompts, answers and properties, a list with a value per sample each; prompts are empty without samples.jsonl."""
+    """Prompts, answers and properties, a list with a value per sample each; prompts are empty in packs."""
     known = [rows.get(sample, {}) for sample in samples["sample"]]
     return {
         "id": samples["sample"].tolist(),
@@ -156,7 +156,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise UserError(f"{path} is not a folder" if path.exists() else f"there is no folder {str(path)!r}")
-        inside = [path] if record_files(path) else [p for p in sorted(path.iterdir()) if p.is_dir() and record_files(p)]
+        inside = [path] if files_in(path) else [p for p in sorted(path.iterdir()) if p.is_dir() and files_in(p)]
         if not inside:
             raise UserError(f"{path} holds no {RECORDS}, nor does any folder in it")
         for folder in inside:
@@ -166,7 +166,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def kind_of(folder: Path) -> str | None:
     """What the records of a run are: method, probe or speed; None where there is none yet."""
-    records = (record for path in record_files(folder) for _, record in read_lines(path) if record)
+    records = (record for path in files_in(folder) for record in records_in(path))
     first = next(records, None)
     return None if first is None else first["kind"]
 

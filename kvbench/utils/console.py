@@ -5,12 +5,13 @@ A closed pipe (`| head`), a full disk behind `>` or a locale without the charact
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 # Control characters, which could move the cursor or change the terminal: all of C0 and C1 but tab and line feed.
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
@@ -89,6 +90,27 @@ def print_line(line: str) -> None:
 def warn(line: str) -> None:
     """A line on standard error, beside what the command prints."""
     err.print(line, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """Show `text` on a terminal or in a notebook's cell within the block; yields a function that replaces it."""
+    if err.is_jupyter:  # rich's own display wants ipywidgets
+        show = in_cell()
+        show(text)
+        yield show
+        show("")
+    else:
+        with err.status(Text(text)) as shown:
+            yield lambda new: shown.update(Text(new))
+
+
+def in_cell() -> Callable[[str], None]:
+    """A line of its own in the output of a notebook's cell, and the function that replaces its text."""
+    from IPython.display import display
+
+    line = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: line.update({"text/plain": text}, raw=True)
 
 
 @contextmanager

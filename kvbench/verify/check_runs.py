@@ -12,7 +12,7 @@ from kvbench.verify.folder import Folder, named
 from kvbench.verify.known import settings_of
 from kvbench.verify.verdict import Check, Verdict, judged
 
-# Fields of a manifest that every record's key depends on, as `kvbench.run.manifest.folder_identity` collects them.
+# Fields of a manifest that every record's key depends on, as `kvbench.runner.manifest.folder_identity` collects them.
 IDENTITY = (
     *(
         "model",

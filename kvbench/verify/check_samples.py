@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
 from kvbench.records.samples import row_of
-from kvbench.run.shards import first_of_each_task
+from kvbench.runner.shards import first_of_each_task
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Verdict, judged

@@ -9,7 +9,7 @@ import pytest
 from kvbench.benchmarks.ruler import benchmark as benchmark_module
 from kvbench.benchmarks.ruler import files
 from kvbench.errors import UserError
-from kvbench.run.ruler_files import main
+from kvbench.runner.ruler_files import main
 from tests.support.command import kvbench
 from tests.support.ruler_data import DATA, SQUAD, counter, rows, ruler
 

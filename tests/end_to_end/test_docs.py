@@ -14,7 +14,7 @@ from kvbench.models import model_spec
 from kvbench.papers.command_line import jobs
 from kvbench.papers.experiment import chosen_methods
 from kvbench.records import load
-from kvbench.run.help import COMMANDS
+from kvbench.runner.help import COMMANDS
 from kvbench.utils.model_override import expanded
 from tests.support.command import command_line
 from tests.support.paths import ROOT
@@ -89,7 +89,7 @@ def test_modules_that_the_tree_names_are_there():
         for entry, about in tree().items()
         for name in re.findall(r"\b[a-z_]+\b", about.partition("folder: ")[2])
     }
-    assert named >= {("run", "request"), ("run", "outputs")}
+    assert named >= {("runner", "request"), ("runner", "outputs")}
     assert all((ROOT / "kvbench" / entry / f"{name}.py").exists() for entry, name in named)
 
 

@@ -9,7 +9,7 @@ import pytest
 from kvbench import cli
 from kvbench.papers.experiment import load
 from kvbench.records import load as load_records
-from kvbench.run import run as main
+from kvbench.runner import run as main
 from tests.support.paths import DATA
 
 ROWS = DATA / "longbench"

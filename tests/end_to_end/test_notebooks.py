@@ -40,3 +40,6 @@ def test_a_notebook_runs_and_shows_something(path, client, tmp_path):
     assert any(output.get("data", {}).get("text/html") for output in outputs), "no table was shown"
     if path.stem != "new_method":
         assert any(output.get("data", {}).get("image/png") for output in outputs), "no picture was shown"
+    if path.stem == "quickstart":  # kvbench.run's line, in its last state
+        texts = [output.get("data", {}).get("text/plain", "") for output in outputs]
+        assert "9 of 9 records: 3 samples × 3 settings" in texts

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.records.store import read_records, record_files
-from kvbench.run import status
+from kvbench.runner import status
 from tests.support.needs import needs
 from tests.support.paths import ROOT
 from tests.support.runs import TIMES, run

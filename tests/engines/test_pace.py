@@ -1,7 +1,7 @@
 """The time that is left of a run of engines, and its tokens per second."""
 
 from kvbench.engines.pace import Pace
-from kvbench.run.progress import left
+from kvbench.runner.progress import left
 
 
 def test_answers_tell_the_time_that_is_left_and_tokens_each_second():

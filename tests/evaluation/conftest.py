@@ -4,7 +4,7 @@ import pytest
 
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models import load as load_model
-from kvbench.run import run as main
+from kvbench.runner import run as main
 from tests.support.tiny import tiny_model
 from tests.support.unrendered import render_nothing
 

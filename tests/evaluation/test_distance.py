@@ -17,7 +17,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV, Kivi
 from kvbench.prefill import FullPrefill
 from kvbench.records.store import Store
-from kvbench.run.request import measures_distance
+from kvbench.runner.request import measures_distance
 from tests.support.config import method
 from tests.support.given import Given
 

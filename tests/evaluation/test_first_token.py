@@ -10,7 +10,7 @@ from kvbench.evaluation.decode import batched, read
 from kvbench.evaluation.prompts import tokenise
 from kvbench.prefill import prefill
 from kvbench.records import load
-from kvbench.run.early import check_values
+from kvbench.runner.early import check_values
 from tests.evaluation.test_prompts import sample
 from tests.support.config import method
 from tests.support.runs import arguments, compose, run

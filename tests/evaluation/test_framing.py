@@ -16,7 +16,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import Eviction, FullKV, KVzip
 from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill
-from kvbench.run.request import check_memory
+from kvbench.runner.request import check_memory
 from tests.support.given import made
 from tests.support.tiny import prompt, tiny_model
 

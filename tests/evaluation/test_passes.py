@@ -26,7 +26,7 @@ from kvbench.methods import (
 from kvbench.models import ModelSpec
 from kvbench.prefill import FullPrefill
 from kvbench.records.store import Store
-from kvbench.run.request import check_memory
+from kvbench.runner.request import check_memory
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 SNAPKV = Eviction(scoring=WindowAttention(window=8))

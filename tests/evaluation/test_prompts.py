@@ -15,8 +15,8 @@ from kvbench.evaluation.prompts import tokenise
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill, Needs, prefill
-from kvbench.run import run as main
-from kvbench.run.shards import first_of_each_task
+from kvbench.runner import run as main
+from kvbench.runner.shards import first_of_each_task
 from tests.support.config import NAMES, method
 from tests.support.every_method import model, shared_pass
 from tests.support.given import SETTINGS, made

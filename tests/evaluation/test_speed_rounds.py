@@ -9,8 +9,8 @@ from kvbench.errors import UserError
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.record import spread
 from kvbench.records import load as load_records
-from kvbench.run import outputs
-from kvbench.run import run as main
+from kvbench.runner import outputs
+from kvbench.runner import run as main
 from tests.support.runs import compose
 from tests.support.speed_runs import TINY, run, turn
 

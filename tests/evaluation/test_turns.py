@@ -24,7 +24,7 @@ from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.prefill import FullPrefill
 from kvbench.records.samples import row_of
 from kvbench.records.store import Store
-from kvbench.run.shards import samples_of_shard
+from kvbench.runner.shards import samples_of_shard
 from tests.support.config import method
 from tests.support.given import Given, made
 from tests.support.sliding import sliding_model

@@ -28,7 +28,7 @@ from kvbench.methods import (
 )
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.prefill import FullPrefill
-from kvbench.run.request import check_memory
+from kvbench.runner.request import check_memory
 from tests.support.tiny import prompt, random_state, tiny_model
 
 N, WINDOW, LAYERS = 90, 8, 6

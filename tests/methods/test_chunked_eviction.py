@@ -24,7 +24,7 @@ from kvbench.methods import (
     WindowAttention,
 )
 from kvbench.prefill import FullPrefill
-from kvbench.run.request import check_memory
+from kvbench.runner.request import check_memory
 from tests.support.config import method
 from tests.support.tiny import prompt, tiny_model
 

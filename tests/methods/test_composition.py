@@ -22,7 +22,7 @@ from kvbench.methods import (
     StreamingLLM,
     WindowAttention,
 )
-from kvbench.run.request import check_memory
+from kvbench.runner.request import check_memory
 from tests.support.config import NAMES, method, method_configs
 from tests.support.tiny import random_state
 

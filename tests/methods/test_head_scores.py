@@ -9,7 +9,7 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.methods import AdaKV, Eviction, HeadKV
 from kvbench.methods.head_scores import calibrations, read_head_scores
 from kvbench.models import model_spec
-from kvbench.run.request import check_calibrations
+from kvbench.runner.request import check_calibrations
 from tests.support.config import SCORES, method_configs
 from tests.support.tiny import random_state
 

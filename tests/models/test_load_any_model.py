@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from kvbench.config import composed
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load, model_spec
-from kvbench.run.manifest import folder_identity
+from kvbench.runner.manifest import folder_identity
 from tests.support.command import command_line
 from tests.support.tiny import tiny_config
 

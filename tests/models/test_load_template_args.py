@@ -8,7 +8,7 @@ import pytest
 from kvbench.config import CONF
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, model_spec
-from kvbench.run.manifest import folder_identity
+from kvbench.runner.manifest import folder_identity
 from tests.support.config import model_config
 from tests.support.runs import compose
 

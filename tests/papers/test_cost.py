@@ -11,7 +11,7 @@ from kvbench.papers.costs import costs, gib_text, hours_text, short_cost
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
 from kvbench.papers.prompts import LONGBENCH, PromptSize
-from kvbench.run.help import help_text
+from kvbench.runner.help import help_text
 from tests.support.experiments import NAMES
 
 TOGETHER, PREFILL = "all prompts together have at most", "and settings that share a prefill read them once."

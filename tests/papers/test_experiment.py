@@ -16,7 +16,7 @@ from kvbench.papers.columns import columns, requested_tasks
 from kvbench.papers.cost import cost, row_of
 from kvbench.papers.costs import costs
 from kvbench.papers.experiment import Experiment, chosen_methods, load
-from kvbench.run.request import check
+from kvbench.runner.request import check
 from tests.support.experiments import NAMES, column_names, composed, config, settings_of
 from tests.support.paths import DATA
 

@@ -13,7 +13,7 @@ from kvbench.prefill import FullPrefill, Needs, in_chunks, prefill
 from kvbench.prefill.chunked import ChunkedLayer, ChunkedPrefill, chunked_prefill
 from kvbench.prefill.pruned import PrunedPrefill
 from kvbench.records import load
-from kvbench.run.early import check_values
+from kvbench.runner.early import check_values
 from tests.support.command import command_line
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices, device_of, place

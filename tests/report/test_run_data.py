@@ -9,6 +9,7 @@ import pytest
 from kvbench.cache.kept_positions import decode
 from kvbench.config import titled
 from kvbench.records import load
+from kvbench.records.pack import write_pack
 from kvbench.report.labels import differences
 from kvbench.report.page import ASSETS, embedded, page
 from kvbench.report.run_data import find_runs, read_run
@@ -139,6 +140,15 @@ def test_a_run_older_than_samples_and_positions_still_has_a_page(tmp_path):
     assert made["samples"]["end"] == ["", ""] and made["manifests"] == []
     assert made["properties"] == ["depth", "tokens"]
     assert chunks[0][0] == [[1.0] * 4, None, None]
+
+
+def test_a_pack_has_the_page_of_its_run_without_prompts_and_positions(real, tmp_path):
+    (tmp_path / "packs").mkdir()
+    write_pack(real, tmp_path / "packs" / "one")
+    assert find_runs([tmp_path / "packs"]) == [tmp_path / "packs" / "one"]
+    (run, _), (pack, layers) = read_run(real), read_run(tmp_path / "packs" / "one")
+    assert all(pack[name] == run[name] for name in ("settings", "differences", "tasks", "heatmap", "records"))
+    assert set(pack["samples"]["end"]) == {""} and layers[0][0][1] is None
 
 
 def test_heads_that_keep_different_numbers_of_tokens_have_shares_of_their_own(tmp_path):

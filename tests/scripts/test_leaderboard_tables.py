@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from scripts.leaderboard_tables import above, settings_of, table, within
+from kvbench.leaderboard.ranks import above, within
+from scripts.leaderboard_tables import settings_of, table
 
 SCORES = {"full": [1, 1, 1, 1], "good": [1, 1, 1, 1], "close": [1, 0.9, 1, 0.9], "bad": [0, 0, 0, 0]}
 

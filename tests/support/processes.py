@@ -18,7 +18,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 # What a run imports, at its start or later.
 CONTEXT.set_forkserver_preload(
     [
-        "kvbench.run.run",
+        "kvbench.runner.run",
         "matplotlib.backends.backend_agg",
         "matplotlib.backends.backend_pdf",
         "transformers.models.llama.modeling_llama",

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.records import load
 from kvbench.records.store import RECORDS, read_records
-from kvbench.run import run as command
+from kvbench.runner import run as command
 
 # Fields that differ from run to run.
 TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]

@@ -7,7 +7,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import Footprint, Measurement
 from kvbench.models import ModelSpec
-from kvbench.run import run as main
+from kvbench.runner import run as main
 from tests.support.config import method
 from tests.support.runs import compose
 

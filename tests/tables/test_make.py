@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from kvbench.benchmarks import LongBench
 from kvbench.errors import UserError
 from kvbench.papers.command_line import configurations
+from kvbench.records.pack import write_pack
 from kvbench.records.store import RECORDS
 from kvbench.tables.make import make
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
@@ -130,3 +131,9 @@ def test_no_model_is_loaded_and_no_benchmark_built(small, monkeypatch):
     monkeypatch.setattr(PreTrainedModel, "from_pretrained", never)
     monkeypatch.setattr(LongBench, "__init__", never)
     assert "SimLayerKV Table 11" in table(small, SMALL)
+
+
+def test_a_pack_has_the_table_of_its_run(small, tmp_path):
+    (run,) = (path.parent for path in small.rglob(RECORDS))
+    write_pack(run, tmp_path / "packs" / run.name)
+    assert table(tmp_path / "packs", SMALL) == table(small, SMALL, out=tmp_path / "of-run")

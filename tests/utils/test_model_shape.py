@@ -7,7 +7,7 @@ import pytest
 from kvbench.config import choices, composed
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
-from kvbench.run.early import check_values
+from kvbench.runner.early import check_values
 from kvbench.utils.model_shape import NUMBERS, check_shape, shape_of
 from tests.support.config import model_config
 

@@ -1,0 +1,1 @@
+"""One page and table of any number of packs and runs: models × benchmarks × bytes, with ranks and their origin."""

@@ -1,0 +1,98 @@
+"""Submissions that can be compared, together: one board for each model, benchmark, data and version of the metrics."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from kvbench.config import DESCRIBING
+from kvbench.leaderboard.submissions import Submission
+from kvbench.report.labels import differences, with_labels
+from kvbench.tables.run_table import summarise
+from kvbench.utils.hashing import digest
+from kvbench.utils.text import short_hashes
+
+# Provenance in which records of one board agree. `versions` are those of the benchmark and its metrics; those of
+# methods are among a setting's parameters, and tell settings of one board apart.
+SAME = ("weights", "chat_template", "template_args", "load_args", "dtype", "data_sha256", "versions")
+# What may differ between submissions of one board, and is shown.
+ORIGIN = ("processor", "kvbench", "git", "torch", "transformers", "kernels")
+
+
+@dataclass(frozen=True)
+class Board:
+    """Settings of one or several submissions over the same samples of a benchmark, answered by one model.
+
+    settings  a row each, with the columns of `summarise` and submission (its number), label, kind, measure (the
+              score's name), score and whole (whether it has all of the board's samples)
+    """
+
+    model: str
+    benchmark: str
+    facts: str  # what else distinguishes it
+    measure: str
+    samples: int
+    settings: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        """Unique among the boards that were made together."""
+        return f"{self.model} · {self.benchmark} · {self.facts}"
+
+
+def boards(submissions: Sequence[Submission]) -> list[Board]:
+    """The boards of all submissions, in order of model and benchmark."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    keys: dict[str, Mapping] = {}
+    for number, submission in enumerate(submissions):
+        for run, records in submission.records.groupby("run", sort=False):
+            same = identity(records.iloc[0], submission.manifests[run])
+            key = digest(same)
+            keys[key] = same
+            parts.setdefault(key, []).append(records.assign(submission=number))
+    facts = dict(zip(keys, facts_of(list(keys.values())), strict=True))
+    made = [_board(keys[key], facts[key], pd.concat(frames, ignore_index=True)) for key, frames in parts.items()]
+    return sorted(made, key=lambda board: board.title)
+
+
+def identity(record: pd.Series, manifest: Mapping) -> dict:
+    """What all records of a board have in common."""
+    benchmark = {key: value for key, value in manifest["benchmark"].items() if key not in DESCRIBING}
+    return {
+        "model": record["model"],
+        "benchmark": record["benchmark"],
+        "question": manifest["question"],
+        "configuration": benchmark,
+        **{name: record[name] for name in SAME},
+    }
+
+
+def facts_of(identities: Sequence[Mapping]) -> list[str]:
+    """What distinguishes each board: question and dtype, and what else differs where those are the same."""
+    names = [
+        (one["model"], one["benchmark"], f"question {one['question']}, {str(one['dtype']).removeprefix('torch.')}")
+        for one in identities
+    ]
+    facts = [name[-1] for name in names]
+    for name in dict.fromkeys(names):
+        same = [i for i, other in enumerate(names) if other == name]
+        for i, more in zip(same, differences([json.dumps(identities[i]) for i in same]), strict=True):
+            facts[i] += short_hashes(more)
+    return facts
+
+
+def _board(same: Mapping, facts: str, records: pd.DataFrame) -> Board:
+    labelled = with_labels(records)
+    measure = next(iter(labelled["scores"].iloc[0]))
+    labelled = labelled[[measure in scores for scores in labelled["scores"]]]
+    samples = labelled["sample"].nunique()
+    rows = []
+    for number, own in labelled.groupby("submission"):
+        summary = summarise(own.assign(setting=own["label"]), [measure])
+        kinds = own.drop_duplicates("label").set_index("label")["kind"]
+        rows.append(summary.assign(submission=number, kind=summary["setting"].map(kinds)))
+    settings = pd.concat(rows, ignore_index=True)
+    settings = settings.rename(columns={measure: "score", "setting": "label"}).assign(measure=measure)
+    settings["whole"] = settings["samples"] == samples
+    return Board(same["model"], same["benchmark"], facts, measure, samples, settings)

@@ -1,0 +1,93 @@
+"""`kvbench leaderboard FOLDER…`: one page and table of any number of packs and runs."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from kvbench.errors import UserError, on_disk
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import print_line
+
+TARGETS = (0.1, 0.2, 0.3, 0.5)  # of FullKV's bytes
+EPILOG = """\
+Writes leaderboard.md, leaderboard.html and leaderboard.csv. submission.yaml beside or above the records says who made
+them. kvbench verify checks what a folder claims.
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(
+        prog="kvbench leaderboard",
+        description="Rank methods at equal bytes over packs and runs of any number of people.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", nargs="+", metavar="FOLDER", type=Path, help="a pack, a run, or a folder of such")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path(), help="where to write; default: here")
+    parser.add_argument(
+        "--targets", metavar="LIST", default="", help="shares of FullKV's bytes; default: 0.1,0.2,0.3,0.5"
+    )
+    options = parser.parse_args(arguments)
+    targets = targets_of(options.targets)
+    if not options.out.is_dir():
+        raise UserError(f"--out {options.out} is not a folder")
+    for path in write(options.folder, options.out, targets):
+        print_line(f"written  {path}")
+
+
+def targets_of(text: str) -> tuple[float, ...]:
+    """The shares in a text such as "0.1,0.2". Raises UserError for another one."""
+    try:
+        found = tuple(sorted({float(part) for part in text.split(",")})) if text else TARGETS
+    except ValueError:
+        found = ()
+    if not found or not all(0 < target <= 1 for target in found):
+        raise UserError(f"--targets {text} must be numbers above 0 and at most 1, such as 0.1,0.2")
+    return found
+
+
+def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS) -> list[Path]:
+    """Write the leaderboard of the packs and runs below `folders` to `out`; the files."""
+    # behind the parser: these bring torch, which --help need not wait for
+    import pandas as pd
+
+    from kvbench.leaderboard import page
+    from kvbench.leaderboard.boards import boards
+    from kvbench.leaderboard.submissions import read_submissions
+    from kvbench.leaderboard.tables import all_settings, at_equal_bytes, overview, who_ran_what
+    from kvbench.utils.csv_files import csv_text
+    from kvbench.utils.files import write_atomically
+
+    submissions = read_submissions(folders)
+    made = boards(submissions)
+    names = [submission.name for submission in submissions]
+    links = [link(submission.folder, out) for submission in submissions]
+    tables = [overview(made, targets)]
+    for board in made:
+        tables += [at_equal_bytes(board, targets, links, names), all_settings(board, links, names)]
+    tables.append(who_ran_what(submissions, links))
+    frame = pd.concat([
+        board.settings.assign(
+            model=board.model, benchmark=board.benchmark, facts=board.facts,
+            submission=board.settings["submission"].map(dict(enumerate(names))),
+        )
+        for board in made
+    ])  # fmt: skip
+    columns = "model benchmark facts label kind submission r_bytes measure score low high samples units whole".split()
+    texts = {"md": page.markdown(tables), "html": page.html(tables), "csv": csv_text(frame[columns].round(4))}
+    written = []
+    with on_disk(f"write to {out}"):
+        for ending, text in texts.items():
+            written.append(out / f"leaderboard.{ending}")
+            write_atomically(written[-1], text)
+    return written
+
+
+def link(folder: Path, out: Path) -> str:
+    """From the page to a folder's records."""
+    from kvbench.records.load import files_in
+
+    records = files_in(folder)[0].resolve()
+    return quote(Path(os.path.relpath(records, out.resolve())).as_posix())

@@ -1,0 +1,78 @@
+"""`kvbench check my_method.MyMethod`: checks a method against the rules that all methods of kvbench follow."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from kvbench.config import choices, composed
+from kvbench.errors import UserError, unknown
+from kvbench.utils.console import err, out, print_line
+from kvbench.utils.own_code import described
+from kvbench.utils.text import count
+
+USAGE = """usage: kvbench check METHOD [KEY=VALUE ...]
+
+Check a method against the rules of docs/adding-a-method.md, with a tiny random model. No file is read or written. The
+exit code is 1 if a rule is broken. A method that quantises or merges what it keeps always breaks the first rule, since
+it never equals FullKV.
+
+arguments:
+  METHOD      a name of conf/method, or a class of your own as module.Class, which may be in the working directory
+  KEY=VALUE   parameters, as for a run
+
+examples:
+  kvbench check my_method.MyMethod
+  kvbench check my_method.MyMethod +method.granularity=kv_head
+  kvbench check snapkv method.snapkv.scoring.window=16"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    if {"--help", "-h"} & set(arguments):
+        print_line(USAGE)
+        return 0
+    if not arguments or "=" in arguments[0]:
+        raise UserError("name a METHOD to check (kvbench check --help)")
+    name, *overrides = arguments
+    sys.path.append(os.getcwd())  # where my_method.MyMethod is found
+    cfg = composed([*_chosen(name), *overrides])
+
+    from kvbench.evaluation.settings import build_settings  # behind the checks: this brings torch
+    from kvbench.runner.trial import TOKENS, Trial, rules_of
+
+    setting = build_settings(cfg["method"], 0.5, None)[-1]
+    trial = Trial(setting)
+    print_line(f"{setting.name} on a random model of 4 layers, 6 query heads over 2 KV heads, {TOKENS} tokens")
+    broken = 0
+    for words, rule in rules_of(trial).items():
+        try:
+            rule(trial)
+        except Exception as error:
+            broken += 1
+            out.print(Text.assemble(("broken ", "bold red"), words, f": {explanation(error)}"), soft_wrap=True)
+            if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
+                err.print("".join(traceback.format_exception(error)), highlight=False, soft_wrap=True)
+        else:
+            out.print(Text.assemble(("holds  ", "green"), words), soft_wrap=True)
+    print_line(f"{count(broken, 'rule')} broken" if broken else "every rule holds")
+    return 1 if broken else 0
+
+
+def _chosen(name: str) -> list[str]:
+    """The overrides that choose a method by its name or its class."""
+    if "." in name:
+        return ["method=[]", f"method._target_={name}"]
+    if name not in choices("method"):
+        raise unknown("method", name, choices("method"))
+    return [f"method={name}"]
+
+
+def explanation(error: Exception) -> str:
+    """A broken rule in its own words; another error with the line that raised it."""
+    from kvbench.evaluation.rules import RuleBroken
+
+    if isinstance(error, RuleBroken):
+        return str(error)
+    return described(error, traceback.extract_tb(error.__traceback__)[-1])

@@ -1,0 +1,89 @@
+"""`kvbench frontier`: the fewest bytes at which each method keeps a share of FullKV's quality."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from kvbench.config import composed
+from kvbench.errors import UserError
+from kvbench.runner.early import check_measure, check_typed, check_values
+from kvbench.utils.console import print_line
+from kvbench.utils.signals import stoppable
+
+HELP = """\
+usage: kvbench frontier [KEY=VALUE ...] [quality=0.95] [measure=NAME] [passes=3] [speed=FOLDER]
+
+Find the fewest bytes at which each method keeps a share of FullKV's quality. The command chooses the ratios itself, so
+it takes neither ratio= nor budget=. All settings of a pass share each prompt's prefill. All records are in one run's
+folder, with frontier.md, .csv, .png and .pdf; the same command continues there.
+
+arguments:
+  KEY=VALUE      overrides, as for kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...
+  quality=0.95   share of FullKV's mean score to keep
+  measure=NAME   the score that decides: one of the benchmark's, or top1 (agreement with FullKV's next token, without
+                 expected answers); default: the benchmark's first
+  passes=3       how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64
+  speed=FOLDER   a run of benchmark=speed with the same model and settings, to draw scores against tokens/s too"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    if {"--help", "-h"} & set(arguments):
+        print_line(HELP)
+        return
+    own, overrides = own_arguments(arguments)
+    quality, passes = share(own.get("quality", "0.95")), whole(own.get("passes", "3"))
+    sys.path.append(os.getcwd())  # where metrics and methods of one's own are found
+    check_typed(overrides)
+    cfg = composed(overrides)
+    if cfg["ratio"] is not None or cfg["budget"] is not None:
+        raise UserError("kvbench frontier chooses the ratios: leave out ratio= and budget=")
+    if cfg["engine"]:
+        raise UserError("kvbench frontier compares methods at equal bytes: leave out engine=")
+    check_values(cfg)
+    check_measure(own.get("measure"), cfg.get("benchmark"))
+    names = methods(cfg)
+
+    # behind the checks: this brings torch
+    from kvbench.models import model_spec
+    from kvbench.runner.frontier_search import report, search
+    from kvbench.runner.frontier_speed import speed_records
+
+    speed = speed_records(own["speed"], model_spec(cfg["model"]).name) if "speed" in own and cfg["model"] else None
+    with stoppable():
+        folder, scored = search(cfg, names, quality, own.get("measure"), passes)
+    report(folder, scored, quality, speed)
+
+
+def own_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The arguments of this command and the configuration's overrides."""
+    parted = [(key, value, argument) for argument in arguments for key, _, value in [argument.partition("=")]]
+    own = {key: value for key, value, _ in parted if key in ("quality", "measure", "passes", "speed")}
+    return own, [argument for key, _, argument in parted if key not in own]
+
+
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise UserError(f"quality={text} must be a number above 0 and at most 1")
+    return value
+
+
+def whole(text: str) -> int:
+    if not text.isdigit():
+        raise UserError(f"passes={text} must be an integer of at least 0")
+    return int(text)
+
+
+def methods(cfg: Mapping) -> list[str]:
+    """The methods to search with; FullKV is added to the configuration where it is missing."""
+    if cfg["method"].get("_target_"):
+        raise UserError("kvbench frontier takes methods by name: give yours a YAML file (docs/adding-a-method.md)")
+    names = [name for name, node in cfg["method"].items() if isinstance(node, Mapping) and name != "full"]
+    if not names:
+        raise UserError("kvbench frontier compares methods with FullKV: method=NAME or 'method=[NAME,NAME]'")
+    if "full" not in cfg["method"]:
+        cfg["method"]["full"] = composed(["method=[full]"])["method"]["full"]
+    return names

@@ -1,0 +1,160 @@
+"""The search behind `kvbench frontier`: runs at ratios that close in on each method's frontier, and their report."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.errors import UserError, unknown
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.figures.frontier import frontier_figure
+from kvbench.figures.style import save
+from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
+from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
+from kvbench.metrics.names import AGREEMENT
+from kvbench.ops.operator import use_kernels
+from kvbench.papers.captions import caption
+from kvbench.records import load
+from kvbench.runner.frontier_speed import decoding
+from kvbench.runner.outputs import print_paths
+from kvbench.runner.request import build_request
+from kvbench.runner.run import load_inputs, make_records
+from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
+from kvbench.tables.run_table import has_windows
+from kvbench.utils.console import out, print_line, quietly, warn
+from kvbench.utils.text import count
+
+RATIOS = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64]
+LITTLE = 0.1  # of a score in [0, 1]: below it FullKV's own answers say little
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The frontiers of a run's methods, and what they are of."""
+
+    frontiers: dict[str, Frontier]  # by method
+    records: pd.DataFrame  # of FullKV and the settings tried, on the same samples
+    measure: str
+    full: float  # FullKV's score: mean over tasks of their means
+
+
+def search(cfg: dict, names: Sequence[str], quality: float, measure: str | None, passes: int) -> tuple[Path, Scored]:
+    """Run the methods at ratios that close in on their frontiers: the run's folder, and what was found."""
+    if measure in DISTANCES and cfg["distance"] == "auto":
+        cfg = {**cfg, "distance": True}
+    ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
+    settings: dict[str, list[Setting]] = {name: [] for name in names}
+    run_pass = passes_over_one_model(measure)
+    for number in range(passes + 1):
+        print_line(f"pass {number + 1} of at most {passes + 1}: {', '.join(ratios)}")
+        nodes = {name: at(name, cfg["method"][name], these) for name, these in ratios.items()}
+        for name, node in nodes.items():
+            settings[name] += build_settings({name: node}, None, None, cfg["decode"]["compress"])
+        method = {"_target_": None, "full": cfg["method"]["full"], **nodes}
+        folder = run_pass({**cfg, "method": method}, f"pass {number + 1}")
+        scored = score(load(folder), cfg["method"]["full"], settings, measure, quality)
+        ratios = {name: more for name in names if (more := refined(scored.frontiers[name]))}
+        if not ratios:
+            break
+    return folder, scored
+
+
+def passes_over_one_model(measure: str | None) -> Callable[[dict, str], Path]:
+    """A function that runs a configuration under the name of a pass: the first call loads the model and the samples."""
+    first, inputs = None, None
+
+    def run_pass(cfg: dict, part: str) -> Path:
+        nonlocal first, inputs
+        started = time.perf_counter()
+        request = replace(build_request(cfg), part=part)
+        if measure is not None and measure not in (known := (*request.benchmark.metrics, *AGREEMENT)):
+            raise unknown("measure", measure, known)
+        with use_kernels(cfg["kernels"]), quietly():
+            if inputs is None:
+                first, inputs = request, load_inputs(request)
+            return make_records(cfg, replace(request, benchmark=first.benchmark), inputs, started)
+
+    return run_pass
+
+
+def at(name: str, node: Mapping, ratios: Sequence[float]) -> dict:
+    """A method's configuration at ratios of its own; as it is where it takes none."""
+    takes = build_settings({name: {**node, "ratio": None, "budget": None}}, ratios[0], None)[0].ratio is not None
+    return {**node, "ratio": list(ratios)} if takes else {**node}
+
+
+def score(
+    records: pd.DataFrame, full: Mapping, settings: Mapping[str, Sequence[Setting]], measure: str | None, quality: float
+) -> Scored:
+    """The frontiers of the settings tried, over the samples that all of them have."""
+    records, distances = with_distances(records)
+    (baseline,) = build_settings({"full": full}, None, None)
+    wanted = {(one.label, one.parameters) for one in [baseline, *chain(*settings.values())]}
+    records = records[[pair in wanted for pair in zip(records["setting"], records["parameters"], strict=True)]]
+    measure = chosen(measure, records, distances)
+    values = records.assign(value=[scores.get(measure) for scores in records["scores"]]).dropna(subset=["value"])
+    complete = values.groupby("sample")["setting"].nunique() == len(wanted)
+    values = values[values["sample"].map(complete)].sort_values("sample", kind="stable")
+    if values.empty:
+        raise UserError(f"no sample has {measure!r} under every setting: nothing can be compared")
+    if "task" not in values:
+        values = values.assign(task="all")
+    of = dict(list(values.groupby("setting")))
+    reference = of[baseline.label]
+    mean = reference.groupby("task")["value"].mean().mean()
+    margin = (1 - quality) * mean
+    found = {
+        name: frontier([placed(one, of[one.label], reference, measure) for one in tried], margin)
+        for name, tried in settings.items()
+    }
+    return Scored(found, values, measure, mean)
+
+
+def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame, measure: str) -> Point:
+    """A setting's records and FullKV's, both ordered by sample, as a point of a measure."""
+    ratio = 1.0 if setting.ratio is None else setting.ratio
+    scores = (rows["value"].tolist(), full["value"].tolist())
+    floored = bool(rows["floored"].any())
+    contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
+    tasks, shares = rows["task"].tolist(), rows["r_bytes"].tolist()
+    return point(setting.label, ratio, shares, *scores, tasks, floored, contexts, bounds(measure))
+
+
+def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:
+    """The measure that decides: of which more is better. Raises UserError for one that the records do not have."""
+    names = list(dict.fromkeys(name for scores in records["scores"] for name in scores))
+    better = [name for name in names if name not in SMALLER_IS_BETTER | {"answer_loglik"}]
+    if measure is not None and measure not in better:
+        raise unknown("measure", measure, better)
+    return better[0] if measure is None else measure
+
+
+def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | None = None) -> None:
+    """Print and write the frontiers: a table, one sentence, and the figure.
+
+    speed  records of speed; None: those in the folder
+    """
+    first = scored.records.iloc[0]
+    samples = count(scored.records["sample"].nunique(), "sample")
+    lead = f"{scored.measure}, at least {100 * quality:g} % of FullKV's {100 * scored.full:.1f}"
+    title = caption(
+        "", first["benchmark"], first["model"], first["dtype"], f"question {first['question']}", samples, lead
+    )
+    floor = scored.records["r_bytes_floor"].mean() if has_windows(scored.records) else None
+    table = frontier_table(scored.frontiers, scored.full, title, floor)
+    advice = recommendation(scored.frontiers, quality, scored.measure, samples)
+    if scored.full < LITTLE:
+        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: a share of it means little")
+    written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
+    measured = decoding(load(folder) if speed is None else speed, scored.records)
+    if measured is None and speed is not None:
+        warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
+    speeds, of = measured or (None, "")
+    title = " · ".join(filter(None, [title, of]))
+    written += save(frontier_figure(scored.frontiers, scored.full, scored.measure, title, speeds), folder / "frontier")
+    out.print(table.rich())
+    out.print(advice)
+    print_paths(written, folder)

@@ -1,0 +1,185 @@
+"""The text of `kvbench --help`."""
+
+from dataclasses import dataclass
+from textwrap import wrap
+
+from rich.markup import escape
+
+from kvbench.config import CONF, choices, options
+from kvbench.errors import unknown
+from kvbench.papers.costs import short_cost
+from kvbench.papers.gpu import H100
+
+# groups of choices: what to type, and a remark
+GROUPS = {
+    "method": ("method=", "one or a list"),
+    "engine": ("engine=", "another program that answers, in place of methods"),
+    "model": ("model=", ""),
+    "benchmark": ("benchmark=", ""),
+    "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
+    "experiment": ("+experiment=", "a published table or figure; -m runs each model that it compares"),
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command other than the run itself: the module whose `main(arguments)` it calls, and one line about it."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "table": Command(
+        "kvbench.tables.command", "make an experiment's table from its records, beside the published values"
+    ),
+    "figure": Command(
+        "kvbench.figures.command", "draw an experiment's figures from its records, beside the published ones"
+    ),
+    "report": Command("kvbench.report.command", "write one HTML page of runs, with every sample"),
+    "compare": Command(
+        "kvbench.runner.compare", "compare settings of runs with a baseline on the same samples, for CI too"
+    ),
+    "frontier": Command(
+        "kvbench.runner.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality"
+    ),
+    "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
+    "verify": Command(
+        "kvbench.verify.command", "check what somebody's folder of records claims, and say what is proven"
+    ),
+    "pack": Command(
+        "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"
+    ),
+    "leaderboard": Command(
+        "kvbench.leaderboard.command", "rank methods at equal bytes over packs and runs of any number of people"
+    ),
+    "status": Command("kvbench.runner.status", "show the progress of runs and their shards"),
+    "score": Command("kvbench.runner.score", "score LongBench predictions again with the official metrics"),
+    "calibrate": Command("kvbench.runner.calibrate", "write a file of head scores, which HeadKV and DuoAttention read"),
+    "check": Command("kvbench.runner.check", "check your own method against the rules of docs/adding-a-method.md"),
+    "ruler": Command("kvbench.runner.ruler_files", "write RULER's samples as files"),
+    "lm_eval": Command("kvbench.integrations.lm_eval.command", "run lm-evaluation-harness with kvbench's models"),
+}
+
+
+SECTIONS = (*GROUPS, "settings", "commands", "all")
+
+
+def help_text(section: str | None = None) -> str:
+    """What can be chosen and set, read from the YAML files: an overview, or one of SECTIONS with a line about each.
+
+    Raises UserError for an unknown section.
+    """
+    if section is not None and section not in SECTIONS:
+        raise unknown("section of --help", section, SECTIONS)
+    parts = {
+        **{group: _group(group) for group in GROUPS},
+        "experiment": _experiments(),
+        "settings": _settings(),
+        "commands": _commands(),
+    }
+    if section == "all":
+        return "\n".join(line for part in parts.values() for line in (*part, ""))
+    return "\n".join(parts[section] if section else _overview())
+
+
+def _overview() -> list[str]:
+    lines = [
+        "[bold]kvbench[/]: compare KV-cache compression methods on the same prompts, budgets and bytes",
+        "",
+        "  kvbench                             needle in a haystack on the bundled model, with five methods",
+        "  kvbench method=snapkv model=llama3-8b ratio=0.2",
+        r"  kvbench 'method=\[full,snapkv]' 'ratio=\[0.1,0.2]' 'benchmark.lengths=\[1024,4096]'",
+        "  kvbench -m +experiment=pyramidkv_table1",
+        "  kvbench +experiment=pyramidkv_table1 model=smollm2-135m limit=2     the same, scaled down",
+    ]
+    for group, (key, remark) in GROUPS.items():
+        lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
+        names = ", ".join(choices(group))
+        lines += [f"  [cyan]{escape(line)}[/]" for line in wrap(names, 98, break_on_hyphens=False)]
+    return [
+        *lines,
+        "",
+        *_settings(),
+        "",
+        *_commands(),
+        "",
+        f"[bold]--help SECTION[/] describes each choice: {', '.join(SECTIONS)}",
+    ]
+
+
+def _group(group: str) -> list[str]:
+    key, remark = GROUPS[group]
+    width = max(map(len, choices(group)))
+    return [
+        f"[bold]{key}[/]  {remark}".rstrip(),
+        *(f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()),
+    ]
+
+
+def _experiments() -> list[str]:
+    """The group with what each experiment costs, and what the estimates assume."""
+    head, *lines = _group("experiment")
+    found = (short_cost(name) for name in choices("experiment"))
+    return [
+        head,
+        *(f"{line} [dim]({cost})[/]" if cost else line for line, cost in zip(lines, found, strict=True)),
+        "",
+        f"GPU hours and memory are estimated from the models' shapes, in bfloat16 {H100.assumptions},",
+        "for answers of full length; compression, scoring and the launches of kernels come on top.",
+        "The published values, and the cost of a smaller run:",
+        r"  kvbench table +experiment=NAME published=true \[model=NAME] \[limit=N]",
+    ]
+
+
+def _settings() -> list[str]:
+    return [
+        "[bold]Settings[/]",
+        *(f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()),
+        "",
+        "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2. hydra/launcher=slurm with",
+        r"shards=8 'shard=range(0,8)' runs it as a Slurm array; kvbench status \[FOLDER] shows the progress.",
+        "--config-dir FOLDER adds your own method/NAME.yaml, model/NAME.yaml, … to every command.",
+        "--cfg job prints the whole configuration, --hydra-help explains Hydra's, --version prints the version.",
+        "HYDRA_FULL_ERROR=1 shows the traceback of an error.",
+        'eval "$(kvbench -sc install=bash)" completes names and keys in bash and zsh;',
+        "kvbench -sc install=fish | source does so in fish.",
+    ]
+
+
+def _commands() -> list[str]:
+    width = max(map(len, COMMANDS))
+    return [
+        "[bold]Other commands[/], each with --help",
+        *(f"  kvbench [cyan]{name:<{width}}[/]  {command.about}" for name, command in COMMANDS.items()),
+    ]
+
+
+def settings() -> list[tuple[str, str]]:
+    """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
+    commented = []
+    for line in (CONF / "config.yaml").read_text(encoding="utf-8").splitlines():
+        key, _, rest = line.partition(":")
+        if key.isidentifier() and "#" in rest:
+            value, _, comment = rest.partition("#")
+            commented.append((f"{key}={value.strip()}", comment.strip()))
+    return [
+        *commented,
+        ("prefill.chunk=null", "tokens of a prompt to prefill at a time, so that activations fit"),
+        ("decode.compress={every:128,budget:2048}", "methods that score tokens also compress while decoding"),
+        ("decode.batch=auto", "settings of a sample that decode together. all: every one; 1: one by one; N: at most N"),
+        ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases"),
+        ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
+        ("model.path=FOLDER", "a local copy of the model"),
+        ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
+        ("model.load_args={KEY: VALUE}", "arguments of from_pretrained: quantization_config, rope_parameters"),
+        ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
+        ("storage@method.NAME.storage=kivi", f"exchange the storage: {_names('storage')}"),
+        ("scoring@method.NAME.scoring=…", f"exchange the scoring: {_names('scoring')}"),
+        ("allocation@method.NAME.allocation=…", f"exchange the allocation: {_names('allocation')}"),
+        ("method._target_=module.Class", "your own method, run beside the chosen ones"),
+    ]
+
+
+def _names(group: str) -> str:
+    return ", ".join(choices(group))

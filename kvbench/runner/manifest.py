@@ -1,0 +1,112 @@
+"""What a run's manifest says, and the identity that decides which folder its records belong to."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvbench.benchmarks import Benchmark, Sample
+from kvbench.benchmarks.base import data_hash
+from kvbench.evaluation.record import Run
+from kvbench.metrics.versions import VERSIONS
+from kvbench.models import ModelSpec, Reader
+from kvbench.models.folder import model_identity
+from kvbench.records.manifest import end_manifest, next_number, write_manifest
+from kvbench.records.store import Store
+from kvbench.runner.job import ended_by, place
+from kvbench.runner.shards import requested_keys
+from kvbench.utils.console import warn
+from kvbench.utils.environment import environment, now
+from kvbench.utils.hashing import digest
+from kvbench.utils.signals import unbroken
+from kvbench.utils.validation import PLACES
+from kvbench.utils.versions import raised, versions
+
+
+def folder_identity(cfg: dict, loaded: Reader, samples: Sequence[Sample], benchmark: Benchmark | None = None) -> dict:
+    """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
+    commit = getattr(loaded.config, "_commit_hash", None)
+    return {
+        "model": model_identity(loaded.source, commit or loaded.spec.revision),
+        "chat_template": loaded.spec.chat_template,
+        **given(loaded.spec, "template_args", "load_args"),
+        "dtype": str(loaded.dtype),
+        "device": loaded.device,
+        "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
+        "data_sha256": data_hash(samples),
+        "question": cfg["question"],
+        **({} if cfg["first_token"] == "full" else {"first_token": cfg["first_token"]}),
+        **raised(benchmark_versions(benchmark)),
+        # peaks and timings of the two modes do not belong in one table
+        **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
+        **({"records": "probes"} if cfg["probe"] else {}),
+    }
+
+
+def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:
+    """The versions of a benchmark and of the metrics that score it."""
+    metrics = {name: VERSIONS[name] for name in benchmark.scored_by} if benchmark else {}
+    return versions(benchmark) | metrics
+
+
+def all_versions(run: Run) -> dict[str, dict[str, int]]:
+    """The versions of all that shapes the records of a run."""
+    settings = versions(*map(vars, run.settings))
+    return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
+
+
+def given(spec: ModelSpec, *names: str) -> dict:
+    """Those of a model's arguments that are not empty: without any the folder is that of versions without the key."""
+    return {name: value for name in names if (value := getattr(spec, name))}
+
+
+def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store, made_by: dict) -> dict:
+    """The manifest of a run that begins; `made_by` says what computes it.
+
+    `kvbench status` reads the last three entries to count its records.
+    """
+    requested = requested_keys(run, shard)
+    return {
+        "run": run.id,
+        "number": next_number(store.path.parent),
+        "started": now(),
+        "status": "running",
+        "config": cfg,
+        **identity,
+        "versions": all_versions(run),
+        "settings": [setting.label for setting in run.settings],
+        **place(),
+        **environment(),
+        **made_by,
+        "requested": [digest(setting.key) for setting in run.settings],
+        "wanted": len(requested),
+        "there": len(requested & store.done),
+    }
+
+
+@contextmanager
+def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[Path]:
+    """Write a run's manifest, and at the end of the block again with how the run ended.
+
+    `started` is time.perf_counter() when the command began; `manifest` is updated in place. Yields the file.
+    """
+    path = folder / "manifests" / f"{manifest['run'].replace(':', '')}.json"
+    write_manifest(path, manifest)
+    try:
+        yield path
+        manifest["status"] = "finished"
+    except BaseException as error:
+        manifest |= ended_by(error)
+        raise
+    finally:
+        seconds = round(time.perf_counter() - started, 1)
+        manifest |= {"ended": now(), "wall_seconds": seconds, "records": store.made}
+        with unbroken():
+            end_manifest(path, manifest)
+
+
+def write_again(path: Path, manifest: dict) -> None:
+    """Write the manifest of a run that goes on where somebody has removed it: its records name it."""
+    if not path.exists():
+        warn(f"{path} was removed while kvbench was running; it is written again")
+        write_manifest(path, manifest)

@@ -1,0 +1,155 @@
+"""The progress of a run, on standard error: a bar on a terminal, a line in a notebook, else a line now and then."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from kvbench.benchmarks import Sample
+from kvbench.evaluation.record import Failure, Run
+from kvbench.records.store import Store
+from kvbench.runner.dominant import dominant
+from kvbench.runner.estimate import Estimate
+from kvbench.runner.shards import requested_keys
+from kvbench.runner.torchrun import Group
+from kvbench.utils.console import err, in_cell, warn
+from kvbench.utils.text import count, duration
+
+EVERY = 60.0  # seconds between two lines where there is no terminal
+EVERY_IN_CELL = 1.0  # seconds after which a notebook's line is replaced
+LONG = 60.0  # seconds that a dominating setting must cost to be worth a warning
+
+
+class Column(ProgressColumn):
+    """A text that is made anew whenever the bar is drawn."""
+
+    def __init__(self, text: Callable[[], str]):
+        super().__init__()
+        self.text = text
+
+    def render(self, task: Task) -> Text:
+        return Text(self.text())  # ids are data, not markup
+
+
+def with_progress(
+    records: Iterable[dict | Failure],
+    run: Run,
+    samples: Sequence[Sample],
+    store: Store,
+    failures: list[Failure],
+    estimate: Estimate,
+    group: Group | None = None,
+) -> Iterator[dict]:
+    """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make.
+
+    `estimate` is of this process's records. Failures are reported as they come, collected in `failures`, and not
+    yielded. In a `group` the records of all processes count, and the first process waits for the others.
+    """
+    requested = requested_keys(run, samples)
+    done = len(requested & store.done)
+    if done:
+        warn(f"{done} of {len(requested)} records already exist and are not computed again")
+    announce(estimate)
+    columns = (
+        Column(lambda: run.stage.text or run.benchmark.name),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        TimeElapsedColumn(),
+        Column(lambda: left(estimate)),
+    )
+    of_sample: dict[str, list[dict]] = {}  # of unfinished samples
+    with Progress(*columns, console=err, disable=err.is_jupyter) as progress:
+        task = progress.add_task(run.benchmark.name, total=len(requested), completed=done)
+
+        def advance(records: int = 0) -> None:
+            if group is None:
+                progress.update(task, advance=records)
+            else:
+                progress.update(task, completed=min(done + group.made(records), len(requested)))
+
+        def line() -> str:
+            made = int(progress.tasks[0].completed)
+            so_far = f"{made:,} of {len(requested):,} records"
+            return f"{', '.join(filter(None, (so_far, left(estimate))))}: {run.stage.text}"
+
+        with lines(line):
+            for record in records:
+                if isinstance(record, Failure):
+                    failures.append(record)
+                    warn(str(record))
+                    estimate.made({"sample": record.sample})
+                    continue
+                advance(1)
+                of_sample.setdefault(record["sample"], []).append(record)
+                if estimate.made(record):
+                    warn_of_dominant(of_sample.pop(record["sample"]), estimate)
+                yield record
+            if group is not None and group.first:
+                run.stage.text = "waiting for the other processes"
+                group.wait(advance)
+            run.stage.text = f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}"
+
+
+def left(estimate: Estimate) -> str:
+    if not estimate.ahead:
+        return ""
+    of = f" of {estimate.part}" if estimate.part else ""
+    time = f"about {duration(estimate.left())} left{of}" if estimate.known else f"time left{of} not known yet"
+    return f"{time}, {estimate.rate}" if estimate.rate else time
+
+
+def announce(estimate: Estimate) -> None:
+    """A line about the whole run, or its part, before it starts, where a probe of the model was timed."""
+    if not (estimate.known and estimate.costs):
+        return
+    tokens = sorted(estimate.tokens.values())
+    of = f"{tokens[0]:,}" if tokens[0] == tokens[-1] else f"{tokens[0]:,} to {tokens[-1]:,}"
+    records = sum(cost.records for cost in estimate.costs.values())
+    part = f"{estimate.part}: " if estimate.part else ""
+    warn(
+        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: about "
+        f"{duration(estimate.left())}, without the time that methods take to compress; updated as samples finish"
+    )
+
+
+def warn_of_dominant(records: Sequence[dict], estimate: Estimate) -> None:
+    """A warning, once in a run, where one setting takes most of the time."""
+    found = None if estimate.warned else dominant(records)
+    if found is None or found[1] * estimate.left() < LONG:
+        return
+    estimate.warned = True
+    (setting, share), ahead = found, estimate.left()
+    warn(
+        f"{setting!r} takes {share:.0%} of the time: about {duration(ahead)} are left, and about "
+        f"{duration((1 - share) * ahead)} without it"
+    )
+
+
+@contextmanager
+def lines(line: Callable[[], str]) -> Iterator[None]:
+    """Say `line()` again and again within the block, unless a terminal has the bar.
+
+    A notebook has one line, replaced every EVERY_IN_CELL seconds and at the end; else there is one every EVERY seconds.
+    """
+    if err.is_terminal or err.quiet:
+        yield
+        return
+    say, every = (in_cell(), EVERY_IN_CELL) if err.is_jupyter else (warn, EVERY)
+    ended = Event()
+
+    def speak() -> None:
+        while not ended.wait(every):
+            say(line())
+
+    thread = Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if err.is_jupyter:
+            say(line())

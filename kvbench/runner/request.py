@@ -1,0 +1,203 @@
+"""What a configuration requests, with every check that needs no loaded model."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from kvbench.benchmarks import Benchmark, Speed
+from kvbench.config import build
+from kvbench.engines import evaluate as engines
+from kvbench.engines.pace import pace_of
+from kvbench.errors import UserError
+from kvbench.evaluation import evaluate, probes, speed
+from kvbench.evaluation.check_samples import OURS, check_turns
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.methods.head_scores import calibrations
+from kvbench.models import ModelSpec, model_spec
+from kvbench.papers.captions import title
+from kvbench.papers.experiment import Experiment, chosen_methods
+from kvbench.probes import build_probes
+from kvbench.records.schema import EngineRecord
+from kvbench.runner.early import check_values
+from kvbench.runner.engines import check_conversations, connected, requested_engines, told_by
+from kvbench.runner.estimate import estimate_of
+from kvbench.runner.kernels import check_kernels, computed_by
+
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of records: how they are made, and what is shown of them once all are there."""
+
+    evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
+    report: Callable  # (run, folder): writes and names tables and figures
+    folder: str = ""  # how the name of their folder begins
+    load: Callable | None = None  # (spec, settings): what stands in for the model; None: the model with its weights
+    computed_by: Callable = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
+    columns: frozenset[str] = OURS  # of its records, which no sample can have too
+    check: Callable = check_turns  # (samples, settings, distance): refuses samples that are not defined for them
+    estimate: Callable = estimate_of  # (run, samples, done, part): of the time that is left
+
+
+def reporter(name: str) -> Callable:
+    """The function of kvbench.runner.outputs, imported when it is called: a mistake or a shard needs no matplotlib."""
+
+    def report(*args, **options):
+        from kvbench.runner import outputs
+
+        return getattr(outputs, name)(*args, **options)
+
+    return report
+
+
+METHODS = Kind(evaluate.evaluate, reporter("report"))
+ENGINES = Kind(
+    engines.evaluate,
+    reporter("report"),
+    load=connected,
+    computed_by=told_by,
+    estimate=pace_of,
+    check=check_conversations,
+    columns=frozenset(EngineRecord.model_fields),
+)
+PROBES = Kind(probes.evaluate, reporter("report_probes"), "probe-")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a configuration requests, built and checked; everything of a run but the loaded model."""
+
+    kind: Kind
+    settings: Sequence[Setting]  # or probes
+    benchmark: Benchmark
+    spec: ModelSpec
+    distance: bool  # whether each setting's distance from FullKV is measured
+    part: str = ""  # of a command with several runs: the name of this one in its progress
+
+
+def build_request(cfg: Mapping) -> Request:
+    """Build what a resolved configuration requests. Raises UserError with the first mistake found."""
+    check_texts(cfg)
+    title(cfg)  # first: it raises UserError for a wrong experiment
+    check_values(cfg)
+    for group in ("model", "benchmark"):
+        if not cfg.get(group):
+            raise UserError(f"no {group} is chosen: {group}=NAME")
+    if cfg.get("engine"):
+        return engine_request(cfg)
+    observations = build_probes(cfg["probe"])
+    methods = chosen_methods(cfg)
+    settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
+    check_press(cfg, methods)
+    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    spec = model_spec(cfg["model"])
+    check(settings, benchmark, spec)
+    if not observations:
+        check_calibrations(settings, spec)
+    if isinstance(benchmark, Speed):
+        speed.check(cfg["question"], cfg["memory"], cfg["first_token"])
+    if not observations:
+        check_memory(cfg["memory"], settings)
+    check_chunk(cfg["prefill"]["chunk"], cfg["memory"], settings, benchmark, bool(observations))
+    check_kernels(cfg["kernels"], spec.resolve_device())
+    kind = PROBES if observations else METHODS
+    if isinstance(benchmark, Speed):
+        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg)))
+    distance = kind is METHODS and measures_distance(cfg["distance"], cfg["memory"], benchmark)
+    return Request(kind, settings, benchmark, spec, distance)
+
+
+def engine_request(cfg: Mapping) -> Request:
+    """What a configuration requests of other engines."""
+    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    settings, spec = requested_engines(cfg, benchmark), model_spec(cfg["model"])
+    check_longest(benchmark, spec)
+    return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg["distance"], cfg["memory"], benchmark))
+
+
+def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:
+    """Raise UserError for mistakes that can be found before a model is loaded."""
+    if not settings:
+        raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
+    check_longest(benchmark, spec)
+
+
+def check_longest(benchmark: Benchmark, spec: ModelSpec) -> None:
+    """Refuse prompts longer than the model's context limit, where both are known."""
+    if benchmark.longest is not None and spec.max_length is not None and benchmark.longest > spec.max_length:
+        raise UserError(
+            f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
+            f"{spec.name} reads at most {spec.max_length}"
+        )
+
+
+def check_texts(node: object, path: str = "") -> None:
+    """Refuse texts that neither files nor JSON can have: with a NUL or, from bytes that are not UTF-8, a surrogate."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            check_texts(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(node, list | tuple):
+        for value in node:
+            check_texts(value, path)
+    elif isinstance(node, str) and UNSTORABLE.search(node):
+        raise UserError(
+            f"{path}={node!a} has a NUL or bytes that are not UTF-8, which no file's name or record can have"
+        )
+
+
+def check_press(cfg: Mapping, methods: Mapping) -> None:
+    """Refuse a press that no method takes."""
+    for key in ("press", "press_args"):
+        if cfg[key] is not None and not any(isinstance(node, Mapping) and key in node for node in methods.values()):
+            raise UserError(f"{key}={cfg[key]} is for method=kvpress, which is not chosen")
+
+
+def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
+    """Refuse calibration files that say they were made for another model."""
+    for file in (file for setting in settings for file in calibrations(setting.method)):
+        if file.model and file.model != spec.name:
+            raise UserError(f"{file.path} was made for model {file.model!r}, not for {spec.name!r}")
+
+
+def check_memory(memory: str, settings: Sequence[Setting]) -> None:
+    """`stream` frees what other settings would need, so it runs one; and no method that needs the layers together."""
+    if memory == "shared":
+        return
+    if len(settings) != 1:
+        raise UserError(
+            f"memory=stream measures one setting at a time, not {len(settings)}: name one method with one ratio "
+            "or budget, for example method=snapkv ratio=0.2"
+        )
+    method = settings[0].method
+    if method.streams:
+        return
+    if method.layerwise:
+        raise UserError(
+            f"memory=stream cannot run {settings[0].name!r}: its second pass reads the caches of all layers"
+        )
+    raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
+
+
+def measures_distance(value: object, memory: str, benchmark: Benchmark) -> bool:
+    """Whether distances from FullKV are measured; auto: where no score tells settings apart."""
+    if value is True and memory == "stream":
+        raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
+    return memory != "stream" and (not benchmark.metrics if value == "auto" else bool(value))
+
+
+def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool) -> None:
+    """Refuse chunks where something needs the whole prompt in a layer before the next layer."""
+    if chunk is None:
+        return
+    whole = None
+    if probes:
+        whole = "probes observe a layer's whole prompt at once"
+    elif memory == "stream" or isinstance(benchmark, Speed):
+        which = "memory=stream" if memory == "stream" else "benchmark=speed"
+        whole = f"{which} frees a layer before the next one, and chunks need all layers until the prompt's end"
+    elif pruning := [setting.name for setting in settings if setting.method.compress_at == "in_prefill"]:
+        whole = f"{pruning[0]!r} drops tokens while the prompt is read, in a pass of its own"
+    if whole:
+        raise UserError(f"prefill.chunk={chunk}: {whole}: leave one of the two out")

@@ -1,0 +1,153 @@
+"""One run: from a resolved configuration to a folder of records, tables and figures."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import transformers
+
+from kvbench.benchmarks import Sample
+from kvbench.errors import Incomplete, on_disk
+from kvbench.evaluation.check_samples import check_samples
+from kvbench.evaluation.record import Run
+from kvbench.models import Reader, load
+from kvbench.ops.operator import use_kernels
+from kvbench.records.samples import write_samples
+from kvbench.records.store import Store, keys_in, shard_name
+from kvbench.runner.job import begun
+from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
+from kvbench.runner.memory import out_of_memory
+from kvbench.runner.progress import with_progress
+from kvbench.runner.request import Request, build_request, check_longest
+from kvbench.runner.shards import first_of_each_task, requested_keys, samples_of_shard
+from kvbench.runner.torchrun import Group, Outcome
+from kvbench.runner.tracking import Tracker
+from kvbench.utils.console import status, warn
+from kvbench.utils.environment import now
+from kvbench.utils.files import folder_name
+from kvbench.utils.hashing import digest
+from kvbench.utils.text import count
+
+SMALLER_STEPS = (
+    "; decode.batch=1 decodes settings one by one, memory=stream holds one setting at a time. All earlier records are "
+    "safe, and the same command continues from there"
+)
+
+
+def run(cfg: dict, group: Group | None = None) -> Path:
+    """Compute the records that a resolved configuration requests and are missing; the folder of the results.
+
+    Raises UserError before any model is loaded where the configuration is wrong, and Incomplete at the end where
+    records could not be made.
+    """
+    started = time.perf_counter()
+    request = build_request(cfg)
+    with use_kernels(cfg["kernels"]):
+        return make_records(cfg, request, load_inputs(request), started, group)
+
+
+def make_records(
+    cfg: dict, request: Request, inputs: tuple[Reader, list[Sample]], started: float, group: Group | None = None
+) -> Path:
+    """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began.
+
+    `inputs` are those of `load_inputs`, which runs with the same model and benchmark share. In a `group` of processes
+    each makes its shard, and the first one reports.
+    """
+    loaded, samples = inputs
+    identity = folder_identity(cfg, loaded, samples, request.benchmark)
+    name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
+    folder = Path(cfg["output_dir"]) / name
+    samples = first_of_each_task(samples, cfg["limit"])
+    check_samples(loaded, request.benchmark, samples, cfg["question"], request.kind.columns)
+    request.kind.check(samples, request.settings, request.distance)
+    shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])
+
+    with Store(folder, its_name) as store:
+        if store.set_aside:
+            warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
+        how = {
+            "memory": cfg["memory"],
+            "question": cfg["question"],
+            "first_token": cfg["first_token"],
+            "batch": str(cfg["decode"]["batch"]),
+        }
+        how |= {"chunk": cfg["prefill"]["chunk"], "distance": request.distance}
+        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
+        run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
+        with on_disk(f"write to {folder}"):
+            write_samples(folder, samples)
+        manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
+        tracker = Tracker(cfg["wandb"], f"{name} {its_name}".strip(), folder, warn)
+        with tracker, manifest_of(folder, manifest, store, started) as its_path:
+            begun(cfg)
+            tracker.start(manifest)
+            with out_of_memory("making a record", SMALLER_STEPS):
+                records = request.kind.evaluate(run, shard, store)
+                shown = samples if group else shard
+                estimate = request.kind.estimate(run, shard, store.done, request.part)
+                for record in with_progress(records, run, shown, store, failures := [], estimate, group):
+                    tracker.record(record)
+            failed, stopped = {failure.key: str(failure) for failure in failures}, []
+            if group and not group.first:
+                group.hand_over(Outcome(failures=failed))
+                return folder
+            if group:
+                stopped = join(group, failed)
+            write_again(its_path, manifest)
+            report_if_complete(request, run, samples, store, tracker, {*failed})
+            if failed:
+                first = next(iter(failed.values()))
+                raise Incomplete(f"{count(len(failed), 'record')} could not be made; the first: {first}")
+            if stopped:
+                raise Incomplete(stopped[0])
+    return folder
+
+
+def join(group: Group, failed: dict[str, str]) -> list[str]:
+    """Add what other processes could not make to `failed`; a line for each process that an error ended."""
+    stopped = []
+    for rank, outcome in group.outcomes.items():
+        failed |= outcome.failures
+        for line in outcome.failures.values():
+            warn(line)
+        if outcome.error is not None:
+            stopped.append(f"process {rank} of {group.world}: {outcome.error}")
+    return stopped
+
+
+def load_inputs(request: Request) -> tuple[Reader, list[Sample]]:
+    """Load the model, or find its engines, and make the samples."""
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    name = request.spec.name
+    with out_of_memory(f"loading {name}"), status(f"loading {name}") as show:
+        loaded = request.kind.load(request.spec, request.settings) if request.kind.load else load(request.spec)
+        check_longest(request.benchmark, loaded.spec)
+        show(f"preparing the samples of {request.benchmark.name}")
+        return loaded, request.benchmark.samples(loaded.tokenizer)
+
+
+def report_if_complete(
+    request: Request, run: Run, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
+) -> None:
+    """Write tables and figures once no shard has records left to make; those that `failed` are missing in them.
+
+    Raises Incomplete where records that were there are no more.
+    """
+    folder = store.path.parent
+    requested = requested_keys(run, samples) - failed
+    if not requested:
+        return
+    missing = requested - keys_in(folder)
+    if lost := missing & store.done:
+        raise Incomplete(
+            f"{count(len(lost), 'record')} in {folder} disappeared while kvbench was running, because a file was "
+            "changed or removed; the same command makes them again"
+        )
+    if left := len(missing):
+        warn(f"{left} of {len(requested)} records are left to other shards; the last one to end writes the report")
+        return
+    with on_disk(f"write the report to {folder}", "; the records are complete"):
+        tracker.finish(*request.kind.report(run, folder))

@@ -1,0 +1,20 @@
+"""Values as texts in Hydra's grammar of overrides, which reads them back as they are."""
+
+import re
+from collections.abc import Mapping
+
+_BARE = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # a text that Hydra reads as such without quotes
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"}
+
+
+def override_text(value: object) -> str:
+    """The text after the `=` of an override; `value` is of the kinds that JSON has."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{override_text(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(override_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if not isinstance(value, str) or (_BARE.fullmatch(value) and value.lower() not in _WORDS):
+        return str(value)
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"

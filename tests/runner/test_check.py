@@ -1,0 +1,181 @@
+"""`kvbench check`: each rule finds a method that breaks it, and the documentation's own method breaks none."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from kvbench.evaluation.rules import RuleBroken
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import DenseLayer, Eviction, Kept, Method, Scoring
+from kvbench.runner.trial import RULES, Trial, rules_of
+from tests.support.command import kvbench
+from tests.support.my_decoding import LargeValues
+from tests.support.my_method import KeyNorm, MyMethod
+from tests.support.paths import ROOT
+
+
+@dataclass
+class Recent(Method):
+    """The last tokens; the classes below break one rule each."""
+
+    kept: float = 1.0
+
+    def compress_layer(self, layer, index, num_layers, budget):
+        k = min(int(budget * self.kept), layer.n)
+        keys, values = (x[:, layer.n - k :].clone() for x in (layer.keys, layer.values))
+        return self.store(layer, keys, values, Kept.tokens(min(int(budget), layer.n), k, layer.n, len(keys)))
+
+    def store(self, layer, keys, values, kept):
+        return DenseLayer(keys, values, layer.n, kept)
+
+
+class Hoarder(Recent):
+    def store(self, layer, keys, values, kept):
+        made = super().store(layer, keys, values, kept)
+        made.spare = layer.keys.clone()
+        return made
+
+
+class Writer(Recent):
+    def store(self, layer, keys, values, kept):
+        layer.values.mul_(0.5)
+        return super().store(layer, keys, values, kept)
+
+
+class Forgetful(Recent):
+    def store(self, layer, keys, values, kept):
+        return DenseLayer(keys, values, keys.shape[1], kept)
+
+
+class Random(Recent):
+    def store(self, layer, keys, values, kept):
+        return super().store(layer, keys, values + torch.randn_like(values), kept)
+
+
+class Overflowing(Recent):
+    def store(self, layer, keys, values, kept):
+        return super().store(layer, keys, values if values.dtype == torch.float32 else values / 0, kept)
+
+
+class Short(Recent):
+    def store(self, layer, keys, values, kept):
+        if layer.n < 8:
+            raise IndexError("no window")
+        return super().store(layer, keys, values, kept)
+
+
+class Impatient(Recent):
+    """Counts the layers that it has seen, and drops values once a second one comes."""
+
+    layers = 0
+
+    def compress_layer(self, layer, index, num_layers, budget):
+        Impatient.layers += 1
+        made = super().compress_layer(layer, index, num_layers, budget)
+        if Impatient.layers % 8 > 4:
+            made.v.buffer.zero_()
+        return made
+
+
+BROKEN = {
+    "a budget of the whole prompt gives FullKV's tokens": (Recent(kept=0.25), r"\d+ of 12 tokens are FullKV's"),
+    "it keeps at most its budget, and reports how much": (
+        Recent(kept=1.5),
+        r"layer 0: it keeps 18 tokens per head, but its share of the budget is 12",
+    ),
+    "its bytes are those of the tensors that it lists": (
+        Hoarder(),
+        r"hold 122,880 bytes that tensors\(\) does not list",
+    ),
+    "it does not change the prefill state": (Writer(), "compressing changed 4 tensors of the prefill state"),
+    "decoding continues at true positions": (Forgetful(), "layer 0: get_seq_length is 12 after 120 tokens"),
+    "the same prompt gives the same tokens each time": (
+        Random(),
+        "with a budget of 12, compressing the same prompt again gives other tokens",
+    ),
+    "it takes prompts of any length from 1 token on": (Short(), "no window"),
+    "logits stay finite in float16 and bfloat16": (
+        Overflowing(),
+        "float16: the logits of generated token 1 are not finite",
+    ),
+    "memory=stream gives the same tokens": (Impatient(), "memory=stream gives other tokens than memory=shared"),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Trial(Setting("recent", Recent(), "")).model
+
+
+def trial(method, model) -> Trial:
+    made = Trial(Setting("mine", method, ""))
+    made.model = model
+    return made
+
+
+def test_every_rule_has_a_method_that_breaks_it():
+    assert set(BROKEN) == set(RULES)
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_a_rule_names_what_a_method_does_that_breaks_it(words, model):
+    method, message = BROKEN[words]
+    torch.manual_seed(0)
+    with pytest.raises((RuleBroken, IndexError), match=message):
+        RULES[words](trial(method, model))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("method", [Recent(), MyMethod(), MyMethod(granularity="kv_head"), LargeValues()], ids=repr)
+def test_plain_methods_break_none(method, model):
+    for rule in rules_of(trial(method, model)).values():
+        rule(trial(method, model))
+
+
+@dataclass
+class Wide(KeyNorm):
+    recent: int = 300
+
+
+@dataclass
+class WideWindow(Eviction):
+    scoring: Scoring = field(default_factory=Wide)
+
+
+def test_a_window_wider_than_the_prompt_makes_the_prompt_longer(model):
+    made = trial(WideWindow(), model)
+    assert made.n == 903 and made.budgets == [301, 632]
+    RULES["it keeps at most its budget, and reports how much"](made)
+
+
+def test_the_command_prints_a_line_for_each_rule(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT / "tests" / "support")
+    monkeypatch.syspath_prepend(".")
+    assert kvbench("check", "my_method.MyMethod", "+method.granularity=kv_head") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("MyMethod on a random model of 4 layers") and told[-1] == "every rule holds"
+    assert told[1:-1] == [f"holds  {words}" for words in RULES]
+
+
+def test_a_broken_rule_is_exit_code_1_and_an_error_names_its_line(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert kvbench("check", "tests.runner.test_check.Short") == 1
+    told = capsys.readouterr().out
+    line = next(line for line in told.splitlines() if line.startswith("broken it takes prompts of any length"))
+    assert line.startswith("broken it takes prompts of any length from 1 token on: IndexError in test_check.py, line ")
+    assert line.endswith(": no window") and told.splitlines()[-1] == "1 rule broken"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a METHOD to check (kvbench check --help)"),
+        (["snapkw"], "unknown method 'snapkw'. Did you mean 'snapkv'?"),
+        (["nowhere.Method"], "Error loading 'nowhere.Method'"),
+        (["snapkv", "method.snapkv.scoring.windw=4"], "unknown key 'windw'. Did you mean 'window'?"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, message, capsys):
+    assert kvbench("check", *arguments) == 2
+    assert message in capsys.readouterr().err

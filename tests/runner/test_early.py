@@ -1,0 +1,56 @@
+"""Mistakes in values, paths, metrics and measures are found before torch is imported, which takes seconds."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import kvbench.benchmarks as benchmarks
+from kvbench.benchmarks import niah, ruler
+from kvbench.config import CONF, options
+from kvbench.metrics.answers import METRICS
+from kvbench.metrics.names import ANSWERS, OF_BENCHMARK
+from kvbench.runner.early import check_typed
+from tests.support.paths import ROOT
+from tests.support.runs import compose
+
+ENV = {"COLUMNS": "300", "PYTHONPATH": str(ROOT)}
+MISTAKES = {
+    ("ratio=20",): "ratio 20 is outside (0, 1]",
+    ("-m", "ratio=0.2,20"): "ratio 20 is outside (0, 1]",
+    ("budget=[64,0]",): "budget 0 is not a positive whole number",
+    ("benchmark=jsonl", "benchmark.path=nofile.jsonl"): "benchmark.path='nofile.jsonl' does not exist",
+    ("benchmark=longbench", "benchmark.data_dir=nowhere"): "benchmark.data_dir='nowhere' does not exist",
+    ("benchmark=jsonl", "benchmark.path=README.md", "benchmark.metric=f2"): "unknown metric 'f2'. Did you mean 'f1'?",
+    ("frontier", "measure=top2"): "unknown measure 'top2'. Did you mean 'top1'? Allowed: agreed, digits, exact",
+    ("frontier", "ratio=0.5"): "kvbench frontier chooses the ratios",
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_found_before_torch_is_imported(arguments):
+    code = f"import sys; sys.argv = ['kvbench', *{[*arguments]}]; from kvbench.cli import main\n"
+    code += "try: main()\nfinally: print('imported', {'torch', 'transformers'} & {*sys.modules})"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=os.environ | ENV, check=False
+    )
+    assert ended.returncode == 2 and ended.stdout.strip() == "imported set()", ended.stderr
+    assert MISTAKES[arguments] in " ".join(ended.stderr.split()) and "Traceback" not in ended.stderr
+
+
+def test_what_is_typed_is_checked_as_hydra_reads_it():
+    check_typed(["ratio=1e-1", "limit=5"])
+    check_typed(["ratio=0.2,0.4", "ratio=[0.2,0.4]", "ratio=${x}", "~limit", "nonsense", "benchmark.path=null"])
+    check_typed(["benchmark.path='a b\\'"])  # what Hydra cannot read is for Hydra to report
+
+
+def test_the_names_of_metrics_are_those_of_the_functions_and_benchmarks():
+    assert tuple(METRICS) == ANSWERS
+    named = {compose(f"benchmark={name}")["benchmark"]["_target_"].rpartition(".")[2] for name in options("benchmark")}
+    assert {*OF_BENCHMARK} == named and (CONF / "benchmark").is_dir()
+    for name, metrics in OF_BENCHMARK.items():
+        kind = next(getattr(module, name) for module in (benchmarks, niah, ruler) if hasattr(module, name))
+        own = getattr(kind, "metrics", metrics)
+        assert own == metrics if isinstance(own, tuple) else name == "Speed", name

@@ -1,0 +1,49 @@
+"""What a run with engine= refuses before an engine is asked: keys of methods, and samples that it does not answer."""
+
+import pytest
+
+from kvbench.benchmarks import Sample, Sampling, Turn
+from kvbench.engines import LlamaCpp, OpenAI
+from kvbench.engines.settings import EngineSetting
+from kvbench.errors import UserError
+from kvbench.runner.engines import check_conversations
+from kvbench.runner.request import build_request
+from tests.support.command import kvbench
+from tests.support.runs import compose
+
+SERVER = EngineSetting(OpenAI(url="http://127.0.0.1:9/v1"))
+DRAWN = Sample("a", "b", (), 4, sampling=Sampling(0))
+OWN = Sample("a", "b", (), 4, turns=(Turn("c", max_new_tokens=2),), own_answers=True)
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("ratio=0.2", "ratio=0.2 is for methods of kvbench"),
+        ("budget=64", "budget=64 is for methods of kvbench"),
+        ("question=hidden", "question=hidden is for methods of kvbench"),
+        ("memory=stream", "memory=stream is for methods of kvbench"),
+        ("prefill.chunk=64", "prefill.chunk=64 is for methods of kvbench"),
+        ("probe=lazy_mass", "probe= observes kvbench's own caches"),
+        ("benchmark=speed", "benchmark=speed measures kvbench's own caches"),
+        ("engine.k=q9", "unknown engine.k 'q9'"),
+    ],
+)
+def test_what_only_methods_have_is_refused(override, message):
+    with pytest.raises(UserError, match=message):
+        build_request(compose("engine=llama_cpp", override))
+
+
+def test_samples_that_an_engine_does_not_answer_are_refused():
+    with pytest.raises(UserError, match="'llama_cpp f16/f16' gives the likeliest tokens alone"):
+        check_conversations([DRAWN], [SERVER, EngineSetting(LlamaCpp())], False)
+    with pytest.raises(UserError, match="distance=true follows a greedy answer"):
+        check_conversations([DRAWN], [SERVER], True)
+    with pytest.raises(UserError, match="continue from the model's own answers"):
+        check_conversations([OWN], [SERVER], False)
+    check_conversations([DRAWN], [SERVER], False)
+
+
+def test_a_frontier_has_no_engines(capsys):
+    assert kvbench("frontier", "engine=llama_cpp") == 2
+    assert "leave out engine=" in capsys.readouterr().err

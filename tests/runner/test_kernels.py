@@ -1,0 +1,76 @@
+"""`kernels=` chooses what computes a run; the manifest says what did, and torch's backend of a prompt's attention."""
+
+from importlib.metadata import version
+
+import pytest
+
+from kvbench.config import composed
+from kvbench.errors import UserError
+from kvbench.ops import operator
+from kvbench.records.manifest import read_manifests
+from kvbench.records.provenance import provenance
+from kvbench.runner import kernels
+from kvbench.runner.early import check_values
+from kvbench.runner.kernels import check_kernels, computed_by
+from tests.support.command import command_line
+from tests.support.runs import arguments, run
+from tests.support.tiny import tiny_model
+
+DENSE = {"sdpa": "flash_attention", "sdpa_decode": "flash_attention"}
+
+
+@pytest.mark.parametrize("value", ["cuda", "", None, True])
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(value):
+    with pytest.raises(UserError, match=r"kernels.*auto, torch.* triton"):
+        check_values(composed([]) | {"kernels": value})
+
+
+def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_path, capsys):
+    assert command_line("kernels=triton", "model.device=cpu", f"output_dir={tmp_path}") == 2
+    error = capsys.readouterr().err
+    assert "kernels=triton needs a CUDA GPU, and the model is on cpu" in error and "Traceback" not in error
+    monkeypatch.setattr(kernels, "triton_version", lambda: None)
+    with pytest.raises(UserError, match="kernels=triton needs triton, which is not installed"):
+        check_kernels("triton", "cuda:1")
+    check_kernels("torch", "cuda:1")
+
+
+@pytest.mark.parametrize(
+    "found, computes", [("3.5.1", "torch"), ("3.6.0", "triton 3.6.0"), ("3.10.0+git", "triton 3.10.0+git")]
+)
+def test_a_triton_that_does_not_compile_the_kernels_is_one_line(found, computes, monkeypatch, capsys):
+    for module in (kernels, operator):
+        monkeypatch.setattr(module, "triton_version", lambda: found)
+    monkeypatch.setattr(operator, "runs_kernels", lambda device: True)
+    for name in ("prompt_backend", "decoding_backend"):
+        monkeypatch.setattr(kernels, name, lambda *args: "flash_attention")
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))
+    assert computed_by(model)["kernels"] == computes
+    if computes != "torch":
+        assert capsys.readouterr().err == ""
+        check_kernels("triton", "cuda:0")
+        return
+    assert capsys.readouterr().err == "triton 3.5.1 is older than 3.6: torch computes what the Triton kernels would\n"
+    with pytest.raises(UserError, match=r"kernels=triton needs triton 3\.6 or later, and 3\.5\.1"):
+        check_kernels("triton", "cuda:0")
+
+
+def test_the_math_backend_on_a_gpu_is_warned_about(monkeypatch, capsys):
+    model = tiny_model()
+    assert computed_by(model) == {"kernels": f"numba {version('numba')}", **DENSE}
+    assert capsys.readouterr().err == ""
+    for name in ("prompt_backend", "decoding_backend"):
+        monkeypatch.setattr(kernels, name, lambda *args: "math")
+    monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))
+    monkeypatch.setattr(kernels, "kernels_on", lambda device: "torch")
+    assert computed_by(model)["sdpa"] == "math"
+    assert "float32 with head_dim 8 has only torch's math backend here" in capsys.readouterr().err
+
+
+@pytest.mark.heavy
+def test_a_manifest_says_what_computed_its_records(tiny_folder, tmp_path):
+    folder = run(*arguments(tiny_folder, tmp_path, "method=full", "limit=1", "kernels=torch"))
+    (manifest,) = read_manifests(folder)[0].values()
+    assert (manifest["kernels"], manifest["sdpa"]) == ("torch", "flash_attention")
+    assert provenance(manifest)["kernels"] == "torch"

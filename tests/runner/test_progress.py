@@ -1,0 +1,186 @@
+"""How much time is left, what is running, and which setting takes most of it."""
+
+import io
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from kvbench.benchmarks import Sample, Speed
+from kvbench.runner import estimate as module
+from kvbench.runner import progress
+from kvbench.runner.dominant import dominant
+from kvbench.runner.estimate import Cost, Estimate, Pace, costs, prompt_flops
+from kvbench.utils.console import SafeConsole
+from kvbench.utils.text import duration
+from tests.support.runs import arguments, run
+from tests.support.tiny import tiny_model
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def finish(estimate, clock, sample, seconds, prefill=None, records=2):
+    """All records of a sample, `seconds` after the last one."""
+    clock.now += seconds
+    made = [estimate.made({"sample": sample, "prefill_seconds": prefill}) for _ in range(records)]
+    assert made == [False] * (records - 1) + [True]
+
+
+def estimate(clock, *samples, known=True):
+    predicted = {name: Cost(prefill, rest, 2) for name, prefill, rest in samples}
+    return Estimate(predicted, dict.fromkeys(predicted, 100), known, clock)
+
+
+def test_before_the_first_sample_it_is_what_was_predicted_and_runs_down(clock):
+    one = estimate(clock, ("a", 2, 4), ("b", 2, 4))
+    assert one.left() == 12
+    clock.now = 5
+    assert one.left() == 7
+    clock.now = 50  # longer than predicted: the sample at work is nearly over, the others are ahead
+    assert one.left() == 6
+
+
+def test_a_finished_sample_corrects_prefill_and_the_rest_by_themselves(clock):
+    one = estimate(clock, ("a", 2, 4), ("b", 20, 4))
+    finish(one, clock, "a", 11, prefill=3.0)  # prefill 1.5 times, the rest twice as long as predicted
+    assert one.left() == pytest.approx(20 * 1.5 + 4 * 2)
+
+
+def test_a_prefill_that_several_questions_share_counts_once(clock):
+    one = estimate(clock, ("a", 2, 1), ("b", 0, 1), ("c", 2, 1))
+    finish(one, clock, "a", 6, prefill=4.0)
+    finish(one, clock, "b", 2, prefill=4.0)
+    assert one.left() == pytest.approx(2 * 2 + 1 * 2)
+
+
+def test_records_without_a_prefill_time_correct_the_whole(clock):
+    one = estimate(clock, ("a", 0, 4), ("b", 0, 8), known=False)
+    assert not one.known
+    finish(one, clock, "a", 12)
+    assert one.known and one.left() == 24
+
+
+def test_the_time_left_is_that_of_the_pass_where_a_command_has_several(clock):
+    told = [progress.left(Estimate({"a": Cost(1, 1, 2)}, {}, known, clock, "pass 2")) for known in (True, False)]
+    assert told == ["about 2 s left of pass 2", "time left of pass 2 not known yet"]
+
+
+def test_records_of_other_samples_change_nothing_and_at_the_end_nothing_is_left(clock):
+    one = estimate(clock, ("a", 1, 1))
+    assert not one.made({"sample": "of another shard"})
+    finish(one, clock, "a", 3)
+    assert one.left() == 0 and progress.left(one) == ""
+
+
+def prediction(batch="auto", question="visible", settings=4, benchmark=None, made=()):
+    """The costs of two questions about one context, by a pace of 1 s for 256 tokens and 0.1 s for a token."""
+    asked = made if made else [Sample(name, f"context {name}", (), 10, question=name) for name in ("a", "b")]
+    one = SimpleNamespace(
+        loaded=SimpleNamespace(model=tiny_model()), benchmark=benchmark, batch=batch, question=question
+    )
+    missing = {sample.id: settings for sample in asked}
+    return costs(one, asked, missing, {sample.id: 256 for sample in asked}, Pace(1.0, 0.1))
+
+
+def test_costs_follow_prompts_settings_and_batches():
+    assert prediction() == {name: Cost(1.0, pytest.approx(1.2), 4) for name in "ab"}
+    assert prediction(batch="1")["a"].rest == pytest.approx(4.0)
+    hidden = prediction(question="hidden")
+    assert (hidden["a"].prefill, hidden["b"].prefill) == (1.0, 0.0)
+    assert prediction(settings=0) == {}
+
+
+def test_a_speed_run_measures_each_setting_by_itself_and_again():
+    speed = Speed(lengths=[256], batches=[10], new_tokens=[10], repeats=4, warmup=1)
+    made = [Sample("256-10-10", "", (), 10, meta={"batch": 10})]
+    assert prediction(benchmark=speed, made=made)["256-10-10"] == Cost(0.0, pytest.approx(4 * 5 * (1 + 3.0)), 4)
+
+
+def test_attention_makes_long_prompts_cost_more_than_their_length():
+    model = tiny_model()
+    assert prompt_flops(model)(20_000) > 20 * prompt_flops(model)(1_000)
+
+
+def of(setting, compress, decode=1.0, batch=1, prefill=1.0):
+    return {
+        **{"setting": setting, "prefill_seconds": prefill, "compress_seconds": compress},
+        **{"question_seconds": 0.0, "decode_seconds": decode, "decode_batch": batch},
+    }
+
+
+def test_a_setting_that_takes_most_of_the_time_is_found_with_its_share():
+    even = [of(name, 1.0, batch=4) for name in "abcd"]
+    assert dominant(even) is None
+    slow = [*even, of("slow", 94.0, decode=0.0, prefill=1.0)]
+    name, share = dominant(slow)
+    assert name == "slow" and share == pytest.approx(94.2 / 100)
+    assert dominant(slow[3:]) is None  # of two settings one always takes more
+
+
+def test_a_pass_of_its_own_is_a_settings_own_time():
+    name, _ = dominant([*(of(name, 0.1, decode=0.1) for name in "abcd"), of("second pass", 0.1, 0.1, prefill=50.0)])
+    assert name == "second pass"
+
+
+def test_a_warning_names_what_is_left_with_and_without_it_once(clock, monkeypatch):
+    told = io.StringIO()
+    monkeypatch.setattr("kvbench.utils.console.err", SafeConsole(file=told, width=400, markup=False))
+    one = estimate(clock, ("a", 0, 1000))
+    slow = [*(of(name, 1.0, decode=0.0) for name in "abcd"), of("slow", 15.0, decode=0.0, prefill=None)]
+    for _ in range(2):
+        progress.warn_of_dominant(slow, one)
+    assert told.getvalue() == "'slow' takes 75% of the time: about 17 min are left, and about 4 min without it\n"
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch):
+    stream, said = io.StringIO(), Event()
+    console = SafeConsole(file=stream, width=400, markup=False)
+    monkeypatch.setattr(progress, "err", console)
+    monkeypatch.setattr("kvbench.utils.console.err", console)
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+
+    def line():
+        said.set()
+        return "3 of 4 records"
+
+    with progress.lines(line):
+        assert said.wait(60)
+    assert set(stream.getvalue().splitlines()) == {"3 of 4 records"}
+    monkeypatch.setattr(progress, "err", SafeConsole(file=stream, force_terminal=True))
+    with progress.lines(lambda: pytest.fail("a terminal has the bar")):
+        pass
+
+
+@pytest.mark.heavy
+def test_a_long_run_is_estimated_before_it_starts(tiny_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "WORTH", 0)
+    run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.5", "limit=2"))
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "to make from" in line]
+    assert line.startswith("4 records to make from 2 prompts of about ")
+    assert line.endswith(" s, without the time that methods take to compress; updated as samples finish")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"),
+        (89, "89 s"),
+        (100, "2 min"),
+        (5000, "83 min"),
+        (7800, "2 h 10 min"),
+        (7200, "2 h"),
+        (4e5, "5 days"),
+    ],
+)
+def test_durations_are_read_at_a_glance(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,168 @@
+"""Sweeps with -m: checked before they start, nothing outside the output folder, a failing job stops no other."""
+
+import re
+import shutil
+import sys
+import weakref
+
+import hydra
+import pytest
+from hydra import initialize_config_dir
+
+from kvbench import cli
+from kvbench.runner import run as run_module
+from kvbench.runner.sweep import jobs, let_go
+from tests.support.runs import arguments
+
+
+@pytest.fixture
+def sweep(monkeypatch, capsys, tmp_path):
+    """The command with -m in an empty working directory: (exit code, output, lines of standard error)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*overrides: str) -> tuple[int, str, list[str]]:
+        monkeypatch.setattr(sys, "argv", ["kvbench", "-m", *overrides])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            code = stopped.code
+        told = capsys.readouterr()
+        return code, told.out, told.err.splitlines()
+
+    return run
+
+
+def small(tiny_folder, *more: str) -> list[str]:
+    return arguments(tiny_folder, "runs", "benchmark.depths=[50]", "method=[full,streaming_llm]", *more)
+
+
+@pytest.mark.heavy
+def test_each_job_is_announced_and_all_is_in_the_output_folder(sweep, tiny_folder, tmp_path):
+    code, out, err = sweep(*small(tiny_folder, "ratio=0.2", "model.dtype=float32,bfloat16"))
+    assert code == 0, err
+    assert [line for line in err if line.startswith("job ")] == [
+        "job 1 of 2: model.dtype=float32",
+        "job 2 of 2: model.dtype=bfloat16",
+    ]
+    assert out.count("StreamingLLM") == 2  # a table each
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    folders = [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+    assert len(folders) == 2 and all((folder / "table.md").exists() for folder in folders)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"multirun.yaml", *(f.name for f in folders)}
+
+
+@pytest.mark.heavy
+def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_folder, tmp_path):
+    code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
+    assert code == 0, err
+    assert err[0].startswith(
+        "2 jobs share 1 folder(s), and each prefills every prompt again; one list, such as 'ratio="
+    )
+    (table,) = tmp_path.glob("runs/*/table.md")
+    assert "| 0.4 |" in table.read_text() and "| 0.2 |" in table.read_text()
+
+
+@pytest.mark.parametrize(
+    "mistake, told",
+    [
+        ("ratio=0.2,2", "ratio 2 is outside (0, 1]"),
+        ("method=full,snapkw", "unknown method 'snapkw'. Did you mean 'snapkv'?"),
+        ("benchmark.lengths=[320],[9000]", "takes 9006 tokens"),
+        ("rato=0.2,0.4", "unknown key 'rato'. Did you mean 'ratio'?"),
+        ("ratio=0.2,,0.4", "ratio=0.2,,0.4 cannot be read"),
+    ],
+)
+def test_a_mistake_in_one_job_is_one_line_before_anything_is_run(mistake, told, sweep, tiny_folder, tmp_path):
+    key = mistake.partition("=")[0]
+    others = [override for override in small(tiny_folder) if not override.startswith(f"{key}=")]
+    code, out, err = sweep(*others, mistake)
+    assert code == 2
+    assert len(err) == 1 and told in err[0], err
+    assert out == ""
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_the_jobs_of_an_experiment_are_its_models(sweep, tmp_path):
+    asked = ["+experiment=simlayerkv_table7", "limit=2"]
+    with initialize_config_dir(str(cli.CONF), version_base="1.3"):
+        found = jobs(hydra.compose("config", asked, return_hydra_config=True))
+    assert found == [[f"model={model}", *asked] for model in ("yi-1.5-9b", "qwen2.5-3b")]
+    code, _, err = sweep("+experiment=simlayerkv_table7", "benchmark.tasks=[nonsense]", "output_dir=runs")
+    assert code == 2
+    assert len(err) == 1 and "nonsense" in err[0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.heavy
+def test_a_job_that_fails_is_told_and_the_others_run(sweep, tiny_folder, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_folder, broken)
+    (broken / "model.safetensors").unlink()
+    code, out, err = sweep(f"model.path={broken},{tiny_folder}", *small(tiny_folder, "ratio=0.2")[1:])
+    assert code == 1
+    assert err[-1].startswith(f"kvbench: job 1 of 2: model.path={broken} failed: ")
+    assert any(line == f"job 2 of 2: model.path={tiny_folder}" for line in err)
+    assert out.count("StreamingLLM") == 1
+    assert not any("Traceback" in line or "Error executing job" in line for line in err)
+    assert len(list(tmp_path.glob("runs/*/table.md"))) == 1
+
+
+@pytest.mark.heavy
+def test_an_error_of_ones_own_method_names_its_line_and_the_others_run(sweep, tiny_folder, tmp_path):
+    failing = ["method._target_=tests.support.slow_method.Failing", "benchmark.lengths=[640],[320]", "ratio=0.2"]
+    code, _, err = sweep(*small(tiny_folder, *failing))
+    assert code == 1
+    assert re.fullmatch(
+        r"kvbench: job 1 of 2: benchmark\.lengths=\[640\] failed: "
+        r"RuntimeError in slow_method\.py, line \d+: out of memory, as it were",
+        err[-1],
+    )
+    assert not any("Traceback" in line for line in err)
+    assert len(list(tmp_path.glob("runs/*/table.md"))) == 1
+
+
+@pytest.mark.heavy
+def test_an_error_of_ours_has_its_traceback(sweep, tiny_folder, monkeypatch):
+    monkeypatch.setattr(run_module, "folder_name", {}.__getitem__)
+    code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
+    assert code == 1 and sum("Traceback" in line for line in err) == 2
+    assert err[-1].startswith("kvbench: job 1 of 2: ratio=0.2 failed: ")
+
+
+def test_a_failed_job_lets_go_of_what_its_frames_hold():
+    class Model:
+        pass
+
+    there = []
+
+    def job():
+        model = Model()
+        there.append(weakref.ref(model))
+        try:
+            raise RuntimeError("full")
+        except RuntimeError as error:
+            raise ValueError("told") from error
+
+    with pytest.raises(ValueError) as failed:
+        job()
+    assert there[0]() is not None
+    let_go(failed.value)
+    assert there[0]() is None
+
+
+def test_jobs_at_the_same_time_may_not_write_to_the_same_records(sweep, tiny_folder, tmp_path):
+    code, _, err = sweep("hydra/launcher=submitit_local", *small(tiny_folder, "ratio=0.2,0.4"))
+    assert code == 2
+    assert len(err) == 1
+    assert err[0].startswith("kvbench: jobs 1 and 2 of the sweep would write to the same records at the same time")
+    assert not list(tmp_path.iterdir())
+
+
+def test_slurm_where_there_is_none_is_one_line(sweep, tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = sweep("hydra/launcher=slurm", "shards=2", "shard=0,1", *small(tiny_folder))
+    assert code == 2
+    assert err == ["kvbench: this machine has no sbatch: run where jobs are submitted to Slurm"]

@@ -1,0 +1,146 @@
+"""Processes that torchrun starts share a run: a shard each, one folder, one table, one that speaks."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from torch import distributed
+
+from kvbench.errors import Incomplete, UserError
+from kvbench.records import load
+from kvbench.records.manifest import read_manifests
+from kvbench.records.store import Store, records_name
+from kvbench.runner import torchrun
+from kvbench.runner.torchrun import Group, group_of_environment, one_speaks
+from kvbench.utils.console import err, out
+from tests.support.paths import ROOT
+from tests.support.processes import Process
+from tests.support.runs import arguments, compose, outcomes
+from tests.support.slurm_node import free_ports
+
+
+def started(*overrides: str) -> subprocess.CompletedProcess:
+    """`torchrun --nproc-per-node=2 -m kvbench OVERRIDES`, on a free port."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "kvbench"]
+    env = {key: value for key, value in os.environ.items() if key not in torchrun.VARIABLES}
+    env |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*command, *overrides], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def two_processes(*overrides: str) -> tuple[subprocess.CompletedProcess, subprocess.CompletedProcess]:
+    """`kvbench OVERRIDES` twice with the variables that torchrun sets, but not watched over by torchrun."""
+    (port,) = free_ports(1)
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    both = [Process("kvbench", *overrides, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
+    return tuple(process.ended() for process in both)
+
+
+@pytest.mark.heavy
+def test_two_processes_make_the_records_of_one_and_one_table(undisturbed, tiny_folder, tmp_path):
+    ended = started(*arguments(tiny_folder, tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == undisturbed.name and outcomes(folder) == outcomes(undisturbed)
+    assert {path.name for path in folder.glob("records*")} == {records_name(f"{i}-of-2") for i in range(2)}
+    assert ended.stdout.count("table.md") == 1 and (folder / "table.md").exists()
+    assert "27/27" in ended.stderr and "9/9" not in ended.stderr
+    assert {manifest["status"] for manifest in read_manifests(folder)[0].values()} == {"finished"}
+
+
+@pytest.mark.heavy
+def test_a_process_that_fails_alone_is_reported_by_the_first_and_stops_no_other(undisturbed, tiny_folder, tmp_path):
+    with Store(tmp_path / undisturbed.name, "1-of-2"):  # the second process cannot write its records
+        first, second = two_processes(*arguments(tiny_folder, tmp_path, "method=full"))
+    assert first.returncode == 1
+    assert (second.returncode, second.stdout + second.stderr) == (0, "")  # else torchrun would stop the first
+    (line,) = [line for line in first.stderr.splitlines() if line.startswith("kvbench: ")]
+    assert line.startswith("kvbench: process 1 of 2: another kvbench is writing"), first.stderr
+    assert len(load(tmp_path / undisturbed.name)) == 2  # all of the first shard: two of the three needles
+
+
+@pytest.mark.heavy
+def test_a_mistake_in_the_command_is_one_line(tmp_path):
+    first, second = two_processes("shards=2", f"output_dir={tmp_path}")
+    assert first.returncode == 2
+    assert first.stderr.startswith("kvbench: shards=2 shard=0 under torchrun, which makes each of its 2 processes")
+    assert first.stderr.count("\n") == 1
+    assert (second.returncode, second.stdout + second.stderr) == (0, "")
+
+
+def test_only_torchruns_variables_with_several_processes_make_a_group(monkeypatch):
+    for name in torchrun.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert group_of_environment() is None
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert group_of_environment() is None
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    group = group_of_environment()
+    assert (group.rank, group.world, group.local, group.first) == (1, 4, 1, False)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert group_of_environment() is None
+
+
+def test_each_process_gets_its_shard_and_its_gpu(monkeypatch):
+    cfg = compose("model=llama3-8b-random")
+    cpu = Group(2, 4, 2).shard_of(cfg)
+    assert (cpu["shards"], cpu["shard"], cpu["model"]["device"]) == (4, 2, "auto")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    assert Group(6, 8, 2).shard_of(cfg)["model"]["device"] == "cuda:2"
+    assert cfg["model"]["device"] == "auto"
+    with pytest.raises(UserError, match=r"process 7 has no GPU: this machine has 4"):
+        Group(7, 8, 7).shard_of(cfg)
+
+
+@pytest.mark.parametrize(
+    "override, line",
+    [
+        ("shards=2", "shards=2 shard=0 under torchrun"),
+        ("model.device=cuda:0", "model.device=cuda:0 under torchrun"),
+        ("model.device_map=auto", "model.device_map=auto under torchrun"),
+    ],
+)
+def test_what_torchrun_decides_cannot_be_given_too(override, line):
+    with pytest.raises(UserError, match=f"^{line}, which"):
+        Group(0, 2, 0).shard_of(compose(override))
+
+
+def test_all_but_the_first_are_silent_and_end_well_unless_a_signal_ended_them(monkeypatch):
+    monkeypatch.setattr(err, "quiet", False)
+    monkeypatch.setattr(out, "quiet", False)
+    with pytest.raises(SystemExit) as stop, one_speaks(Group(0, 2, 0)):
+        raise SystemExit(2)
+    assert stop.value.code == 2 and not err.quiet
+    for code, end in ((2, 0), (143, 143)):
+        with pytest.raises(SystemExit) as stop, one_speaks(Group(1, 2, 1)):
+            raise SystemExit(code)
+        assert stop.value.code == end and err.quiet and out.quiet
+
+
+class Gone:
+    """The store of a torchrun that was killed."""
+
+    def __getattr__(self, name):
+        def call(*_):
+            raise distributed.DistNetworkError("failed to recv, got 0 bytes.\\nException raised from recvBytes")
+
+        return call
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("call", ["made", "wait", "hand_over"])
+def test_a_torchrun_that_was_killed_is_one_line(call, rank):
+    group = Group(rank, 2, rank)
+    group.store = Gone()
+    given = {"made": 1, "wait": lambda: None, "hand_over": torchrun.Outcome()}[call]
+    with pytest.raises(Incomplete, match=r"^torchrun does not answer: it was stopped or killed\."), group.job():
+        getattr(group, call)(given)
+
+
+def test_an_error_is_told_where_torchrun_is_gone_too():
+    group = Group(1, 2, 1)
+    group.store = Gone()
+    with pytest.raises(KeyError), group.job():
+        raise KeyError
