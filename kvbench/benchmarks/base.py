@@ -82,6 +82,7 @@ class Benchmark(Versioned, ABC):
     name: str
     metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
     scored_by: ClassVar[tuple[str, ...]] = ()  # the files of kvbench.metrics that `score` reads, for their versions
+    packages: tuple[str, ...] = ()  # modules of extras (kvbench.utils.extras) without which `score` cannot be computed
 
     @property
     @abstractmethod

@@ -133,6 +133,8 @@ class OwnPrompts(Benchmark):
         metrics.check(self.metric)
         self.samples_read = list(self._samples())
         self.metrics = ("score",) if any(map(_scored, self.samples_read)) else ()
+        rouge = any(sample.meta.get("metric", self.metric) == "rouge_l" for sample in self.samples_read)
+        self.packages = ("rouge_score",) if rouge else ()
 
     def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
         return self.samples_read

@@ -20,4 +20,4 @@ arguments:
 
 experiments:"""
 
-main = partial(run_command, help_text=HELP, module="kvbench.figures.make")
+main = partial(run_command, help_text=HELP, module="kvbench.figures.make", packages=("matplotlib",))

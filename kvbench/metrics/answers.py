@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from rouge_score.rouge_scorer import RougeScorer
-
 from kvbench.errors import UserError, unknown
+from kvbench.metrics.backends import rouge_scorer
 from kvbench.metrics.longbench import english_words, qa_f1
 from kvbench.metrics.names import ANSWERS
 from kvbench.utils.hashing import file_hash
@@ -112,5 +111,5 @@ def source(name: str) -> str | None:
 
 
 @cache
-def _rouge() -> RougeScorer:
-    return RougeScorer(["rougeL"], use_stemmer=False)
+def _rouge():
+    return rouge_scorer(["rougeL"], use_stemmer=False)

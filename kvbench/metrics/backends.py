@@ -7,16 +7,20 @@ compile with warnings on new versions of Python.
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions
 from types import ModuleType
 
 from kvbench.errors import UserError
+from kvbench.utils.extras import require
 
 # Where rouge 1.0.1 meets this limit it raises, and the official score is then 0.
 OFFICIAL_RECURSION_LIMIT = 1000  # Python's own, which LongBench's eval.py leaves as it is
+
+
+_OF_LONGBENCH = "a metric of LongBench"
 
 
 def words(text: str) -> list[str]:
@@ -72,8 +76,17 @@ def _room() -> int:
         return 1
 
 
+def rouge_scorer(kinds: Sequence[str], **options: object):
+    """A RougeScorer of Google's package `rouge-score`."""
+    require(f"{kinds[0]}, a score of summaries and sentences,", "rouge_score")
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(kinds, **options)
+
+
 @cache
 def _rouge():
+    require(_OF_LONGBENCH, "rouge")
     from rouge import Rouge
 
     return Rouge(metrics=["rouge-l"])
@@ -81,6 +94,7 @@ def _rouge():
 
 @cache
 def _jieba() -> ModuleType:
+    require(_OF_LONGBENCH, "jieba")
     with _quiet():
         import jieba
 
@@ -90,6 +104,7 @@ def _jieba() -> ModuleType:
 
 @cache
 def _fuzz() -> ModuleType:
+    require(_OF_LONGBENCH, "fuzzywuzzy")
     with _quiet():
         from fuzzywuzzy import fuzz
     return fuzz

@@ -8,9 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from rouge_score.rouge_scorer import RougeScorer
-
 from kvbench.errors import unknown
+from kvbench.metrics.backends import rouge_scorer
 from kvbench.metrics.longbench import chinese_characters, english_words, f1
 
 Metric = Callable[[str, Sequence[str]], float]
@@ -153,8 +152,8 @@ def _announced(text: str, prefixes: Sequence[str]) -> str | None:
 
 
 @cache
-def _rouge() -> RougeScorer:
-    return RougeScorer(["rougeLsum"], use_stemmer=False)
+def _rouge():
+    return rouge_scorer(["rougeLsum"], use_stemmer=False)
 
 
 METRICS: dict[str, Metric] = {

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from rouge_score.rouge_scorer import RougeScorer
-
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.backends import check_backend, rouge_l, similarity, words
+from kvbench.metrics.backends import check_backend, rouge_l, rouge_scorer, similarity, words
 
-__all__ = ["FIRST_LINE", "METRICS", "check_backend", "companions", "first_line", "score"]
+__all__ = ["FIRST_LINE", "METRICS", "PACKAGES", "check_backend", "companions", "first_line", "score"]
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 
@@ -167,8 +165,8 @@ class _ChineseTokenizer:
 
 
 @cache
-def _google(chinese: bool) -> RougeScorer:
-    return RougeScorer(["rougeL"], use_stemmer=False, tokenizer=_ChineseTokenizer() if chinese else None)
+def _google(chinese: bool):
+    return rouge_scorer(["rougeL"], use_stemmer=False, tokenizer=_ChineseTokenizer() if chinese else None)
 
 
 _FUNCTIONS: dict[str, Metric] = {
@@ -189,4 +187,11 @@ METRICS: dict[str, str] = {
         "code_sim": "lcc repobench-p",
     }.items()
     for task in tasks.split()
+}
+# The modules that compute the metrics, apart from kvbench's own code.
+PACKAGES = {
+    "fuzzywuzzy": {"code_sim"},
+    "jieba": {"qa_f1_zh", "rouge_zh"},
+    "rouge": {"rouge", "rouge_zh"},
+    "rouge_score": {"rouge", "rouge_zh"},
 }

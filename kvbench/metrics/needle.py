@@ -3,12 +3,12 @@
 import re
 from functools import cache
 
-from rouge_score.rouge_scorer import RougeScorer
+from kvbench.metrics.backends import rouge_scorer
 
 
 @cache
-def _scorer() -> RougeScorer:
-    return RougeScorer(["rouge1"], use_stemmer=True)
+def _scorer():
+    return rouge_scorer(["rouge1"], use_stemmer=True)
 
 
 def rouge1_f(reference: str, prediction: str) -> float:

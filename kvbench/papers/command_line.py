@@ -9,18 +9,21 @@ from kvbench.config import CONF, composed, options, sweep_jobs
 from kvbench.errors import UserError
 from kvbench.papers.experiment import Experiment, names
 from kvbench.utils.console import print_line
+from kvbench.utils.extras import require
 
 
-def run_command(arguments: Sequence[str], help_text: str, module: str) -> None:
+def run_command(arguments: Sequence[str], help_text: str, module: str, packages: Sequence[str] = ()) -> None:
     """Print the help and every experiment, or call `make(overrides, runs, out)` of `module`.
 
-    `module` is imported only for the work, since it brings pandas and torch, which take seconds.
+    `module` is imported only for the work, since it brings pandas and torch, which take seconds. Raises UserError
+    without one of `packages`.
     """
     if {"--help", "-h"} & set(arguments):
         width = max(map(len, options("experiment")))
         lines = [help_text, *(f"  {name:<{width}}  {about}" for name, about in options("experiment").items())]
         print_line("\n".join(lines))
         return
+    require("this command", *packages)
     import_module(module).make(*split(arguments))
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from kvbench.errors import on_disk
 from kvbench.records.store import to_json
+from kvbench.utils.extras import require
 from kvbench.utils.files import replacing
 
 
@@ -19,6 +19,7 @@ def write_csv(records: pd.DataFrame, path: Path) -> None:
 
 def write_parquet(records: pd.DataFrame, path: Path) -> None:
     """Lists and mappings are kept; a column of more than one type becomes JSON text."""
+    require("a Parquet file", "pyarrow")
     texts = {name: as_json(records[name]) for name in _objects(records) if not _one_type(records[name])}
     with on_disk(f"write {path}"), replacing(path) as work:
         records.assign(**texts).to_parquet(work, index=False)
@@ -40,6 +41,8 @@ def _objects(records: pd.DataFrame) -> list[str]:
 
 
 def _one_type(column: pd.Series) -> bool:
+    import pyarrow as pa
+
     try:
         pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):

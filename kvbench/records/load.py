@@ -11,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.records import parquet_records
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
 from kvbench.records.store import PACK, PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_lines, read_records
+from kvbench.utils.extras import require
 from kvbench.utils.text import count
 
 # Properties of samples that tables group by: one value each.
@@ -73,13 +73,20 @@ def files_in(folder: Path) -> list[Path]:
 
 def read_file(path: Path) -> tuple[list[dict], list[bytes]]:
     """The whole records of a run's file or a pack's, and the lines that hold none."""
-    return parquet_records.read_records(path) if path.name == PACK else read_records(path)
+    return read_pack(path) if path.name == PACK else read_records(path)
+
+
+def read_pack(path: Path) -> tuple[list[dict], list[bytes]]:
+    require(f"{path}, a pack,", "pyarrow")
+    from kvbench.records.parquet_records import read_records
+
+    return read_records(path)
 
 
 def records_in(path: Path) -> Iterator[dict]:
     """The whole records of a run's file, read one by one, or a pack's."""
     if path.name == PACK:
-        yield from parquet_records.read_records(path)[0]
+        yield from read_pack(path)[0]
     else:
         yield from (record for _, record in read_lines(path) if record)
 

@@ -5,14 +5,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from kvbench.errors import UserError, on_disk
 from kvbench.records.manifest import read_manifests, write_manifest
-from kvbench.records.parquet_records import write_records
 from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, read_records, record_files
+from kvbench.utils.extras import require
 from kvbench.utils.files import appearing, replacing
 from kvbench.utils.validation import PLACES
 
@@ -39,6 +36,9 @@ def write_pack(folder: Path, target: Path) -> list[str]:
     Raises UserError where the folder holds no records, has lines that are none, or a record's parameters name a path;
     and where `target` exists.
     """
+    require("a pack", "pyarrow")
+    from kvbench.records.parquet_records import write_records
+
     if target.exists():
         raise UserError(f"{target} exists: name a new folder with --out")
     records = records_to_pack(folder)
@@ -140,6 +140,9 @@ def sample_hashes(row: Mapping) -> dict[str, str]:
 
 
 def write_sample_hashes(path: Path, samples: Mapping[str, Mapping]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     rows = [{"sample": name, **sample_hashes(row)} for name, row in samples.items()]
     kinds = pa.schema([(name, pa.string()) for name in ("sample", "row_sha256", "fields_sha256")])
     with replacing(path) as work:
@@ -151,6 +154,9 @@ def read_sample_hashes(folder: Path) -> dict[str, dict]:
     path = folder / SAMPLE_HASHES
     if not path.is_file():
         return {}
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         return {row["sample"]: row for row in pq.read_table(path).to_pylist()}
     except (pa.ArrowException, KeyError) as error:

@@ -9,6 +9,7 @@ from hydra.errors import HydraException
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.metrics.names import AGREEMENT, ANSWERS, OF_BENCHMARK
+from kvbench.utils.extras import require
 from kvbench.utils.model_override import check_named
 from kvbench.utils.model_shape import check_folder_shape
 from kvbench.utils.validation import PLACES, at_least, choice, model_folder
@@ -49,6 +50,8 @@ def check_values(cfg: Mapping) -> None:
         raise UserError("question=hidden reads every first token through the compressed cache: leave first_token out")
     if cfg["probe"] and cfg["first_token"] == "compressed":
         raise UserError("probe= observes prompts and compresses nothing: leave first_token=compressed out")
+    if cfg["wandb"]["mode"] != "disabled":
+        require(f"wandb.mode={cfg['wandb']['mode']}", "wandb")
     if isinstance(model := cfg.get("model"), Mapping):
         check_model(model)
     if isinstance(benchmark := cfg.get("benchmark"), Mapping) and str(benchmark.get("_target_")).startswith(OURS):

@@ -10,14 +10,13 @@ import pandas as pd
 
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.figures.frontier import frontier_figure
-from kvbench.figures.style import save
 from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.metrics.names import AGREEMENT
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
+from kvbench.runner import drawings
 from kvbench.runner.frontier_speed import decoding
 from kvbench.runner.outputs import print_paths
 from kvbench.runner.request import build_request
@@ -154,7 +153,7 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
         warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
     speeds, of = measured or (None, "")
     title = " · ".join(filter(None, [title, of]))
-    written += save(frontier_figure(scored.frontiers, scored.full, scored.measure, title, speeds), folder / "frontier")
+    written += drawings.frontier(scored.frontiers, scored.full, scored.measure, title, speeds, folder / "frontier")
     out.print(table.rich())
     out.print(advice)
     print_paths(written, folder)

@@ -1,6 +1,8 @@
 """The text of `kvbench --help`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from textwrap import wrap
 
 from rich.markup import escape
@@ -72,15 +74,16 @@ def help_text(section: str | None = None) -> str:
     """
     if section is not None and section not in SECTIONS:
         raise unknown("section of --help", section, SECTIONS)
-    parts = {
-        **{group: _group(group) for group in GROUPS},
-        "experiment": _experiments(),
-        "settings": _settings(),
-        "commands": _commands(),
+    # called for what is shown alone: they read every file of a group
+    parts: dict[str, Callable[[], list[str]]] = {
+        **{group: partial(_group, group) for group in GROUPS},
+        "experiment": _experiments,
+        "settings": _settings,
+        "commands": _commands,
     }
     if section == "all":
-        return "\n".join(line for part in parts.values() for line in (*part, ""))
-    return "\n".join(parts[section] if section else _overview())
+        return "\n".join(line for part in parts.values() for line in (*part(), ""))
+    return "\n".join(parts[section]() if section else _overview())
 
 
 def _overview() -> list[str]:

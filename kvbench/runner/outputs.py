@@ -10,10 +10,6 @@ import numpy as np
 import pandas as pd
 
 from kvbench.evaluation.record import Run
-from kvbench.figures.needle_heatmap import draw_heatmaps
-from kvbench.figures.probes import draw_probes
-from kvbench.figures.speed import repetitions, speed_figure
-from kvbench.figures.style import save
 from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
@@ -25,6 +21,7 @@ from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.report.labels import with_labels
+from kvbench.runner import drawings
 from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.tables.run_table import run_table, summarise, write_run_table
 from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
@@ -58,7 +55,7 @@ def report(run: Run, folder: Path) -> Outputs:
     if tasks is not None:
         written += write_task_table(tasks, folder, caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
-        written += draw_heatmaps(grid.cells, grid.metric, folder / "heatmap", caption)
+        written += drawings.heatmaps(grid, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)
     written += write_latex(table, folder / "table.tex")
     written += write_comparison(with_all, metrics[0], folder)
@@ -86,7 +83,7 @@ def report_probes(run: Run, folder: Path) -> Outputs:
     """The figures of what was observed, layer by layer."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, protocol_caption(run, records, title, "while observed"))
-    written = draw_probes(records, folder, caption)
+    written = drawings.probes(records, folder, caption)
     print_paths(written, folder)
     return {}, written
 
@@ -100,8 +97,7 @@ def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
     tables = [speed_table(frame, caption, footnotes, wide=False)]
     written = write_speeds(frame, folder, caption, footnotes)
     written += write_latex(speed_table(frame, caption, footnotes), folder / "table.tex")
-    if len(repeats := repetitions(records)):
-        written += save(speed_figure(repeats, caption), folder / "speed")
+    written += drawings.speed(records, folder / "speed", caption)
     if paper is not None and paper.published is not None:
         compared, used = compare_speed(frame, paper, records["model"].iloc[0])
         if len(compared):

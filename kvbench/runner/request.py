@@ -23,6 +23,7 @@ from kvbench.runner.early import check_values
 from kvbench.runner.engines import check_conversations, connected, requested_engines, told_by
 from kvbench.runner.estimate import estimate_of
 from kvbench.runner.kernels import check_kernels, computed_by
+from kvbench.utils.extras import require
 
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -91,7 +92,7 @@ def build_request(cfg: Mapping) -> Request:
     methods = chosen_methods(cfg)
     settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
     check_press(cfg, methods)
-    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    benchmark = build_benchmark(cfg)
     spec = model_spec(cfg["model"])
     check(settings, benchmark, spec)
     if not observations:
@@ -111,10 +112,17 @@ def build_request(cfg: Mapping) -> Request:
 
 def engine_request(cfg: Mapping) -> Request:
     """What a configuration requests of other engines."""
-    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    benchmark = build_benchmark(cfg)
     settings, spec = requested_engines(cfg, benchmark), model_spec(cfg["model"])
     check_longest(benchmark, spec)
     return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg["distance"], cfg["memory"], benchmark))
+
+
+def build_benchmark(cfg: Mapping) -> Benchmark:
+    """The benchmark; its scores can be computed."""
+    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    require(f"benchmark {benchmark.name}", *benchmark.packages)
+    return benchmark
 
 
 def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.extras import require
 from kvbench.utils.jsonl import FieldType, checked_rows, read_rows
 from kvbench.utils.regular_files import open_regular, read_text
 from kvbench.utils.text import first_line
@@ -48,6 +49,7 @@ def _array(path: Path) -> list[dict]:
 
 
 def _table(path: Path) -> list[dict]:
+    require(str(path), "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -39,6 +39,7 @@ class InfiniteBench(Benchmark):
     """
 
     scored_by: ClassVar[tuple[str, ...]] = ("infinitebench",)
+    packages = ("rouge_score",)
 
     tasks: Names
     max_length: Annotated[int, Field(ge=64)]

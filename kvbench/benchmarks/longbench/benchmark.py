@@ -16,7 +16,7 @@ from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown, range_score
-from kvbench.metrics.longbench import METRICS, check_backend, companions
+from kvbench.metrics.longbench import METRICS, PACKAGES, check_backend, companions
 from kvbench.metrics.longbench import score as official_score
 from kvbench.utils.checked import Names, NonNegative, checked
 
@@ -70,6 +70,7 @@ class LongBench(Benchmark):
         scored = {METRICS[task.name] for task in self.chosen}
         self.backend = check_backend() if "code_sim" in scored else None
         self.metrics = ("score", "rouge_score_l") if scored & {"rouge", "rouge_zh"} else ("score",)
+        self.packages = tuple(module for module, metrics in PACKAGES.items() if scored & metrics)
         names = [task.name for task in self.chosen]
         self.prompts = templates.load(names, self.prompts_file)
         folder = data.from_hub(self.repository, self.revision) if self.data_dir is None else Path(self.data_dir)

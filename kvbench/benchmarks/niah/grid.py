@@ -44,6 +44,10 @@ class NeedleGrid(Benchmark):
                 )
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        return ("rouge_score",) if "rouge1" in self.metrics else ()
+
+    @property
     def longest(self) -> int:
         return max(self.lengths) + self.max_new_tokens
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvbench.benchmarks import haystack
 from kvbench.errors import UserError
+from kvbench.utils.extras import require
 from kvbench.utils.regular_files import read_text
 
 _OFFICIAL = "PaulGrahamEssays.json"
@@ -69,6 +70,7 @@ def _read(source: str) -> str:
 
 
 def _splitter(name: str) -> Callable[[str], list[str]]:
+    require("benchmark.essays_dir", "nltk")
     import nltk  # imported here because it is slow and only essays need it
 
     if name == "simple":

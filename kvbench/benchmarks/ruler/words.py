@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.extras import lacking
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def word_lists() -> WordLists:
     """The lists of the installed wonderwords, which is not imported. UserError where it is not installed."""
     spec = importlib.util.find_spec("wonderwords")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("the word lists of RULER come from the package wonderwords: pip install wonderwords==3.0.1")
+        raise UserError(f"RULER's lists of words are those of {lacking('wonderwords')}")
     folder = Path(next(iter(spec.submodule_search_locations))) / "assets"
     return WordLists(*(_lines(folder / f"{name}list.txt") for name in ("noun", "adjective", "verb")))
 

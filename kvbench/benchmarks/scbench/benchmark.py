@@ -38,6 +38,7 @@ class SCBench(Benchmark):
     """
 
     scored_by: ClassVar[tuple[str, ...]] = ("repoqa", "scbench")
+    packages = ("rouge_score",)
 
     tasks: Names
     mode: Literal["shared", "turns_golden", "turns_own"]

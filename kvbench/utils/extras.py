@@ -1,0 +1,30 @@
+"""Packages that a plain installation does not have: each is part of an extra, which errors name."""
+
+from importlib.util import find_spec
+
+from kvbench.errors import UserError
+
+# extra of pyproject.toml -> modules; `all` has all of them
+EXTRAS = {
+    "longbench": ("fuzzywuzzy", "jieba", "rouge", "rouge_score"),
+    "ruler": ("nltk", "wonderwords"),
+    "tracking": ("wandb",),
+    "cpu": ("numba",),
+    "plots": ("matplotlib",),
+    "report": ("pyarrow",),
+}
+EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+
+
+def lacking(*modules: str) -> str:
+    """The first of these modules that is not installed, and how to install it; empty where all are."""
+    missing = next((module for module in modules if find_spec(module) is None), None)
+    if missing is None:
+        return ""
+    return f"{missing.replace('_', '-')}, which is not installed: pip install 'kvbench[{EXTRA_OF[missing]}]'"
+
+
+def require(what: str, *modules: str) -> None:
+    """Raise UserError where `what` needs one of these modules that is not installed."""
+    if missing := lacking(*modules):
+        raise UserError(f"{what} needs {missing}")
