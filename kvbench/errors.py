@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from typing import Any
 
 
 class UserError(ValueError):
@@ -28,7 +29,7 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")
 
 
-def check_fields(name: str, node: Mapping, form: type) -> None:
+def check_fields(name: str, node: Mapping[str, object], form: type[Any]) -> None:
     """Refuse keys of the configuration node `name` that the dataclass `form` has no field for, and missing ones."""
     known = {field.name: field for field in fields(form)}
     for key in node:

@@ -9,6 +9,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from kvbench import __version__
 from tests.support.paths import ROOT
 
 
@@ -44,6 +45,13 @@ def made(job: dict) -> list[str]:
 
 
 PYTHONS = sorted((job["python"] for job in JOBS), key=Version)
+
+
+def test_one_version_of_kvbench_is_stated_everywhere():
+    cited = yaml.safe_load(text("CITATION.cff"))
+    assert PROJECT["version"] == __version__ == cited["version"]
+    assert cited["license"] == PROJECT["license"]
+    assert re.search(r"^## (\S+)", text("CHANGELOG.md"), re.MULTILINE)[1] == __version__
 
 
 def test_every_python_that_is_claimed_is_tested():

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -44,7 +45,7 @@ class Board:
 def boards(submissions: Sequence[Submission]) -> list[Board]:
     """The boards of all submissions, in order of model and benchmark."""
     parts: dict[str, list[pd.DataFrame]] = {}
-    keys: dict[str, Mapping] = {}
+    keys: dict[str, Mapping[str, Any]] = {}
     for number, submission in enumerate(submissions):
         for run, records in submission.records.groupby("run", sort=False):
             same = identity(records.iloc[0], submission.manifests[run])
@@ -56,7 +57,7 @@ def boards(submissions: Sequence[Submission]) -> list[Board]:
     return sorted(made, key=lambda board: board.title)
 
 
-def identity(record: pd.Series, manifest: Mapping) -> dict:
+def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What all records of a board have in common."""
     benchmark = {key: value for key, value in manifest["benchmark"].items() if key not in DESCRIBING}
     return {
@@ -68,7 +69,7 @@ def identity(record: pd.Series, manifest: Mapping) -> dict:
     }
 
 
-def facts_of(identities: Sequence[Mapping]) -> list[str]:
+def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """What distinguishes each board: question and dtype, and what else differs where those are the same."""
     names = [
         (one["model"], one["benchmark"], f"question {one['question']}, {str(one['dtype']).removeprefix('torch.')}")
@@ -82,7 +83,7 @@ def facts_of(identities: Sequence[Mapping]) -> list[str]:
     return facts
 
 
-def _board(same: Mapping, facts: str, records: pd.DataFrame) -> Board:
+def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
     labelled = with_labels(records)
     measure = next(iter(labelled["scores"].iloc[0]))
     labelled = labelled[[measure in scores for scores in labelled["scores"]]]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ class Submission:
     folder: Path
     note: Note
     records: pd.DataFrame  # those of methods and engines, as `kvbench.records.load` gives them
-    manifests: dict[str, dict]  # by run
+    manifests: dict[str, dict[str, Any]]  # by run
 
 
 def read_submissions(folders: Sequence[Path]) -> list[Submission]:

@@ -57,7 +57,7 @@ class Method(Versioned, ABC):
         """Whether a method that searches for the requested ratio missed `target`; False for others."""
         return False
 
-    def plan(self, n: int, num_layers: int, budget: int) -> PrefillPlan:
+    def plan(self, n: int, num_layers: int, budget: int | float) -> PrefillPlan:
         """The forward pass to run over a prompt of n tokens. Settings with equal plans share one pass."""
         return FullPrefill()
 

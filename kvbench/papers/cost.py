@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.papers.costs import gib_text, hours_text
 from kvbench.papers.experiment import chosen_methods
-from kvbench.papers.gpu import H100
+from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
 from kvbench.papers.prompts import PromptSize, prompt_sizes
 from kvbench.probes import Probe, build_probes
@@ -34,7 +34,7 @@ class Cost:
         return sum(settings * samples for settings, samples in self.runs)
 
 
-def cost(cfgs: Sequence[Mapping]) -> Cost | None:
+def cost(cfgs: Sequence[Mapping], gpu: GPU = H100) -> Cost | None:
     """The cost of an experiment's configurations, one for each model; None where the samples are not known."""
     samples = [prompt_sizes(cfg) for cfg in cfgs]
     if None in samples:
@@ -42,7 +42,7 @@ def cost(cfgs: Sequence[Mapping]) -> Cost | None:
     compared = [build_probes(cfg["probe"]) if cfg["probe"] else _settings(cfg) for cfg in cfgs]
     sizes = [size for sizes in samples for size in sizes]
     known = all(size.bounded and size.tokens is not None for size in sizes)
-    estimates = [_estimate(*run) for run in zip(cfgs, compared, samples, strict=True)]
+    estimates = [_estimate(*run, gpu) for run in zip(cfgs, compared, samples, strict=True)]
     hours = gib = None
     if None not in estimates:
         hours = sum(seconds for seconds, _ in estimates) / 3600
@@ -89,14 +89,14 @@ def _settings(cfg: Mapping) -> list[Setting]:
 
 
 def _estimate(
-    cfg: Mapping, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize]
+    cfg: Mapping, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize], gpu: GPU
 ) -> tuple[float, float] | None:
     """GPU seconds and bytes of one run; probes read the prompt and decode nothing."""
     shape = Shape.of(cfg["model"])
     if shape is None or any(size.tokens is None for size in sizes):
         return None
     if not cfg["probe"]:
-        return estimate(shape, compared, sizes, str(cfg["decode"]["batch"]))
+        return estimate(shape, compared, sizes, str(cfg["decode"]["batch"]), gpu)
     flops = sum(samples * shape.flops(size.tokens) for size, samples in Counter(sizes).items())
     longest = max(size.tokens for size in sizes)
-    return H100.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes
+    return gpu.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes

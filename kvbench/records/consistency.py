@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -89,11 +90,13 @@ class Copies:
     """Records that occur several times in the files that are read."""
 
     # (first file, other file) -> how many
-    equal: Counter = field(default_factory=Counter)
+    equal: Counter[tuple[Path, Path]] = field(default_factory=Counter)
     # (first file, other file, fields that differ) -> (sample, setting) of each
-    unequal: defaultdict = field(default_factory=lambda: defaultdict(list))
+    unequal: defaultdict[tuple[Path, Path, tuple[str, ...]], list[tuple[object, object]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
-    def add(self, first: dict, first_file: Path, again: dict, file: Path) -> None:
+    def add(self, first: dict[str, Any], first_file: Path, again: dict[str, Any], file: Path) -> None:
         if fields := differences(first, again):
             self.unequal[first_file, file, fields].append((again.get("sample"), again.get("setting")))
         else:
@@ -116,7 +119,7 @@ class Copies:
         ]
 
 
-def differences(a: dict, b: dict) -> tuple[str, ...]:
+def differences(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
     """The fields in which two records of one key contradict each other: not the run, its times and its peaks.
 
     Nor the model's name: the key has the hashes of its weights, which may be known by several names. A field that only
@@ -156,7 +159,7 @@ def _values(column: pd.Series, limit: int = 4) -> str:
     return " | ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
 
 
-def _parameters(sets: list[dict]) -> str:
+def _parameters(sets: list[dict[str, Any]]) -> str:
     names = dict.fromkeys(name for parameters in sets for name in parameters)
     values = {name: list(dict.fromkeys(json.dumps(parameters.get(name)) for parameters in sets)) for name in names}
     return ", ".join(f"{name} {' | '.join(some)}" for name, some in values.items() if len(some) > 1)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -44,7 +45,7 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
     missing for some records. duplicate: records that are there again, with the same outcome. outcome: with another
     one. The first of such records is in the frame.
     """
-    kept: dict[str, tuple[dict, Path]] = {}
+    kept: dict[str, tuple[dict[str, Any], Path]] = {}
     copies, torn = Copies(), {}
     with collector_off():
         for path in files(folders):
@@ -71,19 +72,19 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for name in (PATTERN, PACK) for path in folder.glob(name))
 
 
-def read_file(path: Path) -> tuple[list[dict], list[bytes]]:
+def read_file(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The whole records of a run's file or a pack's, and the lines that hold none."""
     return read_pack(path) if path.name == PACK else read_records(path)
 
 
-def read_pack(path: Path) -> tuple[list[dict], list[bytes]]:
+def read_pack(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     require(f"{path}, a pack,", "pyarrow")
     from kvbench.records.parquet_records import read_records
 
     return read_records(path)
 
 
-def records_in(path: Path) -> Iterator[dict]:
+def records_in(path: Path) -> Iterator[dict[str, Any]]:
     """The whole records of a run's file, read one by one, or a pack's."""
     if path.name == PACK:
         yield from read_pack(path)[0]
@@ -91,7 +92,7 @@ def records_in(path: Path) -> Iterator[dict]:
         yield from (record for _, record in read_lines(path) if record)
 
 
-def frame_of(records: Sequence[dict]) -> pd.DataFrame:
+def frame_of(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Lone surrogates, which no column of text can hold, become U+FFFD; lists and objects in PROPERTIES become text."""
     try:
         frame = pd.DataFrame(records)
@@ -132,11 +133,13 @@ def files(folders: Sequence[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def manifests_beside(records: Iterable[tuple[dict, Path]]) -> tuple[pd.DataFrame, list[Finding]]:
+def manifests_beside(records: Iterable[tuple[dict[str, Any], Path]]) -> tuple[pd.DataFrame, list[Finding]]:
     """`folder` and provenance of each record; and the manifests that are damaged or missing."""
-    places = [(path.parent, record.get("run")) for record, path in records]
-    findings, rows, number = [], [], {}
-    manifests = {}
+    places = [(path.parent, str(record.get("run"))) for record, path in records]
+    findings: list[Finding] = []
+    rows: list[dict[str, str | None]] = []
+    number: dict[tuple[Path, str], int] = {}
+    manifests: dict[Path, dict[str, dict[str, Any]]] = {}
     for (folder, run), records_of_run in Counter(places).items():
         if folder not in manifests:
             manifests[folder], damaged = read_manifests(folder)
@@ -145,7 +148,7 @@ def manifests_beside(records: Iterable[tuple[dict, Path]]) -> tuple[pd.DataFrame
             what = f"{count(records_of_run, 'record')} in {folder}"
             findings.append(Finding("manifest", f"no manifest of run {run}: the origin of {what} is unknown"))
         number[folder, run] = len(rows)
-        rows.append({"folder": str(folder)} | provenance(manifests[folder].get(run, {})))
+        rows.append({"folder": str(folder), **provenance(manifests[folder].get(run, {}))})
     frame = pd.DataFrame(rows, columns=list({"folder": None} | provenance({})), dtype=object)
     return frame.iloc[[number[place] for place in places]].reset_index(drop=True), findings
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ PROVENANCE = (
 )
 
 
-def provenance(manifest: dict) -> dict[str, str | None]:
+def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
     """The PROVENANCE of a manifest and the start of its run; None for fields it lacks."""
     packages = manifest.get("packages") or {}
     known = {
@@ -44,13 +45,13 @@ def provenance(manifest: dict) -> dict[str, str | None]:
     return {"started": manifest.get("started")} | {name: known.get(name, manifest.get(name)) for name in PROVENANCE}
 
 
-def weights(model: dict) -> str | None:
+def weights(model: dict[str, Any]) -> str | None:
     if "files" in model:
         return hashlib.sha256(json.dumps(model["files"], sort_keys=True).encode()).hexdigest()[:16]
     return model.get("revision")
 
 
-def processor(device: str | None, hardware: dict) -> str | None:
+def processor(device: str | None, hardware: dict[str, Any]) -> str | None:
     gpus = hardware.get("gpus") or []
     if device == "cpu" or not gpus:
         return hardware.get("cpu")

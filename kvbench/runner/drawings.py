@@ -1,6 +1,6 @@
 """The figures of a run, where matplotlib is installed: without it a line says so; records and tables are the same."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 
@@ -49,7 +49,9 @@ def speed(records: pd.DataFrame, path: Path, caption: str) -> list[Path]:
 
 
 @drawing
-def frontier(frontiers: dict[str, Frontier], full: float, measure: str, title: str, speeds: Sequence, path: Path):
+def frontier(
+    frontiers: Mapping[str, Frontier], full: float, measure: str, title: str, speeds: pd.DataFrame | None, path: Path
+) -> list[Path]:
     from kvbench.figures.frontier import frontier_figure
     from kvbench.figures.style import save
 

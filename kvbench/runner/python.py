@@ -97,8 +97,8 @@ def names_of(group: str, value: object) -> tuple[str, list[str]]:
     """The files that `value` names, and overrides of their keys where it is a mapping."""
     if not isinstance(value, Mapping):
         plain = plain_value(group, value)
-        one, several = isinstance(plain, str), isinstance(plain, list) and group in LISTS
-        if not (one or (several and all(isinstance(name, str) for name in plain))):
+        names = plain if isinstance(plain, list) and group in LISTS else [plain]
+        if not all(isinstance(name, str) for name in names):
             raise UserError(f"{group}={value!r} must be a name{' or a list of names' if group in LISTS else ''}")
         return override_text(plain), []
     for name, its_keys in value.items():

@@ -17,4 +17,4 @@ def override_text(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if not isinstance(value, str) or (_BARE.fullmatch(value) and value.lower() not in _WORDS):
         return str(value)
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: str(m[1]) * 2 + ("\\'" if m[2] else ""), value) + "'"

@@ -8,8 +8,8 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.record import spread
+from kvbench.figures import style
 from kvbench.records import load as load_records
-from kvbench.runner import outputs
 from kvbench.runner import run as main
 from tests.support.runs import compose
 from tests.support.speed_runs import TINY, run, turn
@@ -33,7 +33,7 @@ def faked(monkeypatch):
         return turn(times.pop(0) if times else 1.0)
 
     monkeypatch.setattr(rounds, "attempt", attempt)
-    monkeypatch.setattr(outputs, "save", lambda *_: [])  # takes a second
+    monkeypatch.setattr(style, "save", lambda *_: [])  # takes a second
     return seen, seconds
 
 

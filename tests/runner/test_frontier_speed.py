@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from kvbench.errors import UserError
-from kvbench.runner import frontier_search
+from kvbench.figures import style
 from kvbench.runner.frontier import main
 from kvbench.runner.frontier_speed import decoding
 from tests.support.runs import run
@@ -86,7 +86,7 @@ def test_a_run_of_speed_gives_the_figure_its_second_panel(command, tmp_path, mon
     speed += ["benchmark.new_tokens=4", "benchmark.largest=false", "method=[full,knorm]", "ratio=[0.5,0.25]"]
     folder = run(*speed)
     drawn = []
-    monkeypatch.setattr(frontier_search, "save", lambda figure, path: drawn.append(figure) or [])
+    monkeypatch.setattr(style, "save", lambda figure, path: drawn.append(figure) or [])
     main([*command, "passes=0", f"speed={folder}"])
     (axis,) = [axis for part in drawn[0].subfigs for axis in part.axes if "tokens / s" in axis.get_xlabel()]
     assert [len(line.get_xdata()) for line in axis.lines[2:4]] == [2, 1]  # of six ratios two were measured; FullKV

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakSet
 
 from transformers import Cache, PreTrainedModel
@@ -12,6 +13,10 @@ from kvbench.integrations.generate.cache import CompressedCache
 from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
+
+# Of the model's forward pass.
+Arguments = tuple[object, ...]
+Keywords = dict[str, Any]
 
 OPEN: WeakSet[PreTrainedModel] = WeakSet()  # models in a block
 
@@ -57,7 +62,7 @@ def compress(
     setting = setting_of(method, ratio, budget, overrides)
     compression = Compression()
 
-    def hand_in(_, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    def hand_in(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
         given = kwargs.get("past_key_values")
         if isinstance(given, CompressedCache):
             given.check_model(model)

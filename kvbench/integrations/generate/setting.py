@@ -27,8 +27,9 @@ def setting_of(
     if isinstance(method, Method):
         if overrides:
             raise UserError(f"{overrides[0]}: overrides apply to a method's name; an object already has its parameters")
-        given = {"ratio": ratio, "budget": budget} if method.takes_budget else {}
-        setting = Setting(type(method).__name__, method, "", **given)
+        if not method.takes_budget:
+            ratio = budget = None
+        setting = Setting(type(method).__name__, method, "", ratio=ratio, budget=budget)
     else:
         if method not in (names := choices("method")):
             raise unknown("method", method, names)
