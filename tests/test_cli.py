@@ -44,7 +44,7 @@ def process(*arguments, **env):
 
 
 MISTAKES = {
-    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? Allowed: ada_",
+    ("method=snapkw",): "unknown method 'snapkw'. Did you mean 'snapkv'? kvbench --help method lists all",
     ("method=[full,pyramid]",): "unknown method 'pyramid'. Did you mean 'pyramidkv'?",
     ("model=llama",): "unknown model 'llama'.",
     ("benchmark=needle",): "unknown benchmark 'needle'.",
@@ -66,7 +66,7 @@ MISTAKES = {
     ("method.snapkv.scoring.kernel=4",): "kernel=4 is even",
     ("method.snapkv.scoring.windw=4",): "unknown key 'windw'. Did you mean 'window'?",
     ("rato=0.2",): "unknown key 'rato'. Did you mean 'ratio'?",
-    ("method=[full",): "no viable alternative at input '[full'",
+    ("method=[full",): "method=[full cannot be read: [ and ] do not match; quote the whole",
     ("method=[]",): "no method is chosen",
     ("method=null",): "Config group override must be a string or a list",
     ("method._target_=nowhere.Method",): "Error loading 'nowhere.Method': ModuleNotFoundError(\"No module named 'nowh",

@@ -17,10 +17,11 @@ the others, which hold their window under every method: r and r_bytes are then o
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Literal
 
+from kvbench.cache.cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
 
 RatioOver = Literal["kv_heads", "query_heads"]
@@ -39,6 +40,7 @@ class Kept:
     positions: KeptPositions | None = None  # None where an entry is pooled from several tokens
     ratio_over: RatioOver = "kv_heads"
     per_head: tuple[int, ...] | None = None  # tokens that each head kept, where each has its own number
+    cuts: Cuts | None = field(default=None, compare=False)  # None where no scores were ranked, or not one by one
 
     @classmethod
     def tokens(

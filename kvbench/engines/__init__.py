@@ -3,5 +3,7 @@
 from kvbench.engines.base import Completion, Engine, Question, Session
 from kvbench.engines.llama_cpp import LlamaCpp
 from kvbench.engines.openai import OpenAI
+from kvbench.engines.openvino import OpenVINO
+from kvbench.engines.vllm import VLLM
 
-__all__ = ["Completion", "Engine", "LlamaCpp", "OpenAI", "Question", "Session"]
+__all__ = ["VLLM", "Completion", "Engine", "LlamaCpp", "OpenAI", "OpenVINO", "Question", "Session"]

@@ -1,21 +1,16 @@
 """llama.cpp in a process of its own, through llama-cpp-python: K and V in types of their own."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 
-from kvbench.engines.base import CacheBytes, CannotAnswer, Completion, Engine, Gone, Question, Session, Top
-from kvbench.engines.worker import Worker, WorkerError, python_of, started
+from kvbench.engines.base import CacheBytes
+from kvbench.engines.in_worker import InWorker, elements_of, given_model
 from kvbench.errors import UserError, unknown
 from kvbench.models import Reader
-from kvbench.models.embedded import gguf_of
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.hashing import file_hash
 
-SCRIPT = Path(__file__).with_name("llama_worker.py")
-PACKAGE = "llama-cpp-python==0.3.36"
 # Bits of an element with its share of the scales of its block of 32 (ggml's block_q8_0 and others in ggml-common.h).
 BITS = {
     **{"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5},
@@ -25,7 +20,7 @@ PLAIN = ("f32", "f16", "bf16")
 
 
 @checked(prefix="engine.")
-class LlamaCpp(Engine):
+class LlamaCpp(InWorker):
     """A GGUF file with its cache in two types of ggml."""
 
     k: str = "f16"
@@ -41,7 +36,9 @@ class LlamaCpp(Engine):
     repeat: NonNegative = 1
     top: Positive = 100
     about: dict = field(init=False, default_factory=dict)
-    draws = False
+    environment = ".venv-llama"
+    requirement = "'llama-cpp-python==0.3.36'"
+    script = Path(__file__).with_name("llama_worker.py")
 
     def __post_init__(self):
         self.v = self.v or self.k
@@ -58,68 +55,20 @@ class LlamaCpp(Engine):
         return {"engine": "llama_cpp", **own}
 
     def connect(self, reader: Reader) -> None:
-        python = python_of(self.python, ".venv-llama", f"'{PACKAGE}'")
-        config = reader.config.get_text_config()
-        heads = config.num_attention_heads
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        self.elements = config.num_hidden_layers * kv_heads * head_dim  # of K for a token, and of V
-        file = self.file(reader)
-        self.settings = {
-            **{"model_file": str(file), "k": self.k, "v": self.v, "flash_attention": self.flash_attention},
+        self.elements = elements_of(reader)
+        told = self.start(reader)
+        self.reported = told["reported_bytes"]
+        self.about = {"version": told["version"], "model_file": f"sha256:{file_hash(self.file)}"}
+
+    def launch(self, reader: Reader) -> dict:
+        self.file = given_model(self.model_file, reader)
+        if not self.file.is_file():
+            raise UserError(f"engine.model_file={self.model_file} is no file")
+        return {
+            **{"model_file": str(self.file), "k": self.k, "v": self.v, "flash_attention": self.flash_attention},
             **{"context": self.context or reader.spec.max_length, "gpu_layers": self.gpu_layers},
             "threads": self.threads or len(os.sched_getaffinity(0)),
         }
-        self.command = python, SCRIPT, self.settings, self.timeout
-        try:
-            with started(*self.command) as (_, told):
-                pass
-        except (WorkerError, Gone) as error:
-            raise UserError(f"{self.label}: {error}") from error
-        if told["vocabulary"] != config.vocab_size:
-            raise UserError(
-                f"engine.model_file={file} has {told['vocabulary']:,} tokens in its vocabulary, and {reader.spec.name} "
-                f"has {config.vocab_size:,}: they are not the same model"
-            )
-        self.reported = told["reported_bytes"]
-        self.about = {"version": told["version"], "model_file": f"sha256:{file_hash(file)}"}
-
-    def file(self, reader: Reader) -> Path:
-        """The GGUF file to read."""
-        if self.model_file is not None:
-            path = Path(self.model_file).expanduser()
-            if not path.is_file():
-                raise UserError(f"engine.model_file={self.model_file} does not exist")
-            return path.resolve()
-        if reader.spec.embedded is None or reader.spec.path is not None:
-            raise UserError(f"engine.model_file is missing: the GGUF file of {reader.spec.name}")
-        return gguf_of(reader.spec.embedded)
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        with started(*self.command) as (worker, _):
-            yield InProcess(worker)
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
         return CacheBytes(self.reported, round(tokens * self.elements * (BITS[self.k] + BITS[self.v]) / 8))
-
-
-class InProcess(Session):
-    """The questions of a run for a worker."""
-
-    def __init__(self, worker: Worker):
-        self.worker = worker
-
-    def complete(self, question: Question, top: int) -> Completion:
-        asked = {"ids": [*question.ids], "max_new_tokens": question.max_new_tokens, "stops": sorted(question.stops)}
-        answer = self.asked({"do": "complete", **asked, "at_least_one": question.at_least_one, "top": top})
-        return Completion("", answer["tokens"], answer["prompt_tokens"], answer["top"])
-
-    def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
-        return self.asked({"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top})["top"]
-
-    def asked(self, node: dict) -> dict:
-        try:
-            return self.worker.ask(node)
-        except WorkerError as error:
-            raise CannotAnswer(str(error)) from error

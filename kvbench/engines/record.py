@@ -38,6 +38,7 @@ def record(run: Run, sample: Sample, setting: EngineSetting, answered: Answered)
         "target_missed": False,
         **sample.meta,
         **({"context_id": sample.context_id} if sample.context_id else {}),
+        **({"unit": sample.unit} if sample.unit else {}),
         "question": run.question,
         "prompt_tokens": n,
         "answers": list(sample.answers),

@@ -1,4 +1,4 @@
-"""Splits a prompt into what is compressed and what is read only afterwards: `question=visible|hidden`."""
+"""Splits a prompt into what is compressed and what is read only afterwards: question=visible|hidden, first_token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,15 @@ MARK = "\ue000"
 class Prompt:
     """A sample as token ids: `context` is prefilled and compressed, `question` is read through the compressed caches.
 
-    With question=visible all tokens are context. With question=hidden the same tokens are split before the first one
-    that contains a character of the question; the rest of the chat template and the prefix belong to the question.
-    Later turns with their expected answers belong to it, too.
+    With question=visible all tokens are context, or with first_token=compressed all but the last one. With
+    question=hidden the same tokens are split before the first one that contains a character of the question; the rest
+    of the chat template and the prefix belong to the question. Later turns with their expected answers belong to it,
+    too.
     """
 
     sample: Sample
     context: Tensor  # [n]
-    question: Tensor  # [q], empty where the question is visible
+    question: Tensor  # [q], empty where all tokens are context
     turns: tuple[Tensor, ...] = ()  # [t] each: what follows the model's own answers, where these stay
 
     @property
@@ -34,15 +35,18 @@ class Prompt:
         return len(self.question) + sum(map(len, self.turns)) + answer_tokens(self.sample)
 
 
-def tokenise(loaded: Reader, sample: Sample, question: str) -> Prompt:
-    """The sample's tokens under a protocol, visible or hidden.
+def tokenise(loaded: Reader, sample: Sample, question: str, first_token: str = "full") -> Prompt:
+    """The sample's tokens under a protocol: question visible or hidden, first_token full or compressed.
+
+    The prefill's logits, which choose the first generated token, attended to the whole prompt. With
+    first_token=compressed the prompt's last token is read through the compressed cache, so that its logits do not.
 
     Raises UserError if they do not fit the model, or if the question cannot be separated from the context.
     """
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     if question == "visible":
         encoded = loaded.tokenise(text, sample.chat)
-        split = len(encoded["input_ids"])
+        split = len(encoded["input_ids"]) - (first_token == "compressed")
     else:
         before = _before_question(loaded, sample, text)
         encoded = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)

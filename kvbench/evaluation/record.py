@@ -6,6 +6,7 @@ from functools import partial
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
+from kvbench.cache.cuts import close_cuts
 from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
 from kvbench.cache.window import bytes_of
@@ -37,6 +38,7 @@ class Run:
     settings: Sequence[Setting]
     memory: str = "shared"  # or stream, see kvbench.evaluation.passes
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
+    first_token: str = "full"  # or compressed, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
     distance: bool = False  # measure each setting's distance from FullKV, see kvbench.evaluation.distance
     # settings decode as one batch where that cannot change their caches; all: every setting; 1: one by one; a number:
@@ -155,7 +157,7 @@ def record(
         **({"unit": sample.unit} if sample.unit else {}),
         "question": run.question,
         "compress_at": setting.method.compress_at,
-        # a hidden question is read before the first generated token
+        # what is read after compression is read before the first generated token
         "full_cache_tokens": 0 if len(prompt.question) else setting.method.full_cache_tokens,
         "prompt_tokens": n,
         "question_tokens": len(prompt.question),
@@ -183,6 +185,7 @@ def record(
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,
+        "close_cuts": close_cuts([layer.cuts for layer in layers]),
         **({"sampling": asdict(sample.sampling)} if sample.sampling else {}),
         "question_seconds": answer.question_seconds,
         "decode_batch": answer.decode_batch,

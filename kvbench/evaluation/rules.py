@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache, storage_bytes
+from kvbench.cache.cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
@@ -60,10 +61,10 @@ def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
 def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:
     """Collect every tensor that is reachable from `thing`, by the address of its storage.
 
-    The model's RoPE is no part, nor is the histogram of kept positions, which stays on the device until a record reads
-    it, nor what modules and classes hold.
+    The model's RoPE is no part, nor are the histogram of kept positions and scores at cuts, which stay on the device
+    until a record reads them, nor what modules and classes hold.
     """
-    if id(thing) in passed or isinstance(thing, Rope | KeptPositions | type):
+    if id(thing) in passed or isinstance(thing, Rope | KeptPositions | Cuts | type):
         return
     passed.add(id(thing))
     if isinstance(thing, Tensor):

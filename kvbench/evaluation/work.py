@@ -85,7 +85,7 @@ def missing_contexts(run: Run, samples: Sequence[Sample], store: Store) -> Itera
         contexts: dict[tuple[int, ...], list[Prompt]] = {}
         for sample in group:
             if any(run.key(sample, setting) not in store.done for setting in run.settings):
-                prompt = tokenise(run.loaded, sample, run.question)
+                prompt = tokenise(run.loaded, sample, run.question, run.first_token)
                 contexts.setdefault(tuple(prompt.context.tolist()), []).append(prompt)
         yield from contexts.values()
 

@@ -9,6 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.cuts import Cuts
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform
@@ -153,13 +154,15 @@ class Eviction(Method):
         scores = self.scores(layer, window)
         order = ranking(scores)
         heads = self.heads.for_prompt(budget, least)
-        counts = heads.counts(scores.gather(1, order), tokens, window, layer)
+        ranked = scores.gather(1, order)
+        counts = heads.counts(ranked, tokens, window, layer)
+        cuts = Cuts.of(ranked, counts, layer.keys.dtype, self.scoring.copies) if self.scoring.orders_by_scores else None
         order = self.scoring.order(order, scores, counts, window, heads.sure(tokens, window), layer)
         if isinstance(counts, int):
-            return Selection(with_window(first(order, counts), layer.n, window), tokens)
+            return Selection(with_window(first(order, counts), layer.n, window), tokens, cuts)
         place = len(scores), tokens, window, layer
         chosen = first_and_window(order, counts, layer.n)
-        return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place))
+        return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place), cuts)
 
     def prompt_tokens(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
         """Tokens of one layer to keep per head, of which there are more than `budget`."""

@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from kvbench.cache.cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, chosen_positions
 from kvbench.cache.packed import flat_positions
 from kvbench.cache.reserve_ratio import Kept
@@ -24,6 +25,7 @@ class RaggedSelection:
     chosen: Tensor
     nominal: int  # tokens per head, in the mean over heads, that the allocation gave the layer
     limit: int | None = None  # no head keeps more; None where that is not known without a wait for the device
+    cuts: Cuts | None = None  # between the scores of what is kept and of the rest
 
     def longest(self, layer: LayerState) -> int:
         """No head keeps more tokens."""
@@ -51,7 +53,7 @@ class RaggedSelection:
         over = "query_heads" if len(counts) > layer.num_key_value_heads else "kv_heads"
         total = 2 * len(counts) * layer.n
         positions = self.positions(layer)
-        return Kept(self.nominal, 2 * sum(counts), total, r2, r3, None, positions, over, tuple(counts))
+        return Kept(self.nominal, 2 * sum(counts), total, r2, r3, None, positions, over, tuple(counts), self.cuts)
 
     def mask(self, layer: LayerState) -> Tensor:
         """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""

@@ -1,10 +1,11 @@
 """The tokens that a layer keeps: from scores to sorted indices, with ties broken the same way on every device."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from kvbench.cache.cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.prefill import LayerState
@@ -20,6 +21,7 @@ class Selection:
 
     indices: Tensor | None
     nominal: int  # tokens per head that the allocation gave the layer
+    cuts: Cuts | None = None  # between the scores of what is kept and of the rest
 
     @classmethod
     def everything(cls, layer: LayerState) -> "Selection":
@@ -43,7 +45,8 @@ class Selection:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage."""
         heads = self.heads(layer)
         over = "query_heads" if heads > layer.num_key_value_heads else "kv_heads"
-        return Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer), over)
+        kept = Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer), over)
+        return replace(kept, cuts=self.cuts)
 
     def mask(self, layer: LayerState) -> Tensor:
         """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""

@@ -63,7 +63,7 @@ def cost_text(cfgs: Sequence[Mapping]) -> str:
         text += f" ({count(settings, 'setting')} × {count(samples, 'sample')}{models})"
     if found.tokens is not None:
         tokens = count(found.tokens, "token")
-        text += f"; prompts of up to {tokens} before the chat template, read once by settings that share a prefill"
+        text += f"; all prompts together have at most {tokens}, and settings that share a prefill read them once"
     return f"{text}. {estimate_text(found)}".rstrip()
 
 

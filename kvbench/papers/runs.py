@@ -64,6 +64,7 @@ def _identity(cfg: Mapping) -> dict[str, object]:
         "model.chat_template": cfg["model"].get("chat_template", "auto"),
         **{f"model.{key}": cfg["model"].get(key) or {} for key in ("template_args", "load_args")},
         "question": cfg.get("question", "visible"),
+        "first_token": cfg.get("first_token", "full"),
         "memory": cfg.get("memory", "shared"),
         "records": "probes" if cfg.get("probe") else "methods",
         **{f"benchmark.{key}": value for key, value in cfg["benchmark"].items() if key != "about"},

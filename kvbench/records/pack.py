@@ -18,8 +18,8 @@ SAMPLE_HASHES = "samples.parquet"
 # Fields of a manifest that stay; whatever another version adds is left out until it is known to name nobody.
 KEPT = frozenset(
     "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
-    "template_args load_args dtype device benchmark data_sha256 question memory kvbench git python packages kernels "
-    "sdpa sdpa_decode hardware variables versions".split()
+    "template_args load_args dtype device benchmark data_sha256 question first_token memory kvbench git python "
+    "packages kernels sdpa sdpa_decode hardware variables versions".split()
 )
 # Of the configuration: places on the machine, and accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}

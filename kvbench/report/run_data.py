@@ -59,7 +59,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
             "scores": {name: [run_tables.number(scores.get(name)) for scores in frame["scores"]] for name in metrics},
             **{
                 name: [run_tables.number(x) for x in _column(frame, name)]
-                for name in ("r1", "r2", "r3", "r", "r_bytes")
+                for name in ("r1", "r2", "r3", "r", "r_bytes", "close_call", "close_cuts")
             },
         },
         "chunk": CHUNK,
@@ -85,6 +85,7 @@ def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, setti
         first["model"],
         facts["dtype"],
         f"question {first['question']} when compressing",
+        *{f"first_token={manifest['first_token']}" for manifest in manifests if "first_token" in manifest},
         "" if facts["memory"] in ("shared", "engine") else f"memory {facts['memory']}",
         count(samples, "sample"),
         count(settings, "setting"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from hydra._internal.utils import get_args_parser
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.config_shape import GROUPS, SHAPE
 
 CONFIG_DIR = ("--config-dir", "-cd")
 
@@ -50,6 +51,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             overrides.append(argument)
         elif name in known:
             options.append(argument)
+        elif (key := name.lstrip("-")) in (*SHAPE, *GROUPS):
+            raise UserError(f"{argument}: a key has no dashes: write {key}=VALUE, such as ratio=0.2")
         else:
             raise unknown("option", name, (name for name in known if name.startswith("--")))
         takes_value = name in known and known[name].nargs != 0 and not equals

@@ -17,6 +17,7 @@ from kvbench.utils.validation import PLACES, at_least, choice, model_folder
 # key -> its values
 CHOICES = {
     "question": ("visible", "hidden"),
+    "first_token": ("full", "compressed"),
     "memory": ("shared", "stream"),
     "distance": ("auto", "true", "false"),
     "kernels": ("auto", "torch", "triton"),
@@ -45,6 +46,10 @@ def check_values(cfg: Mapping) -> None:
     """Raise UserError with the first value that is wrong by itself, or a path where there is nothing."""
     check_plain({key: _at(cfg, key) for key in (*CHOICES, *PLAIN)})
     check_shard(cfg["shard"], cfg["shards"])
+    if (cfg["question"], cfg["first_token"]) == ("hidden", "compressed"):
+        raise UserError("question=hidden reads every first token through the compressed cache: leave first_token out")
+    if cfg["probe"] and cfg["first_token"] == "compressed":
+        raise UserError("probe= observes prompts and compresses nothing: leave first_token=compressed out")
     if cfg["wandb"]["mode"] != "disabled":
         require(f"wandb.mode={cfg['wandb']['mode']}", "wandb")
     if isinstance(model := cfg.get("model"), Mapping):

@@ -11,6 +11,7 @@ from kvbench.models.spec import ModelSpec
 
 # Keys of methods, and the value that an engine's run has to leave.
 OF_METHODS = {"ratio": None, "budget": None, "press": None, "experiment": None, "question": "visible"}
+OF_METHODS |= {"first_token": "full"}
 OF_METHODS |= {"memory": "shared"}
 
 

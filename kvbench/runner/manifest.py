@@ -35,6 +35,7 @@ def folder_identity(cfg: dict, loaded: Reader, samples: Sequence[Sample], benchm
         "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
         "data_sha256": data_hash(samples),
         "question": cfg["question"],
+        **({} if cfg["first_token"] == "full" else {"first_token": cfg["first_token"]}),
         **raised(benchmark_versions(benchmark)),
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),

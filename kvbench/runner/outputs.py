@@ -138,7 +138,9 @@ def stamped(run: Run, folder: Path, caption: str) -> str:
 
 def protocol_caption(run: Run, records: pd.DataFrame, title: str, when: str) -> str:
     """The caption with the protocol and the number of samples."""
-    return run_caption(run, title, f"question {run.question} {when}", count(records["sample"].nunique(), "sample"))
+    first = "" if run.first_token == "full" else "first token through the compressed cache"
+    samples = count(records["sample"].nunique(), "sample")
+    return run_caption(run, title, *filter(None, (f"question {run.question} {when}", first, samples)))
 
 
 def run_caption(run: Run, title: str, *rest: str) -> str:

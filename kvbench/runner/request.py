@@ -98,7 +98,7 @@ def build_request(cfg: Mapping) -> Request:
     if not observations:
         check_calibrations(settings, spec)
     if isinstance(benchmark, Speed):
-        speed.check(cfg["question"], cfg["memory"])
+        speed.check(cfg["question"], cfg["memory"], cfg["first_token"])
     if not observations:
         check_memory(cfg["memory"], settings)
     check_chunk(cfg["prefill"]["chunk"], cfg["memory"], settings, benchmark, bool(observations))

@@ -67,7 +67,12 @@ def make_records(
     with Store(folder, its_name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
-        how = {"memory": cfg["memory"], "question": cfg["question"], "batch": str(cfg["decode"]["batch"])}
+        how = {
+            "memory": cfg["memory"],
+            "question": cfg["question"],
+            "first_token": cfg["first_token"],
+            "batch": str(cfg["decode"]["batch"]),
+        }
         how |= {"chunk": cfg["prefill"]["chunk"], "distance": request.distance}
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
         run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)

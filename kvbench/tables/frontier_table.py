@@ -36,8 +36,8 @@ def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, f
         for name, found in ordered(frontiers)
     ]
     notes = [
-        "held: the r_bytes from which on the loss is below the margin (one-sided bound of 95 %); "
-        "possible: the r_bytes at which it may be"
+        "held: the smallest r_bytes at which the loss is below the margin, as it is at all larger ones (one-sided "
+        "bound of 95 %); possible: the smallest r_bytes at which it may be"
     ]
     if floor is not None:
         notes.append(NOTES["floor"].format(floor=number(floor)))
@@ -65,12 +65,11 @@ def recommendation(frontiers: Mapping[str, Frontier], quality: float, measure: s
     close = [
         other for other, found in others if (found.possible is not None and found.possible.bytes <= best.sure.bytes)
     ]
-    beside = f"; {', '.join(map(titled, close))} may need no more" if close else ""
+    beside = f" By these samples {', '.join(map(titled, close))} may need as few." if close else ""
     at_most = "at most " if best.end else ""
     return (
-        f"On {samples} {titled(name)} keeps {kept} with the fewest bytes that are certain: "
-        f"{at_most}{best.sure.bytes:.3f} of FullKV's ({titled(best.sure.setting)}), possibly "
-        f"{best.possible.bytes:.3f}{beside}."
+        f"On {samples} {titled(name)} certainly keeps {kept} in {at_most}{best.sure.bytes:.3f} of FullKV's bytes "
+        f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}: fewer than any other method.{beside}"
     )
 
 

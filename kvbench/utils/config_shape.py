@@ -19,6 +19,7 @@ SHAPE: dict[str, tuple[str, ...]] = {
     "probe": (NODE,),
     "limit": (ONE, NULL),
     "question": (ONE,),
+    "first_token": (ONE,),
     "memory": (ONE,),
     "distance": (ONE,),
     "kernels": (ONE,),

@@ -47,6 +47,8 @@ def _counted(record: Mapping) -> Iterator[str]:
             yield f"{record['decode_tokens']} tokens were read in {steps} passes of one token"
     if record["prediction"] and not tokens:
         yield "there is a prediction, but no token"
+    if record["r1"] == 1 and record.get("close_cuts"):
+        yield f"close cuts in {record['close_cuts']} heads, though nothing was dropped"
     for place in close_places(record):
         if not 0 <= place <= len(tokens):
             yield f"a close call at token {place} of {len(tokens)}"
@@ -54,8 +56,7 @@ def _counted(record: Mapping) -> Iterator[str]:
 
 def close_places(record: Mapping) -> list[int]:
     """Tokens whose choice rounding could change, as far as a record names them."""
-    places = [] if record.get("close_call") is None else [record["close_call"]]
-    return places + [place for place in record.get("close_cuts") or [] if isinstance(place, int)]
+    return [] if record.get("close_call") is None else [record["close_call"]]
 
 
 def _beside_full(record: Mapping, full: Mapping) -> Iterator[str]:

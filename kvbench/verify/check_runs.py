@@ -24,6 +24,7 @@ IDENTITY = (
         "benchmark",
         "data_sha256",
         "question",
+        "first_token",
     ),
     "memory",
 )
@@ -95,6 +96,8 @@ def _configured(manifest: Mapping) -> Iterator[str]:
         yield "its benchmark is not the one of its configuration"
     if config.get("question") != manifest.get("question"):
         yield "its protocol is not the one of its configuration"
+    if config.get("first_token", "full") != manifest.get("first_token", "full"):
+        yield "its first_token is not the one of its configuration"
     if (config.get("model") or {}).get("chat_template") != manifest.get("chat_template"):
         yield "its chat template is not the one of its configuration"
 

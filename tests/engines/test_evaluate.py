@@ -173,3 +173,9 @@ def test_the_key_is_in_no_file_that_a_run_writes(tiny_folder, tmp_path, monkeypa
     assert len(files) > 3 and not any(b"sk-very-secret" in path.read_bytes() for path in files)
     printed = capsys.readouterr()
     assert "sk-very-secret" not in printed.out + printed.err and "sk-very-secret" not in page([folder])
+
+
+def test_records_name_the_text_that_samples_share_as_methods_do(calm, undisturbed):
+    ours, methods = load(calm), load(undisturbed)
+    full = methods[methods["method"] == "full"].set_index("sample")["unit"]
+    assert full.notna().all() and ours.set_index("sample")["unit"].to_dict() == full.to_dict()

@@ -1,9 +1,6 @@
 """llama.cpp as a setting: mistakes before a sample is made, and runs with a worker that stands for it."""
 
 import json
-import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,29 +8,8 @@ from kvbench.engines import LlamaCpp
 from kvbench.engines.settings import engine_settings
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
-from tests.support import fake_worker
 from tests.support.config import composed_engine
 from tests.support.runs import arguments, run
-
-
-@pytest.fixture
-def environment(tmp_path):
-    """A folder like an environment, whose Python runs the fake worker; call it with a mode."""
-
-    def made(mode: str = "well") -> Path:
-        python = tmp_path / "venv" / "bin" / "python"
-        python.parent.mkdir(parents=True, exist_ok=True)
-        python.write_text(f"#!/bin/sh\nexec {sys.executable} {fake_worker.__file__} '{mode}'\n")
-        os.chmod(python, 0o755)
-        return tmp_path / "venv"
-
-    return made
-
-
-@pytest.fixture
-def gguf(tmp_path) -> Path:
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    return tmp_path / "model.gguf"
 
 
 def command(tiny_folder, out, environment, gguf, *more: str) -> list[str]:
@@ -108,7 +84,7 @@ def test_a_run_marks_bytes_as_reported_and_stated(tiny_folder, tmp_path, environ
 @pytest.mark.parametrize(
     "mode, message",
     [
-        ("refuses", "llama_cpp f16/f16: llama_init_from_model: no f16 here"),
+        ("refuses", "llama_cpp f16/f16: init_from_model: no f16 here"),
         ("other model", "has 7 tokens in its vocabulary, and smollm2-135m has 4,096: they are not the same model"),
     ],
 )

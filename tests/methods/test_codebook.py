@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbench.cache.cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
@@ -132,7 +133,7 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
 def tensors_inside(thing, seen=None):
     """Every tensor reachable from an object's attributes, the model's rotation and what the record notes aside."""
     seen = set() if seen is None else seen
-    if id(thing) in seen or isinstance(thing, Rope | KeptPositions):
+    if id(thing) in seen or isinstance(thing, Rope | KeptPositions | Cuts):
         return []
     seen.add(id(thing))
     if isinstance(thing, torch.Tensor):

@@ -14,7 +14,7 @@ from kvbench.papers.prompts import LONGBENCH, PromptSize
 from kvbench.runner.help import help_text
 from tests.support.experiments import NAMES
 
-PREFILL = "before the chat template, read once by settings that share a prefill."
+TOGETHER, PREFILL = "all prompts together have at most", "and settings that share a prefill read them once."
 
 
 @pytest.mark.parametrize(
@@ -22,23 +22,23 @@ PREFILL = "before the chat template, read once by settings that share a prefill.
     [
         (
             ["pyramidkv_table1", "model=llama3-8b"],
-            f"33,750 records (9 settings × 3,750 samples); prompts of up to 29,812,500 tokens {PREFILL}",
+            f"33,750 records (9 settings × 3,750 samples); {TOGETHER} 29,812,500 tokens, {PREFILL}",
         ),
         (
             ["pyramidkv_fig5"],
-            f"5,680 records (4 settings × 710 samples × 2 models); prompts of up to 6,390,000 tokens {PREFILL}",
+            f"5,680 records (4 settings × 710 samples × 2 models); {TOGETHER} 6,390,000 tokens, {PREFILL}",
         ),
         # two grids of different sizes
-        (["spindlekv_table4"], f"4,530 records; prompts of up to 16,155,000 tokens {PREFILL}"),
+        (["spindlekv_table4"], f"4,530 records; {TOGETHER} 16,155,000 tokens, {PREFILL}"),
         # two of each task, probes in place of methods
         (
             ["simlayerkv_fig7", "limit=2"],
-            f"12 records (1 setting × 12 samples); prompts of up to 90,000 tokens {PREFILL}",
+            f"12 records (1 setting × 12 samples); {TOGETHER} 90,000 tokens, {PREFILL}",
         ),
         # the longest prompts of each task, since it is not known which are the first
         (
             ["simlayerkv_table3", "limit=2"],
-            f"78 records (3 settings × 26 samples); prompts of up to 851,968 tokens {PREFILL}",
+            f"78 records (3 settings × 26 samples); {TOGETHER} 851,968 tokens, {PREFILL}",
         ),
         (["pyramidkv_table6"], "32 records (2 settings × 16 samples)."),
         (["kvpress_ruler4k", "model=qwen3-8b", "method=full"], "6,500 records (1 setting × 6,500 samples)."),

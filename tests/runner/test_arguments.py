@@ -63,7 +63,7 @@ def test_options_come_first_with_their_values():
         (["method=full", "--config-dir"], "--config-dir needs a folder: --config-dir FOLDER, with method/NAME.yaml"),
         (["--config-dir", "/nowhere"], "--config-dir /nowhere does not exist: it takes a folder with method/NAME.yaml"),
         (["report", "x", "-cd=/a", "-cd=/b"], "-cd /b: /a is given too, and only one folder"),
-        (["ruler", "out", "benchmark.lengths=[1024"], "no viable alternative at input '[1024'"),
+        (["ruler", "out", "benchmark.lengths=[1024"], "benchmark.lengths=[1024 cannot be read: [ and ] do not match"),
     ],
 )
 def test_a_mistake_in_the_arguments_is_one_line(arguments, line, capsys, monkeypatch):

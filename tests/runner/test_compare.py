@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support import records
 from tests.support.command import kvbench
 from tests.support.report_run import manifest, record, write_run
 
@@ -42,6 +43,28 @@ def test_a_broken_margin_is_exit_code_1_and_named(capsys, tmp_path):
     assert found["SnapKV 0.2"][4:6] == ["<0.001", "0/100/100"]
     assert found["H2O 0.2"][-1] == "within"
     assert "the margin of 0.02 is not kept by snapkv 0.2" in printed
+
+
+def test_types_of_an_engines_cache_are_judged_by_its_plain_type_without_fullkv(capsys, tmp_path):
+    types = {
+        "llama_cpp f16/f16": lambda i: 1.0,
+        "llama_cpp q8_0/q8_0": lambda i: 1.0,
+        "llama_cpp q4_0/q4_0": lambda i: i % 2,
+    }
+    rows = [
+        records.record(
+            "engine", sample=f"s{i}", setting=name, method=name, scores={"exact": float(found(i))}, unit=f"u{i}"
+        )
+        for i in range(200)
+        for name, found in types.items()
+    ]
+    folder = write_run(tmp_path / "run", rows, manifests=[manifest()])
+    assert kvbench("compare", folder, "--baseline", "llama_cpp f16/f16", "--margin", 0.02) == 1
+    printed = capsys.readouterr().out
+    assert "the margin of 0.02 is not kept by llama_cpp q4_0/q4_0" in printed and "200 texts" in printed
+    kept = [row for row in rows if "q4_0" not in row["setting"]]
+    folder = write_run(tmp_path / "kept", kept, manifests=[manifest()])
+    assert kvbench("compare", folder, "--baseline", "llama_cpp f16/f16", "--margin", 0.05) == 0
 
 
 def test_without_a_margin_there_is_no_verdict(capsys, tmp_path):

@@ -1,7 +1,7 @@
-"""A worker process in the place of llama.cpp's: the same lines, by the standard library alone.
+"""A worker process in the place of an engine's: the same lines, by the standard library alone.
 
-Its first answer follows the settings; MODE in the folder of its Python says how it misbehaves. Run as
-kvbench/engines/llama_worker.py is, by a Python that stands for an environment.
+Its first answer follows the settings, and the mode says how it misbehaves. Run as kvbench/engines/llama_worker.py is,
+by a Python that stands for an environment.
 """
 
 import json
@@ -10,7 +10,9 @@ import signal
 import sys
 import time
 
-VOCABULARY = 4096
+TOLD = {"version": "9.9", "reported_bytes": 1000, "vocabulary": 4096}
+OPENVINO = {"genai": "9.8", "token_bytes": 10.5, "block": 32}
+VLLM = {"dtype": "float32"}
 
 
 def tokens_of(question: dict) -> list[int]:
@@ -31,10 +33,11 @@ def follow(question: dict) -> dict:
 def main(mode: str) -> None:
     settings = json.loads(sys.stdin.readline())
     if mode == "refuses":
-        print(json.dumps({"error": f"llama_init_from_model: no {settings['k']} here"}), flush=True)
+        kind = next(settings[name] for name in ("k", "precision", "kv_cache_dtype") if name in settings)
+        print(json.dumps({"error": f"init_from_model: no {kind} here"}), flush=True)
         return
-    vocabulary = 7 if mode == "other model" else VOCABULARY
-    print(json.dumps({"version": "9.9", "reported_bytes": 1000, "vocabulary": vocabulary}), flush=True)
+    wrong = {"vocabulary": 7} if mode == "other model" else {}
+    print(json.dumps({**TOLD, **OPENVINO, **VLLM, **wrong}), flush=True)
     for number, line in enumerate(sys.stdin):
         question = json.loads(line)
         if mode == "dies" and number == 2:
@@ -45,7 +48,10 @@ def main(mode: str) -> None:
         if mode == "cannot" and number == 1:
             print(json.dumps({"error": "Requested tokens\nexceed the context"}), flush=True)
             continue
-        print(json.dumps({"complete": complete, "follow": follow}[question.pop("do")](question)), flush=True)
+        answer = {"complete": complete, "follow": follow}[question.pop("do")](question)
+        if settings.get("max_cache_size") and "tokens" not in answer:
+            answer["top"] = None  # openvino_worker.py follows no answer under eviction
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -72,13 +72,13 @@ def an_answer_longer_than_allowed(f):
 
 
 @forgery("answers")
-def a_close_call_behind_the_answer(f):
-    f.of(SETTING)[0]["close_call"] = 99
+def close_cuts_of_a_whole_cache(f):
+    f.of("full")[0]["close_cuts"] = 3
 
 
 @forgery("answers")
-def close_cuts_behind_the_answer(f):
-    f.of(SETTING)[0]["close_cuts"] = [99]
+def a_close_call_behind_the_answer(f):
+    f.of(SETTING)[0]["close_call"] = 99
 
 
 @forgery("answers")

@@ -21,10 +21,12 @@ NAMES = {
     "lm-eval": "lm-eval with its dependencies",
     "math": "math-verify",
     "mount": "the right to mount file systems",
+    "openvino": "OpenVINO GenAI in an environment of its own",
     "papers": "the folder KVBENCH_PAPERS with the papers' text",
     "repoqa": "tree-sitter's parsers",
     "slurm": "Slurm and munge, as root",
     "triton": "Triton",
+    "vllm": "vLLM in an environment of its own",
 }
 
 

@@ -49,8 +49,8 @@ def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it
     unsure = method("h2o", 0, -0.05, -0.05, spread=0.03)
     text = recommendation({"snapkv": FALLING, "h2o": unsure}, 0.95, "score", "20 samples")
     assert text == (
-        "On 20 samples SnapKV keeps 95 % of FullKV's score with the fewest bytes that are certain: 0.250 of FullKV's "
-        "(SnapKV 0.25), possibly 0.250; H2O may need no more."
+        "On 20 samples SnapKV certainly keeps 95 % of FullKV's score in 0.250 of FullKV's bytes (SnapKV 0.25), "
+        "possibly in 0.250: fewer than any other method. By these samples H2O may need as few."
     )
     assert "at most 0.125" in recommendation({"knorm": FLAT}, 0.95, "score", "20 samples")
 

@@ -42,10 +42,12 @@ class Series:
     places: list[int] = field(default_factory=list)  # the setting's index in the order of each counted round
 
 
-def check(question: str, memory: str) -> None:
+def check(question: str, memory: str, first_token: str) -> None:
     """Raise UserError for settings that benchmark=speed ignores."""
     if question != "visible":
         raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
+    if first_token != "full":
+        raise UserError(f"first_token={first_token}: benchmark=speed gives fixed tokens, whatever the first one is")
     if memory != "shared":
         raise UserError(
             f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "

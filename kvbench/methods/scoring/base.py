@@ -66,6 +66,11 @@ class Scoring(Versioned, ABC):
         return order
 
     @property
+    def copies(self) -> bool:
+        """Whether equal scores are mostly copies of one, as max pooling makes them, which no rounding tells apart."""
+        return False
+
+    @property
     def orders_by_scores(self) -> bool:
         """Whether `order` is that of the scores, whatever the number of tokens."""
         return type(self).order is Scoring.order

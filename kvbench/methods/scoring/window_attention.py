@@ -28,6 +28,10 @@ class WindowAttention(Window):
     def queries(self, layer: LayerState) -> int:
         return min(self.window, layer.n)
 
+    @property
+    def copies(self) -> bool:
+        return self.pooling == "max" and self.kernel > 1
+
     def smooth(self, votes: Tensor) -> Tensor:
         pool = F.max_pool1d if self.pooling == "max" else F.avg_pool1d
         return pool(votes[None], self.kernel, stride=1, padding=self.kernel // 2)[0]

@@ -13,6 +13,7 @@ class EngineRecord(Record):
     floored: bool = field("false")
     target_missed: bool = field("false")
     context_id: Text = field("samples with the same value are about one context", optional=True)
+    unit: Text = field("samples with the same value share a text, and intervals draw them together", optional=True)
     answers: list[Text] = field("the expected answers")
     prediction: Text = field("the generated text")
     tokens: list[Integer] | None = field(

@@ -74,6 +74,7 @@ class Manifest(JobNote):
     benchmark: dict[str, Any] = field("the benchmark's configuration, without local paths", optional=True)
     data_sha256: Text = field("hash of all samples", optional=True)
     question: Text = field("visible or hidden", optional=True)
+    first_token: Text = field("compressed; missing for full, the prefill's", optional=True)
     memory: Text = field("stream; missing for shared", optional=True)
     settings: list[Text] = field("labels of the requested settings or probes", optional=True)
     requested: list[Text] = field("hashes of the requested settings (`asked` in 0.1)", since="0.2")

@@ -10,7 +10,10 @@ class MethodRecord(OfSetting):
     """One sample under one setting: prediction, scores, reserve ratio, bytes and times."""
 
     floored: bool = field("the requested budget was below the method's minimum, which it kept")
-    full_cache_tokens: Count = field("generated tokens that were chosen with the uncompressed cache", "tokens")
+    full_cache_tokens: Count = field(
+        "generated tokens that were chosen with the uncompressed cache: 1 where the first comes from the prefill",
+        "tokens",
+    )
     context_id: Text = field("samples with the same value are about one context", optional=True)
     unit: Text = field(
         "samples with the same value were not drawn independently (they share a text): intervals draw them together; "
@@ -18,7 +21,9 @@ class MethodRecord(OfSetting):
         optional=True,
     )
     question_tokens: Count = field(
-        "read between compression and the answer: a hidden question, earlier answers and later turns; else 0", "tokens"
+        "read between compression and the answer: a hidden question, earlier answers and later turns, the last token "
+        "with first_token=compressed; else 0",
+        "tokens",
     )
     answers: list[Text] = field("the expected answers")
     prediction: Text = field("the generated text")
@@ -88,6 +93,11 @@ class MethodRecord(OfSetting):
     compress_seconds: Number = field("compression of the prompt", "s")
     close_call: Count | None = field(
         "first generated token whose choice rounding could change; null if none", "token index", optional=True
+    )
+    close_cuts: Count | None = field(
+        "layers' heads in which rounding could keep another token; null where the method ranks no scores one by one",
+        "heads",
+        optional=True,
     )
     sampling: dict[Text, Plain] | None = field(
         "seed, temperature, top_p and top_k of a sampled answer; missing if decoding was greedy",

@@ -124,6 +124,7 @@ function outcome(run, record, metric, number, of) {
     ...(shares.length
       ? [
           note(factors(records, record)),
+          rounding(records, record),
           keptBars(shares),
           keptStrip(positions, run.heatmap && run.samples["property depth"]?.[number]),
           keptHeads(heads),
@@ -137,6 +138,16 @@ function factors(records, record) {
   const values = ["r1", "r2", "r3", "r", "r_bytes"].map((name) => `${name} ${fixed(records[name][record])}`).join(" · ");
   const size = records.r[record] / records.r1[record];
   return size < 0.999 ? `${values} — stored in ${percent(size)} of their size: coded, quantised or merged` : values;
+}
+
+/** Where another machine's rounding could give another answer; null for nowhere, and for records that do not say. */
+function rounding(records, record) {
+  const [token, cuts] = [records.close_call[record], records.close_cuts[record]];
+  const found = [
+    ...(cuts ? [`keep another token in ${cuts} of its heads`] : []),
+    ...(token == null ? [] : [`choose another token ${token + 1} of the answer`]),
+  ];
+  return found.length ? note(`Rounding on another machine could ${found.join(", and ")}.`) : null;
 }
 
 /** A score with a sign, so that right and wrong do not depend on colour. */

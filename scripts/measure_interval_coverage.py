@@ -1,6 +1,6 @@
 """How often the intervals of tables and comparisons contain the truth: 1,000 simulated data sets of known truth each.
 
-python scripts/coverage.py [--out results/benchmarks]
+python scripts/measure_interval_coverage.py [--out results/benchmarks]
 
 The four statistics are those of kvbench: a mean score, a mean over tasks, a mean of samples that share contexts, and a
 paired difference over tasks. Scores are of four kinds: found or not, the share of a number's digits, F1 with many

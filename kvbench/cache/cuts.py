@@ -1,0 +1,54 @@
+"""Cuts of evictions that rounding could place elsewhere: the last score kept beside the first dropped."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# How much other kernels change the gap between two scores at a cut, in units of eps of the model's dtype times the
+# score there: the largest change that scripts/measure_cut_rounding.py found (results/benchmarks/cut_rounding.json).
+# Scores are float32 where the model is float64, too. float16 was not measured: it has bfloat16's number.
+CUT_NOISE = {torch.float64: 1.02e11, torch.float32: 190.0, torch.bfloat16: 102.0, torch.float16: 102.0}
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The scores [heads, 2] on both sides of each head's cut in one layer: the last one kept and the first dropped.
+
+    They are read when a record is made; until then they stay on their device.
+    """
+
+    scores: Tensor
+    dtype: torch.dtype  # of the model
+    pooled: bool  # equal scores are copies of one, which no rounding tells apart
+
+    @classmethod
+    def of(cls, ranked: Tensor, kept: int | Tensor, dtype: torch.dtype, pooled: bool) -> "Cuts | None":
+        """The cuts after the first `kept` of scores ranked [heads, len], each row descending.
+
+        `kept` is one number for all heads, or int64 [heads]. A head that keeps all or nothing has no cut.
+        """
+        most = ranked.shape[1]
+        if isinstance(kept, int):
+            return cls(ranked[:, kept - 1 : kept + 1].clone(), dtype, pooled) if 0 < kept < most else None
+        if most < 2:
+            return None
+        places = torch.stack([kept - 1, kept], dim=1)
+        scores = ranked.gather(1, places.clamp(0, most - 1))
+        none = (places < 0) | (places >= most)
+        return cls(scores.masked_fill(none.any(dim=1, keepdim=True), float("nan")), dtype, pooled)
+
+    def close(self) -> Tensor:
+        """At how many heads' cuts rounding could keep the other token: int64, on the device."""
+        kept, dropped = self.scores.double().unbind(dim=1)
+        noise = CUT_NOISE[self.dtype] * torch.finfo(self.dtype).eps
+        gap = kept - dropped
+        close = (gap <= noise * kept.abs()) & kept.isfinite() & dropped.isfinite()
+        return (close & (gap > 0) if self.pooled else close).sum()
+
+
+def close_cuts(layers: Sequence[Cuts | None]) -> int | None:
+    """At how many cuts of all layers and heads rounding could keep another token; None where no layer's are known."""
+    found = [cuts.close().cpu() for cuts in layers if cuts is not None]
+    return int(torch.stack(found).sum()) if found else None

@@ -1,0 +1,91 @@
+"""OpenVINO GenAI in a process of its own: the precision of its cache, and tokens that it evicts."""
+
+import os
+from dataclasses import field
+from pathlib import Path
+from typing import Literal
+
+from kvbench.engines.base import CacheBytes
+from kvbench.engines.in_worker import InWorker, given_model
+from kvbench.errors import UserError
+from kvbench.models import Reader
+from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+from kvbench.utils.hashing import digest, file_hash
+
+NETWORK = ("openvino_model.xml", "openvino_model.bin")  # files of a folder in OpenVINO's format
+# What decides which tokens are evicted.
+EVICTION = ("max_cache_size", "aggregation", "start_size", "recent_size", "snapkv_window", "rotation")
+
+
+@checked(prefix="engine.")
+class OpenVINO(InWorker):
+    """A GGUF file or a folder of OpenVINO's format under its continuous batching."""
+
+    precision: Literal["f32", "f16", "bf16", "u8", "u4", "u3"] | None = None  # of K and V; None: the device's
+    max_cache_size: Positive | None = None  # tokens that are kept from the first generated token on; None: all
+    aggregation: Literal["SUM", "NORM_SUM", "ADAPTIVE_RKV"] = "NORM_SUM"  # of a token's attention over the steps
+    start_size: Positive = 32  # first tokens that are never evicted
+    recent_size: Positive = 128  # last tokens that are never evicted
+    snapkv_window: NonNegative = 8  # last tokens of the prompt whose attention counts; 0: all tokens'
+    rotation: bool = False  # turn the keys that are left to places without gaps
+    compute: Literal["f32", "f16", "bf16"] = "f32"
+    model_file: str | None = None  # GGUF or a folder; None: the GGUF file of the embedded model
+    label: str | None = None  # None: openvino, the precision and the eviction
+    context: Positive | None = None  # tokens that the cache has room for; None: the model's
+    threads: Positive | None = None  # None: as many as cores
+    device: str = "CPU"
+    python: str | None = None  # Python of the environment with openvino-genai; None: .venv-openvino
+    timeout: PositiveNumber = 3600.0  # seconds of a question
+    repeat: NonNegative = 1
+    about: dict = field(init=False, default_factory=dict)
+    top = 1  # it gives the log-probability of its own choice alone
+    environment = ".venv-openvino"
+    requirement = "'openvino-genai==2026.4.1.0'"
+    script = Path(__file__).with_name("openvino_worker.py")
+
+    def __post_init__(self):
+        kept = self.start_size + self.recent_size
+        if self.max_cache_size is not None and self.max_cache_size <= kept:
+            raise UserError(
+                f"engine.max_cache_size={self.max_cache_size} must be above engine.start_size + engine.recent_size, "
+                f"{self.start_size} + {self.recent_size} tokens that are never evicted"
+            )
+        parts = ["openvino", self.precision or "default"]
+        parts += [self.aggregation, str(self.max_cache_size)] if self.max_cache_size else []
+        self.label = self.label or " ".join(parts)
+
+    @property
+    def parameters(self) -> dict:
+        names = ("precision", "compute", "device", *(EVICTION if self.max_cache_size else ()))
+        return {"engine": "openvino", **{name: getattr(self, name) for name in names}}
+
+    def connect(self, reader: Reader) -> None:
+        told = self.start(reader)
+        self.reported, self.token_bytes, self.block = (
+            told[name] for name in ("reported_bytes", "token_bytes", "block")
+        )
+        hashed = f"sha256:{hash_of(self.file)}"
+        self.about = {"version": told["version"], "genai": told["genai"], "model_file": hashed}
+
+    def launch(self, reader: Reader) -> dict:
+        self.file = given_model(self.model_file, reader)
+        if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():
+            raise UserError(f"engine.model_file={self.model_file} has no {NETWORK[0]}")
+        own = {name: getattr(self, name) for name in ("precision", "compute", "device", *EVICTION)}
+        return {
+            **{**own, "model_file": str(self.file), "context": self.context or reader.spec.max_length},
+            "threads": self.threads or len(os.sched_getaffinity(0)),
+        }
+
+    def cache_bytes(self, tokens: int) -> CacheBytes:
+        """Stated of the whole blocks that hold the prompt, or what eviction leaves of it."""
+        tokens = min(tokens, self.max_cache_size or tokens)
+        blocks = -(-tokens // self.block)
+        return CacheBytes(self.reported, round(blocks * self.block * self.token_bytes))
+
+
+def hash_of(model: Path) -> str:
+    """Of a file, or of the network and the weights in a folder."""
+    if model.is_file():
+        return file_hash(model)
+    return digest([file_hash(model / name) for name in NETWORK])

@@ -1,0 +1,139 @@
+"""The process that answers with OpenVINO GenAI: run by the Python of its own environment, which has no kvbench.
+
+JSON lines as in llama_worker.py. Only the standard library, numpy, openvino and openvino_genai are imported.
+"""
+
+import json
+import os
+import re
+import sys
+
+BLOCK = 32  # tokens of a block of its cache on a CPU
+PLACE = re.compile(r" at /\S+:\d+:|\S*\.(cpp|hpp):\d+:?")
+
+
+def in_short(error):
+    """Its exceptions without the files of its source code that they came through."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
+    return PLACE.sub("", "; ".join(lines)) or type(error).__name__
+
+
+class Worker:
+    def __init__(self, settings):
+        import numpy
+        import openvino
+        import openvino_genai
+
+        self.np, self.openvino, self.lib, self.settings = numpy, openvino, openvino_genai, settings
+        self.blocks = -(-settings["context"] // BLOCK) + 1
+        self.load()
+        evicted = settings["max_cache_size"] or 0
+        warm = min(evicted + 2 * BLOCK, settings["context"] - 2)
+        self.generate([1] * warm, max_new_tokens=2, ignore_eos=True)  # some types fail only now; and bytes are known
+
+    def load(self):
+        settings, scheduler = self.settings, self.lib.SchedulerConfig()
+        scheduler.num_kv_blocks = self.blocks
+        # with prefixes of earlier prompts, the same question has other log-probabilities the second time
+        scheduler.enable_prefix_caching = False
+        if settings["max_cache_size"]:
+            scheduler.use_cache_eviction = True
+            scheduler.cache_eviction_config = self.lib.CacheEvictionConfig(
+                start_size=settings["start_size"],
+                recent_size=settings["recent_size"],
+                max_cache_size=settings["max_cache_size"],
+                aggregation_mode=getattr(self.lib.AggregationMode, settings["aggregation"]),
+                apply_rotation=settings["rotation"],
+                snapkv_window_size=settings["snapkv_window"],
+            )
+        properties = {"INFERENCE_PRECISION_HINT": settings["compute"], "INFERENCE_NUM_THREADS": settings["threads"]}
+        if settings["precision"]:
+            properties["KV_CACHE_PRECISION"] = settings["precision"]
+        self.pipeline = None  # the earlier one's memory
+        self.pipeline = self.lib.ContinuousBatchingPipeline(
+            settings["model_file"], scheduler, settings["device"], properties
+        )
+        self.requests = 0
+
+    def about(self):
+        reported = self.pipeline.get_metrics().kv_cache_size_in_bytes
+        return {
+            "version": self.openvino.__version__.split("-")[0],
+            "genai": self.lib.__version__.split("-")[0],
+            "reported_bytes": reported,
+            "token_bytes": reported / (self.blocks * BLOCK),
+            "block": BLOCK,
+            "vocabulary": len(self.pipeline.get_tokenizer().get_vocab()),
+        }
+
+    def generate(self, ids, **rules):
+        """Tokens behind a prompt, and the log-probability of each."""
+        if len(ids) + rules["max_new_tokens"] > self.settings["context"]:
+            raise ValueError(
+                f"{len(ids)} tokens and {rules['max_new_tokens']} new ones exceed engine.context, "
+                f"{self.settings['context']} tokens"
+            )
+        self.requests += 1
+        config = self.lib.GenerationConfig(do_sample=False, repetition_penalty=1.0, logprobs=1, **rules)
+        prompt = self.openvino.Tensor(self.np.array([ids], dtype=self.np.int64))
+        try:
+            handle = self.pipeline.add_request(self.requests, prompt, config)
+            while self.pipeline.has_non_finished_requests():
+                self.pipeline.step()
+        except Exception:
+            self.load()  # a request that failed would stay among the next ones
+            raise
+        status = handle.get_status()
+        outputs = handle.read_all()
+        if status != self.lib.GenerationStatus.FINISHED or not outputs:
+            raise ValueError(f"OpenVINO ended the question with the status {status.name}")
+        return list(outputs[0].generated_ids), list(outputs[0].generated_log_probs)
+
+    def complete(self, ids, max_new_tokens, stops, at_least_one, top):
+        """Greedy tokens until a stop token, which is left out; and each one's log-probability."""
+        rules = {"stop_token_ids": set(stops), "min_new_tokens": int(at_least_one)} if stops else {"ignore_eos": True}
+        tokens, found = self.generate(ids, max_new_tokens=max_new_tokens, **rules)
+        end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
+        pairs = list(zip(tokens[:end], found[:end], strict=True))
+        tops = [{f"token_id:{token}": log} for token, log in pairs] if top else None
+        return {"tokens": tokens[:end], "top": tops, "prompt_tokens": len(ids)}
+
+    def follow(self, ids, tokens, top):
+        """The likeliest token at the place of each of tokens behind a prompt, each read anew.
+
+        Under eviction a prompt that is read again keeps other tokens than one that was continued: None.
+        """
+        if self.settings["max_cache_size"]:
+            return {"top": None}
+        tops = []
+        for place in range(len(tokens)):
+            (token,), (log,) = self.generate([*ids, *tokens[:place]], max_new_tokens=1, ignore_eos=True)
+            tops.append({f"token_id:{token}": log})
+        return {"top": tops}
+
+
+def main():
+    """Answer until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what C++ code prints is no answer
+
+    def say(node):
+        answers.write(json.dumps(node) + "\n")
+        answers.flush()
+
+    try:
+        worker = Worker(json.loads(sys.stdin.readline()))
+        say(worker.about())
+    except Exception as error:
+        say({"error": in_short(error)})
+        return
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            say(getattr(worker, question.pop("do"))(**question))
+        except Exception as error:
+            say({"error": in_short(error)})
+
+
+if __name__ == "__main__":
+    main()

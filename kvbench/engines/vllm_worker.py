@@ -1,0 +1,107 @@
+"""The process that answers with vLLM: run by the Python of its own environment, which has no kvbench.
+
+JSON lines as in llama_worker.py. Only the standard library and vllm are imported.
+"""
+
+import json
+import os
+import sys
+
+# The engine in this process, so that it ends with it; no thread is bound to a core; nothing is sent to anybody.
+SURROUNDINGS = {
+    **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"},
+    **{"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
+}
+
+
+def in_short(error):
+    """Its own words; pydantic, which checks vLLM's settings, adds where its manual is."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(line for line in lines if not line.startswith("For further information")) or type(error).__name__
+
+
+def caches_of(found):
+    """The tensors of a layer's cache or of all layers', nested in lists as the version has it."""
+    return [tensor for one in found for tensor in caches_of(one)] if isinstance(found, list | tuple) else [found]
+
+
+class Worker:
+    def __init__(self, settings):
+        os.environ.update(SURROUNDINGS, OMP_NUM_THREADS=str(settings["threads"]))
+        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings["cache_gib"])
+        import vllm
+
+        self.vllm = vllm
+        self.model = vllm.LLM(
+            model=settings["model"],
+            revision=settings["revision"],
+            dtype=settings["dtype"],
+            kv_cache_dtype=settings["kv_cache_dtype"],
+            max_model_len=settings["context"],
+            max_logprobs=settings["top"],
+            enforce_eager=True,
+            enable_prefix_caching=False,  # a question asked twice is computed twice
+            seed=0,
+        )
+
+    def about(self):
+        engine = self.model.llm_engine
+        runner = engine.model_executor.driver_worker.worker.model_runner
+        return {
+            "version": self.vllm.__version__,
+            "reported_bytes": sum(cache.nbytes for cache in caches_of(runner.kv_caches)) or None,
+            "vocabulary": engine.model_config.get_vocab_size(),
+            "dtype": str(engine.model_config.dtype).removeprefix("torch."),
+        }
+
+    def ask(self, ids, **rules):
+        params = self.vllm.SamplingParams(temperature=0.0, repetition_penalty=1.0, detokenize=False, **rules)
+        (output,) = self.model.generate([{"prompt_token_ids": ids}], params, use_tqdm=False)
+        return output
+
+    def complete(self, ids, max_new_tokens, stops, at_least_one, top):
+        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
+        rules = {"max_tokens": max_new_tokens, "min_tokens": int(at_least_one), "stop_token_ids": stops}
+        output = self.ask(ids, ignore_eos=True, logprobs=top or None, **rules)
+        made = output.outputs[0]
+        tokens = list(made.token_ids)
+        tokens = tokens[: next((place for place, token in enumerate(tokens) if token in stops), len(tokens))]
+        tops = [likeliest(one) for one in made.logprobs[: len(tokens)]] if top else None
+        return {"tokens": tokens, "top": tops, "prompt_tokens": len(output.prompt_token_ids)}
+
+    def follow(self, ids, tokens, top):
+        """The likeliest tokens at the place of each of tokens, read in one pass with the prompt."""
+        output = self.ask([*ids, *tokens], max_tokens=1, ignore_eos=True, prompt_logprobs=top)
+        return {"top": [likeliest(one) for one in output.prompt_logprobs[len(ids) :]]}
+
+
+def likeliest(place):
+    """Log-probabilities by token; vLLM adds the token that stands there, which may be less likely than those asked."""
+    return {f"token_id:{token}": found.logprob for token, found in place.items()}
+
+
+def main():
+    """Answer until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what vLLM prints is no answer
+
+    def say(node):
+        answers.write(json.dumps(node) + "\n")
+        answers.flush()
+
+    try:
+        worker = Worker(json.loads(sys.stdin.readline()))
+        say(worker.about())
+    except Exception as error:
+        say({"error": in_short(error)})
+        return
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            say(getattr(worker, question.pop("do"))(**question))
+        except Exception as error:
+            say({"error": in_short(error)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Overrides as typed, KEY=VALUE: what cannot be read is refused in words of ours, before Hydra reads it."""
+
+from collections.abc import Collection, Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from kvbench.errors import UserError, unknown
+
+CLOSING = {"[": "]", "{": "}", "(": ")"}
+
+
+def check_overrides(overrides: Sequence[str], experiments: Collection[str] = (), several: bool = True) -> None:
+    """Raise UserError for the first override that Hydra cannot read, or that means something else than it says.
+
+    `experiments` are named when one stands without its key. `several`: a key may have several values, a run for each.
+    """
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals and not override.startswith("~"):
+            meant = f": write +experiment={override}" if override in experiments else ", such as ratio=0.2"
+            raise UserError(f"{override!r} is not KEY=VALUE{meant}")
+        if key == "experiment" and value != "null":
+            if value not in experiments:
+                raise unknown("experiment", value, experiments)
+            raise UserError(f"{override}: an experiment is added with a plus: +experiment={value}")
+        try:
+            parsed = OverridesParser.create().parse_override(override)
+        except HydraException as error:
+            raise UserError(f"{override} cannot be read: {_fault(key, value)}") from error
+        if parsed.is_sweep_override() and not several:
+            raise UserError(
+                f"{override} has several values: '{key}=[{value}]' puts them into one run, -m makes a run of each"
+            )
+
+
+def _fault(key: str, value: str) -> str:
+    for opening, closing in CLOSING.items():
+        if value.count(opening) != value.count(closing):
+            return f"{opening} and {closing} do not match; quote the whole, so that the shell leaves it as it is"
+    if any(value.count(quote) % 2 for quote in "'\""):
+        return "a quotation mark is not closed"
+    return f"a value with blanks or signs stands in quotation marks, within those of the shell: \"{key}='VALUE'\""

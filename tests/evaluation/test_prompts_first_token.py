@@ -1,0 +1,77 @@
+"""`first_token=full|compressed`: whether the first generated token saw the whole prompt."""
+
+import json
+
+import pytest
+import torch
+
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import batched, read
+from kvbench.evaluation.prompts import tokenise
+from kvbench.prefill import prefill
+from kvbench.records import load
+from kvbench.runner.early import check_values
+from tests.evaluation.test_prompts import sample
+from tests.support.config import method
+from tests.support.runs import arguments, compose, run
+from tests.support.tiny import prompt, tiny_model
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_the_last_token_is_parted_from_the_same_prompt(embedded, chat):
+    full = tokenise(embedded, sample(chat=chat), "visible")
+    compressed = tokenise(embedded, sample(chat=chat), "visible", "compressed")
+    assert len(full.question) == 0 and len(compressed.question) == 1
+    assert torch.equal(full.context, torch.cat([compressed.context, compressed.question]))
+
+
+def test_the_last_token_reads_what_the_method_kept():
+    """The logits of the first token are FullKV's where all is kept, and others where tokens are gone."""
+    model, ids = tiny_model().double(), prompt(80)
+    chosen = method("random")
+    state = prefill(model, ids[:-1], chosen.needs)
+    expected = prefill(model, ids, chosen.needs).logits
+    kept, few = (read(model, batched([chosen.compress(state, budget)]), ids[-1:])[0] for budget in (len(ids), 8))
+    assert torch.allclose(kept, expected, atol=1e-6)
+    assert not torch.allclose(few, expected, atol=1e-2)
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_folder, tmp_path_factory):
+    few = ["method=[full,snapkv]", "ratio=[0.2,1.0]", "benchmark.depths=[0]", "decode.batch=1"]
+    out = tmp_path_factory.mktemp("first")
+    return [run(*arguments(tiny_folder, out, *few, *more)) for more in ([], ["first_token=compressed"])]
+
+
+def test_both_protocols_have_a_folder_and_their_records_say_which(folders):
+    full, compressed = map(load, folders)
+    assert folders[0] != folders[1]
+    assert set(full["full_cache_tokens"]) == {1} and set(compressed["full_cache_tokens"]) == {0}
+    assert set(full["question_tokens"]) == {0} and set(compressed["question_tokens"]) == {1}
+    assert (compressed["prompt_tokens"] == full["prompt_tokens"] - 1).all()
+    manifest = json.loads(next((folders[1] / "manifests").glob("*.json")).read_text())
+    assert manifest["first_token"] == "compressed" and manifest["config"]["first_token"] == "compressed"
+    assert "first token through the compressed cache" in (folders[1] / "table.md").read_text()
+    assert "first token" not in (folders[0] / "table.md").read_text()
+
+
+def test_a_budget_of_the_whole_prompt_answers_as_fullkv(folders):
+    for frame in map(load, folders):
+        assert frame["close_call"].isna().all(), "rounding could turn a token"
+        tokens = dict(zip(frame["setting"], frame["tokens"], strict=True))
+        assert tokens["snapkv 1"] == tokens["full"]
+    first, again = (dict(zip(frame["setting"], frame["tokens"], strict=True)) for frame in map(load, folders))
+    assert first["full"] == again["full"]
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["first_token=half"], "first_token 'half'.*compressed, full"),
+        (["first_token=compressed", "question=hidden"], "leave first_token out"),
+        (["first_token=compressed", "probe=lazy_mass"], "leave first_token=compressed out"),
+    ],
+)
+def test_what_it_cannot_mean_is_refused_before_anything_is_loaded(more, message):
+    with pytest.raises(UserError, match=message):
+        check_values(compose(*more))
