@@ -8,11 +8,12 @@ the tables of the records that are there. `make engines` installs the engines; `
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pandas as pd
 
 from kvbench.config import composed
 from kvbench.models.embedded import gguf_of
@@ -25,7 +26,7 @@ from scripts.plain_gguf import plain
 
 ROOT = Path(__file__).parents[1]
 TYPES = "[f16,q8_0,q4_0]"
-KEPT = "started settings records wall_seconds kvbench git engines packages hardware model data_sha256".split()
+KEPT = "started settings records kvbench git engines packages hardware model data_sha256".split()
 
 
 def runs(options: argparse.Namespace) -> list[list[str]]:
@@ -64,13 +65,13 @@ def provenance(folder: Path) -> list[dict]:
 
 
 def write(folder: Path, out: Path) -> None:
-    """The tables of a folder of records."""
+    """The tables of a folder of records, without times: those of a busy machine say nothing."""
     out.mkdir(parents=True, exist_ok=True)
-    for file in ("table.md", "table.csv"):
-        shutil.copy(folder / file, out / file)
+    whole = pd.read_csv(folder / "table.csv").drop(columns="decode_tokens_per_s", errors="ignore")
+    whole.to_csv(out / "table.csv", index=False)
     records = load(folder)
     for table in (agreement, between, distances, formats):
-        table(records).to_csv(out / f"{table.__name__}.csv", index=False, float_format="%.4f")
+        table(records).to_csv(out / f"{table.__name__}.csv", index=False, float_format="%.4g")
     (out / "provenance.json").write_text(json.dumps(provenance(folder), indent=2) + "\n", encoding="utf-8")
 
 

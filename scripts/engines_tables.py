@@ -70,7 +70,9 @@ def distances(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def formats(records: pd.DataFrame) -> pd.DataFrame:
-    """The same format in kvbench and in an engine, over the same samples: top1 of each and their paired difference."""
+    """The same format in kvbench and in an engine, over the same samples: top1 of each, their paired difference, and
+    the divergence, which is kvbench's over the whole vocabulary and a lower bound of the engine's.
+    """
     rows = []
     for ours, theirs in SAME_FORMAT.items():
         a, b = (measured(of(records, setting)) for setting in (ours, theirs))
@@ -80,9 +82,12 @@ def formats(records: pd.DataFrame) -> pd.DataFrame:
         a, b = a.loc[samples], b.loc[samples]
         p, q = ([distance["top1"] for distance in one["distance"]] for one in (a, b))
         low, high = paired_interval(p, q, clusters=units(a.reset_index()).tolist())
-        difference = {"difference": (sum(p) - sum(q)) / len(p), "difference_low": low, "difference_high": high}
-        own = {"kvbench": ours, "engine": theirs, "samples": len(samples)}
-        rows.append({**own, **share("kvbench_top1", p, a), **share("engine_top1", q, b), **difference})
+        row = {"kvbench": ours, "engine": theirs, "samples": len(samples)}
+        row |= {**share("kvbench_top1", p, a), **share("engine_top1", q, b)}
+        row |= {"difference": (sum(p) - sum(q)) / len(p), "difference_low": low, "difference_high": high}
+        row |= share("kvbench_kl", [distance["kl"] for distance in a["distance"]], a)
+        row |= share("engine_kl_at_least", [distance["kl_at_least"] for distance in b["distance"]], b)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -112,5 +117,7 @@ def agreed(a: Sequence[int], b: Sequence[int]) -> float:
 def share(name: str, values: Sequence[float], records: pd.DataFrame) -> dict[str, float]:
     """The mean of values of these records, and its interval. All but divergences lie between 0 and 1."""
     values = [float(value) for value in values]
-    low, high = clustered([values], [units(records.reset_index()).tolist()], None if name in DIVERGENCES else OF_SCORES)
+    low, high = clustered(
+        [values], [units(records.reset_index()).tolist()], None if name.endswith(DIVERGENCES) else OF_SCORES
+    )
     return {name: sum(values) / len(values), f"{name}_low": low, f"{name}_high": high}

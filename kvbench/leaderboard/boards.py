@@ -39,7 +39,7 @@ class Board:
     @property
     def title(self) -> str:
         """Unique among the boards that were made together."""
-        return f"{self.model} · {self.benchmark} · {self.facts}"
+        return f"{self.model}, {self.benchmark}, {self.facts}"
 
 
 def boards(submissions: Sequence[Submission]) -> list[Board]:
