@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
+from kvbench.utils.tokenizer import Tokenizer
 from kvbench.utils.versions import Versioned
 
 
@@ -93,7 +93,7 @@ class Benchmark(Versioned, ABC):
         """
 
     @abstractmethod
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """All samples, the same ones for the same configuration and tokenizer."""
 
     @abstractmethod

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.published_data import DataSet, given_or_fetched, select
@@ -18,6 +17,7 @@ from kvbench.metrics.longbench_v2 import score
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.row_files import read_file
+from kvbench.utils.tokenizer import Tokenizer
 
 NEW_TOKENS = 128
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
@@ -72,7 +72,7 @@ class LongBenchV2(Benchmark):
     def longest(self) -> int:
         return self.max_length + TEMPLATE_ROOM + NEW_TOKENS
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         ending = self.template.partition("$DOC$")[2]
         whole = [(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
         last = -(-self.max_length // 2)  # of an odd length, the official slice leaves the greater half to the end

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample, Sampling
 from kvbench.benchmarks.math_sets import RKV, SETS, rows_of
@@ -15,6 +14,7 @@ from kvbench.benchmarks.python_texts import constants, proven
 from kvbench.errors import UserError
 from kvbench.metrics.math_equality import check_installed
 from kvbench.utils.checked import Names, NonNegative, Positive, Share, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 PROMPTS = {f"{RKV}/run_math.py": "c4eb8255c35fec04198045a550a8e640e2633932e9039fd2c2c52d76d72524d8"}
 # SHA-256 of the prompt, the variable prompt_template of R-KV's run_math.py.
@@ -65,7 +65,7 @@ class MathProblems(Benchmark):
         self.template = proven("prompt_template", template, PROMPT, source)
         self.rows = {name: rows_of(name, self.data_dir) for name in self.sets}
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [
             self._sample(name, number, row, repeat)
             for repeat in range(1, self.repeats + 1)

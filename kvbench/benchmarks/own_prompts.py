@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.errors import UserError
@@ -15,6 +14,7 @@ from kvbench.metrics import answers as metrics
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.checked import Positive, checked
 from kvbench.utils.jsonl import read_rows
+from kvbench.utils.tokenizer import Tokenizer
 
 
 def _texts(value: object) -> list[str]:
@@ -136,7 +136,7 @@ class OwnPrompts(Benchmark):
         rouge = any(sample.meta.get("metric", self.metric) == "rouge_l" for sample in self.samples_read)
         self.packages = ("rouge_score",) if rouge else ()
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return self.samples_read
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:

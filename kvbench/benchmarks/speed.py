@@ -3,17 +3,14 @@
 from itertools import product
 from typing import Annotated, Literal
 
-import torch
 from pydantic import BeforeValidator, Field
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.placement import take
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
-from kvbench.utils.environment import hardware
+from kvbench.utils.tokenizer import Tokenizer
 
 LARGEST = "largest"
 
@@ -45,8 +42,10 @@ class Speed(Benchmark):
     def longest(self) -> int:
         return max(self.lengths) + max(self.new_tokens)
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """One for each cell of the grid. `meta` names machine and torch version: no run folder mixes two of them."""
+        import torch  # takes seconds, and a grid is checked without it
+
         prompts = {length: tokenizer.decode(self.ids(tokenizer, length)) for length in self.lengths}
         here = machine() | {"torch": torch.__version__}
         return [
@@ -61,11 +60,11 @@ class Speed(Benchmark):
             for length, new, batch in product(self.lengths, self.new_tokens, self.batches)
         ]
 
-    def ids(self, tokenizer: PreTrainedTokenizerBase, length: int) -> Tensor:
-        """Token ids [length]: the special tokens that the tokenizer begins a text with, then plain text."""
+    def ids(self, tokenizer: Tokenizer, length: int) -> list[int]:
+        """`length` token ids: the special tokens that the tokenizer begins a text with, then plain text."""
         source = haystack.generated(0) if self.haystack_dir is None else haystack.from_folder(self.haystack_dir, 0)
         first = tokenizer("")["input_ids"]
-        return torch.tensor([*first, *take(source, tokenizer, length - len(first))])
+        return [*first, *take(source, tokenizer, length - len(first))]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return {}
@@ -73,6 +72,8 @@ class Speed(Benchmark):
 
 def machine() -> dict:
     """The hardware and threads that times depend on besides the model."""
+    from kvbench.utils.environment import hardware  # imports torch
+
     here = hardware()
     return {"machine": " + ".join([*here["gpus"], here["cpu"]]), "threads": here["threads"]}
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 LONGEST = 1024  # tokens that are scored behind one context: their logits are held at once
 
@@ -49,7 +48,7 @@ class Text(Benchmark):
     def longest(self) -> int:
         return self.length + self.scored + 2  # a beginning-of-text token, and one where words are cut
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         ids = tokenizer(self.text, add_special_tokens=False)["input_ids"]
         step = self.length + self.scored
         if len(ids) < step:
@@ -63,7 +62,7 @@ class Text(Benchmark):
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return {}
 
-    def _sample(self, tokenizer: PreTrainedTokenizerBase, ids: list[int], start: int) -> Sample:
+    def _sample(self, tokenizer: Tokenizer, ids: list[int], start: int) -> Sample:
         return Sample(
             id=f"token-{start}",
             prompt=tokenizer.decode(ids[: self.length]),

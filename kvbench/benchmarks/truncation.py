@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from transformers import PreTrainedTokenizerBase
+from kvbench.utils.tokenizer import Tokenizer
 
 # Prompts per tokenizer call; a fast tokenizer uses all cores for one call.
 TOGETHER = 16
 
 
 def without_middle(
-    prompts: Sequence[tuple[str, str]], max_length: int, last: int, tokenizer: PreTrainedTokenizerBase
+    prompts: Sequence[tuple[str, str]], max_length: int, last: int, tokenizer: Tokenizer
 ) -> Iterator[tuple[str, str]]:
     """For each prompt and its end, the question: a prompt of at most about `max_length` tokens, and its question.
 
@@ -24,7 +24,7 @@ def without_middle(
 
 
 def decoded_without_middle(
-    prompts: Sequence[tuple[str, str]], max_length: int, tokenizer: PreTrainedTokenizerBase
+    prompts: Sequence[tuple[str, str]], max_length: int, tokenizer: Tokenizer
 ) -> Iterator[tuple[str, str]]:
     """The same in InfiniteBench's way: prompts that fit are decoded too, and of others both halves are equally long."""
     half = max_length // 2
@@ -33,22 +33,20 @@ def decoded_without_middle(
         yield _decoded(first, last, question, tokenizer)
 
 
-def _encoded(
-    prompts: Sequence[tuple[str, str]], tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[tuple[str, str], list[int]]]:
+def _encoded(prompts: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[tuple[str, str], list[int]]]:
     for start in range(0, len(prompts), TOGETHER):
         several = prompts[start : start + TOGETHER]
         yield from zip(several, tokenizer([text for text, _ in several], truncation=False)["input_ids"], strict=True)
 
 
-def _decoded(first: list[int], last: list[int], question: str, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+def _decoded(first: list[int], last: list[int], question: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """The text of both parts, and what is left of the question at its end."""
     text = tokenizer.decode(first + last, skip_special_tokens=True)
     left = question_in(tokenizer.decode(last, skip_special_tokens=True), question, tokenizer)
     return text, left if text.endswith(left) else text[-len(left) :]
 
 
-def question_in(end: str, tail: str, tokenizer: PreTrainedTokenizerBase) -> str:
+def question_in(end: str, tail: str, tokenizer: Tokenizer) -> str:
     """The part of a cut prompt's second half that stands for `tail`.
 
     This is `tail` itself, unless decoding changed it (special tokens in it are dropped, some tokenizers change

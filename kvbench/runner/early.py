@@ -6,6 +6,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from kvbench.config import build
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.metrics.names import AGREEMENT, ANSWERS, OF_BENCHMARK
@@ -58,6 +59,9 @@ def check_values(cfg: Mapping) -> None:
         check_plain({f"benchmark.{key}": value for key, value in benchmark.items() if key in PLACES})
         if str(benchmark["_target_"]).endswith(".OwnPrompts"):
             check_metric(benchmark.get("metric"))
+        from kvbench.benchmarks import Benchmark  # imports pandas, which --help does without
+
+        build(benchmark, "benchmark", Benchmark)
 
 
 PUBLISHED = "published"  # in place of a path: what a package has of it

@@ -15,4 +15,4 @@ def test_prompts_have_their_length_to_the_token_and_begin_as_the_tokenizer_does(
 
     ids = benchmark.ids(WithStart(), 50)
     assert len(ids) == 50 and ids[0] == 7
-    assert ids[1:].tolist() == benchmark.ids(embedded.tokenizer, 50)[:49].tolist()
+    assert ids[1:] == benchmark.ids(embedded.tokenizer, 50)[:49]

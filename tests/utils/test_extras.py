@@ -34,10 +34,13 @@ WHERE_THERE = {
     "llama_cpp",
     "lm_eval",
     "math_verify",
+    "openvino",
+    "openvino_genai",
     "packaging",
     "tqdm",
     "tree_sitter",
     "triton",
+    "vllm",
 }
 
 

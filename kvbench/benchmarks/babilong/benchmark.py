@@ -5,7 +5,6 @@ from dataclasses import field
 from typing import ClassVar
 
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.babilong import prompts
 from kvbench.benchmarks.base import Benchmark, Sample
@@ -14,6 +13,7 @@ from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.babilong import LABELS, score
 from kvbench.utils.checked import Names, checked
 from kvbench.utils.row_files import read_file
+from kvbench.utils.tokenizer import Tokenizer
 
 NEW_TOKENS = 20
 LENGTHS = tuple("0k 1k 2k 4k 8k 16k 32k 64k 128k 256k 512k 1M 10M".split())
@@ -65,7 +65,7 @@ class BABILong(Benchmark):
             for name, paths in files.items()
         }
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for name, rows in self.rows.items() for sample in self._samples(name, rows)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:

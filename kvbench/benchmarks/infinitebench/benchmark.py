@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.infinitebench import prompts
@@ -20,6 +19,7 @@ from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.infinitebench import score
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.row_files import read_file
+from kvbench.utils.tokenizer import Tokenizer
 
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
 CHOICES = ("longbook_choice_eng", "code_debug")
@@ -70,7 +70,7 @@ class InfiniteBench(Benchmark):
             return None
         return self.max_length + TEMPLATE_ROOM + max(TASKS[task].max_new_tokens for task in self.chosen)
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
@@ -79,7 +79,7 @@ class InfiniteBench(Benchmark):
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         return breakdown(records, GROUPS, {"average": tuple(TASKS)})
 
-    def _samples(self, name: str, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
+    def _samples(self, name: str, tokenizer: Tokenizer) -> Iterator[Sample]:
         task, rows = TASKS[name], self.rows[name]
         whole = [prompts.fill(name, self.texts[name], row) for row in rows]
         cut = decoded_without_middle(whole, self.max_length, tokenizer)

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import data, templates
@@ -19,6 +18,7 @@ from kvbench.metrics.aggregate import breakdown, range_score
 from kvbench.metrics.longbench import METRICS, PACKAGES, check_backend, companions
 from kvbench.metrics.longbench import score as official_score
 from kvbench.utils.checked import Names, NonNegative, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
 BUCKETS = ("0-4k", "4-8k", "8k+")  # LongBench-E's ranges of length in words
@@ -80,7 +80,7 @@ class LongBench(Benchmark):
     def longest(self) -> int:
         return self.max_length + TEMPLATE_ROOM + max(task.max_new_tokens for task in self.chosen)
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
@@ -92,7 +92,7 @@ class LongBench(Benchmark):
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         return breakdown(records, GROUPS, AVERAGES)
 
-    def _samples(self, task: Task, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
+    def _samples(self, task: Task, tokenizer: Tokenizer) -> Iterator[Sample]:
         official = self.prompt_protocol == "longbench_chat"
         numbers, rows = zip(*self._in_order(task.name), strict=True)
         prompts = build(self.prompts[task.name], rows, self.max_length, tokenizer)

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.truncation import question_in
+from kvbench.utils.tokenizer import Tokenizer
 
 # Prompts per tokenizer call; a fast tokenizer uses all cores for one call.
 TOGETHER = 64
 
 
 def build(
-    template: str, rows: Sequence[Mapping[str, object]], max_length: int, tokenizer: PreTrainedTokenizerBase
+    template: str, rows: Sequence[Mapping[str, object]], max_length: int, tokenizer: Tokenizer
 ) -> Iterator[tuple[str, str]]:
     """Each row's prompt, of at most about `max_length` tokens, and its question: what follows the context.
 
@@ -27,9 +26,7 @@ def build(
             yield _cut(prompt, ending.format(**each), ids, max_length, tokenizer)
 
 
-def _cut(
-    prompt: str, tail: str, ids: list[int], max_length: int, tokenizer: PreTrainedTokenizerBase
-) -> tuple[str, str]:
+def _cut(prompt: str, tail: str, ids: list[int], max_length: int, tokenizer: Tokenizer) -> tuple[str, str]:
     """The prompt of these ids, with its middle removed where it is too long, and the question in it that `tail` is."""
     if len(ids) <= max_length:
         return prompt, tail

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
@@ -14,6 +13,7 @@ from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
 from kvbench.benchmarks.niah.ranges import Depths, Lengths
 from kvbench.errors import UserError
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 
 @checked(prefix="benchmark.")
@@ -52,7 +52,7 @@ class NeedleGrid(Benchmark):
         return max(self.lengths) + self.max_new_tokens
 
     @abstractmethod
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]: ...
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]: ...
 
     def heatmap(self, records: pd.DataFrame) -> Heatmap:
         return Heatmap(records, self.metrics[0])

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Heatmap, Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
@@ -15,6 +14,7 @@ from kvbench.benchmarks.niah.single_needle import remember
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 
 @checked(prefix="benchmark.")
@@ -29,7 +29,7 @@ class MultiNeedle(NeedleGrid):
         if not 2 <= len(self.depths) <= MOST_NEEDLES:
             raise UserError(f"benchmark.depths has {len(self.depths)} depths: 2 to {MOST_NEEDLES} are required")
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """All samples, those over one context in a row."""
         found = []
         for seed in range(self.seeds):

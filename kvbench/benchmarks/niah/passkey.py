@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Literal
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import ruler_noise
 from kvbench.metrics.needle import first_number, leading_digits
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 _NOISE = "The river is slow. The hills are low. The wind is mild. On we walk. Soon we turn for home."
 
@@ -41,14 +40,14 @@ class PassKey(NeedleGrid):
             return super().haystack(seed, separator)
         return repeat((_NOISE if self.noise == "own" else ruler_noise()) + separator)
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for seed in range(self.seeds) for sample in self._grid(tokenizer, seed)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         (key,) = sample.answers
         return {"exact": first_number(key, prediction), "digits": leading_digits(key, prediction)}
 
-    def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
+    def _grid(self, tokenizer: Tokenizer, seed: int) -> Iterator[Sample]:
         text = take(self.haystack(seed), tokenizer, max(self.lengths))
         task = "A pass key is hidden in this text. Find it and keep it in mind."
         question = "What is the pass key? Answer with the number only."

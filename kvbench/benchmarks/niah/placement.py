@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.errors import UserError
+from kvbench.utils.tokenizer import Tokenizer
 
 
-def encode(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def encode(text: str, tokenizer: Tokenizer) -> list[int]:
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-def take(source: Iterator[str], tokenizer: PreTrainedTokenizerBase, tokens: int) -> list[int]:
+def take(source: Iterator[str], tokenizer: Tokenizer, tokens: int) -> list[int]:
     """The first `tokens` token ids of a text that comes in pieces."""
     text = ""
     while len(ids := encode(text, tokenizer)) < tokens:
@@ -33,7 +32,7 @@ def cut(text: list[int], tokens: int, needles: int) -> list[int]:
     return text[: tokens - needles]
 
 
-def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], tokenizer: PreTrainedTokenizerBase) -> str:
+def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], tokenizer: Tokenizer) -> str:
     """The text with each (depth, needle) at depth % of its tokens, moved back to the end of a sentence.
 
     A needle stands at the start if no sentence ends before its place; at depth 100 it is appended, wherever
@@ -54,7 +53,7 @@ def _sentence_end(text: str) -> int:
     return max(text.rfind(stop) for stop in ".!?") + 1
 
 
-def at_period(text: list[int], needle: list[int], depth: float, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def at_period(text: list[int], needle: list[int], depth: float, tokenizer: Tokenizer) -> list[int]:
     """Kamradt's rule: at depth % of the tokens, moved back until the token before is a full stop; 100 appends.
 
     A full stop is the token "." or, of SentencePiece, "▁.": the ids that PyramidKV's code lists for Llama-2,
@@ -70,7 +69,7 @@ def at_period(text: list[int], needle: list[int], depth: float, tokenizer: PreTr
     return text[:position] + needle + text[position:]
 
 
-def at_token(text: list[int], needle: list[int], depth: float, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def at_token(text: list[int], needle: list[int], depth: float, tokenizer: Tokenizer) -> list[int]:
     """kvpress's rule: at depth % of the tokens, even in the middle of a word."""
     position = int(len(text) * depth / 100)
     return text[:position] + needle + text[position:]

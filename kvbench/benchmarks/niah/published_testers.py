@@ -9,8 +9,6 @@ The needles, questions and prompts in the YAML files are our own; `needle_file` 
 from collections.abc import Callable
 from typing import ClassVar
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_period, at_token, cut, encode, take
@@ -18,9 +16,10 @@ from kvbench.benchmarks.niah.published_texts import read_needle
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 # (text, needle, depth, tokenizer) -> the text's token ids with the needle's among them
-Placement = Callable[[list[int], list[int], float, PreTrainedTokenizerBase], list[int]]
+Placement = Callable[[list[int], list[int], float, Tokenizer], list[int]]
 
 
 @checked(prefix="benchmark.")
@@ -53,7 +52,7 @@ class SentenceTester(NeedleGrid):
         if "{question}" in before or after.count("{question}") != 1:
             raise UserError("benchmark.prompt must contain {context} and {question} once each, in this order")
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         needle = encode(self.needle, tokenizer)
         text = take(self.haystack(0, separator=""), tokenizer, max(self.lengths))
         found = []

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
 from kvbench.benchmarks.niah.number_needles import number_needle
@@ -12,6 +10,7 @@ from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, tak
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 
 @checked(prefix="benchmark.")
@@ -37,7 +36,7 @@ class NeedleInAHaystack(NeedleGrid):
             raise UserError("benchmark.needle=sentence needs benchmark.sentence and benchmark.question")
         self.metrics = ("digits", "exact") if self.needle == "number" else ("rouge1",)
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for seed in range(self.seeds) for sample in self._grid(tokenizer, seed)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
@@ -46,7 +45,7 @@ class NeedleInAHaystack(NeedleGrid):
             return {"digits": leading_digits(answer, prediction), "exact": exact_number(answer, prediction)}
         return {"rouge1": rouge1_f(answer, prediction)}
 
-    def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
+    def _grid(self, tokenizer: Tokenizer, seed: int) -> Iterator[Sample]:
         for length in self.lengths:
             for depth in self.depths:
                 own = seed_of(length, depth, seed)

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import seed_of
 from kvbench.benchmarks.niah.number_needles import NumberNeedle, number_needle
@@ -11,6 +9,7 @@ from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, tak
 from kvbench.benchmarks.niah.single_needle import NeedleInAHaystack
 from kvbench.errors import UserError
 from kvbench.utils.checked import checked
+from kvbench.utils.tokenizer import Tokenizer
 
 
 @checked(prefix="benchmark.")
@@ -27,7 +26,7 @@ class NeedleToComplete(NeedleInAHaystack):
             raise UserError(f"benchmark.needle={self.needle}: niah_base hides numbers, so it must be number")
         super().__post_init__()
 
-    def _grid(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[Sample]:
+    def _grid(self, tokenizer: Tokenizer, seed: int) -> Iterator[Sample]:
         for length in self.lengths:
             for depth in self.depths:
                 own = seed_of(length, depth, seed)

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
 from kvbench.benchmarks.niah.ranges import Depths, Lengths
@@ -21,6 +20,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.nolima import SHORT, base_score, contains, effective_length
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 NEW_TOKENS = 192
 ROOM = 300  # tokens of needle, question, template and chat template, which a length does not count
@@ -80,7 +80,7 @@ class NoLiMa(Benchmark):
     def longest(self) -> int:
         return max(self.lengths) + ROOM + NEW_TOKENS
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         books = [Book(file, tokenizer) for file in self.files]
         found = []
         for length in self.lengths:

@@ -4,16 +4,16 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
 from kvbench.utils.regular_files import read_text
+from kvbench.utils.tokenizer import Tokenizer
 
 
 class Book:
     """A book's text as tokens of a model."""
 
-    def __init__(self, path: Path, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, path: Path, tokenizer: Tokenizer):
         self.path, self.tokenizer = path, tokenizer
         try:
             self.text = read_text(path)

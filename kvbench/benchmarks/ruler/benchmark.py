@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator, Field
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.ranges import numbers
@@ -20,6 +19,7 @@ from kvbench.utils.chat_template import bounded, check_template
 from kvbench.utils.checked import Names, NonNegative, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
+from kvbench.utils.tokenizer import Tokenizer
 
 TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was counted without
 
@@ -65,7 +65,7 @@ class Ruler(Benchmark):
     def longest(self) -> int:
         return max(self.lengths) + (0 if self.count_chat_template else TEMPLATE_ROOM)
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         rows = self.generated(tokenizer) if self.data_dir is None else self.imported
         return [
             self._sample(f"{name}-{length}-{number}", length, name, row)
@@ -84,7 +84,7 @@ class Ruler(Benchmark):
         rows = records.assign(task=records["task"] + " " + records["length"].astype(str))
         return breakdown(rows, {str(length): [f"{name} {length}" for name in TASKS] for length in lengths}, None)
 
-    def generated(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, str, list[dict]]]:
+    def generated(self, tokenizer: Tokenizer) -> Iterator[tuple[int, str, list[dict]]]:
         """Length, task and rows, from the cache or made for this tokenizer."""
 
         def tokens(text: str) -> int:
@@ -130,7 +130,7 @@ class Ruler(Benchmark):
         return origin
 
 
-def _chat_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
+def _chat_tokens(tokenizer: Tokenizer) -> int:
     """Number of tokens around a user's text: those of the chat template, or the special tokens where there is none."""
     if not tokenizer.chat_template:
         return tokenizer.num_special_tokens_to_add()
@@ -142,7 +142,7 @@ def _chat_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _identity(tokenizer: PreTrainedTokenizerBase) -> str:
+def _identity(tokenizer: Tokenizer) -> str:
     """Hashed properties by which tokenizers that may count differently are distinguished."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return digest(type(tokenizer).__name__, tokenizer.get_vocab()) if backend is None else digest(backend.to_str())

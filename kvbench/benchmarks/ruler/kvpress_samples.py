@@ -5,7 +5,6 @@ from itertools import count
 from typing import ClassVar
 
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.published_data import DataSet
@@ -14,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.row_files import read_file
+from kvbench.utils.tokenizer import Tokenizer
 
 FIELDS = {
     "context": str,
@@ -59,7 +59,7 @@ class KVPressRuler(Benchmark):
             raise UserError(f"{paths[0]} has no row of {missing[0]}; the tasks there: {', '.join(sorted(there))}")
         self.rows = [row for row in rows if row["task"] in chosen]
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         numbers = {task: count() for task in TASKS}
         return [self._sample(row, next(numbers[row["task"]])) for row in self.rows]
 

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.benchmarks.base import Benchmark, Sample, Turn
 from kvbench.benchmarks.published_data import DataSet, select
@@ -20,6 +19,7 @@ from kvbench.errors import UserError
 from kvbench.metrics import repoqa, scbench
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.checked import Names, Positive, checked
+from kvbench.utils.tokenizer import Tokenizer
 
 
 @checked(prefix="benchmark.")
@@ -81,7 +81,7 @@ class SCBench(Benchmark):
     def longest(self) -> int:
         return self.max_length
 
-    def samples(self, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [
             sample
             for task in self.chosen
@@ -107,7 +107,7 @@ class SCBench(Benchmark):
         groups = {part: [f"{part} turn {turn}" for turn in order] for names in parts.values() for part in names}
         return breakdown(turns, groups, {}, metric="official")
 
-    def _samples(self, task: Task, number: int, row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sample]:
+    def _samples(self, task: Task, number: int, row: Row, tokenizer: Tokenizer) -> Iterator[Sample]:
         questions, texts = row.questions[: self.max_turns], self.templates[task.name]
         turns = min(self.max_turns, len(self.rows[task.name][0].questions))
         room = context_room(task, self.mode, questions, self.max_length, turns, tokenizer)

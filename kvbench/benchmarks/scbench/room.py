@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from transformers import PreTrainedTokenizerBase
-
 from kvbench.benchmarks.scbench.data import Question
 from kvbench.benchmarks.scbench.tasks import Task
 from kvbench.errors import UserError
+from kvbench.utils.tokenizer import Tokenizer
 
 SHARED_ROOM = 1000  # tokens that the official code leaves for the question about a shared context
 TEMPLATE_ROOM = 64  # tokens that the chat template may add to a message, and decoding a cut prompt
@@ -18,7 +17,7 @@ def context_room(
     questions: Sequence[Question],
     max_length: int,
     turns: int,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
 ) -> int:
     """Tokens for a context with what stands around it: the official number, or less where its questions need more room.
 

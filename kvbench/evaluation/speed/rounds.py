@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
@@ -79,7 +80,7 @@ def rounds(
     `firsts` caches first measurements by setting, length and new tokens: points that differ in the batch share them.
     """
     model, benchmark, new_tokens = run.loaded.model, run.benchmark, sample.meta["new_tokens"]
-    ids = benchmark.ids(run.loaded.tokenizer, sample.meta["length"])
+    ids = torch.tensor(benchmark.ids(run.loaded.tokenizer, sample.meta["length"]))
     for setting in settings:
         key = (setting.label, len(ids), new_tokens)
         if key not in firsts:
