@@ -1,10 +1,12 @@
 """Chat templates, which come with a model and are programs: rendered within limits of size and of work."""
 
 import re
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from types import FrameType
 
 from jinja2 import Environment, nodes
@@ -14,6 +16,8 @@ from kvbench.errors import UserError
 LARGEST = 1_000_000  # characters
 STEPS = 5_000_000  # lines of the compiled template and of what it calls; real ones take some thousands
 FACTOR = 1_000_000  # of a multiplication, which repeats a text
+ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
+PAGES = Path("/proc/self/statm")
 
 RAW = "(model.chat_template=none gives the model raw text)"
 
@@ -42,7 +46,9 @@ def _without_generation(template: str) -> str:
 
 @contextmanager
 def bounded(name: str, most: int = STEPS) -> Iterator[None]:
-    """Raise UserError within the block after so many lines of Python: nested loops could run for years."""
+    """Raise UserError within the block after so many lines of Python, since nested loops could run for years, and for
+    a block that takes more than ROOM bytes of memory.
+    """
     left = most
 
     def step(frame: FrameType, event: str, argument: object):
@@ -55,6 +61,24 @@ def bounded(name: str, most: int = STEPS) -> Iterator[None]:
     before = sys.gettrace()
     sys.settrace(step)
     try:
-        yield
+        with _little_memory():
+            yield
+    except MemoryError as error:
+        raise UserError(f"the chat template of {name} takes more than {ROOM:,} bytes for one prompt {RAW}") from error
     finally:
         sys.settrace(before)
+
+
+@contextmanager
+def _little_memory() -> Iterator[None]:
+    """MemoryError for what needs more than ROOM bytes of addresses within the block; no limit where /proc is missing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = soft
+    if PAGES.is_file():
+        limit = int(PAGES.read_text().split()[0]) * resource.getpagesize() + ROOM
+        limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -1,5 +1,6 @@
 """Chat templates are programs that come with a model: within limits of size and of work, and a fault is one line."""
 
+import resource
 import sys
 
 import pytest
@@ -18,6 +19,14 @@ FAULTS = {
     "a template of a megabyte": ("x" * 1_000_001, "has 1,000,001 characters, more than 1,000,000"),
     "a power": ("{{ 9 ** 9 ** 9 }}", "computes a power, which can take for ever"),
     "a text repeated": ("{{ 'x' * 10000000000 }}", "repeats something 10,000,000,000 times"),
+    "a text repeated by a variable": (
+        "{% set n = messages | length * 999999 %}{{ 'x' * n * n }}",
+        "takes more than 1,073,741,824 bytes for one prompt",
+    ),
+    "a text that doubles itself": (
+        "{% set s = namespace(x='x') %}{% for i in range(60) %}{% set s.x = s.x ~ s.x %}{% endfor %}{{ s.x }}",
+        "takes more than 1,073,741,824 bytes for one prompt",
+    ),
     "a type error": ("{{ messages[0].content + 5 }}", "fails: can only concatenate str"),
     "a syntax error": ("{% if %}", "fails: Expected an expression"),
     "nothing": ("", "writes nothing"),
@@ -41,12 +50,12 @@ def loaded(embedded):
 @pytest.mark.heavy
 @pytest.mark.parametrize("template, message", FAULTS.values(), ids=FAULTS)
 def test_a_template_that_cannot_be_rendered_is_one_line(template, message, loaded):
-    trace = sys.gettrace()
+    trace, memory = sys.gettrace(), resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(UserError) as error:
         loaded(template).render("Hello", chat=True)
     assert str(error.value).startswith("the chat template of smollm2-135m ") and message in str(error.value)
     assert str(error.value).endswith("(model.chat_template=none gives the model raw text)")
-    assert sys.gettrace() is trace
+    assert sys.gettrace() is trace and resource.getrlimit(resource.RLIMIT_AS) == memory
 
 
 @pytest.mark.heavy
