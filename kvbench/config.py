@@ -88,8 +88,9 @@ def composed(overrides: Sequence[str]) -> dict:
 
     The files of --config-dir count too.
     """
-    check_typed_overrides(overrides)
-    return resolved(_compose([*_search_path(), *expanded(overrides)]))
+    whole = expanded(overrides)
+    check_typed_overrides(whole)
+    return resolved(_compose([*_search_path(), *whole]))
 
 
 def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> None:

@@ -92,6 +92,7 @@ SUBJECTS = {
     "evaluation/test_devices.py": "methods, passes and probes on fake GPUs",
     "evaluation/test_launches.py": "what they launch there",
     "evaluation/test_launches_goals.py": "the goals for that",
+    "scripts/test_results.py": "the commands that made results/",
     "methods/test_composition.py": "allocation, scoring, granularity and storage put together",
     "methods/test_composition_parts.py": "every part in every method that takes it",
     "methods/test_decoding_launches.py": "what the layer caches of methods launch for a token",

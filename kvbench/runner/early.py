@@ -59,9 +59,8 @@ def check_values(cfg: Mapping) -> None:
         check_plain({f"benchmark.{key}": value for key, value in benchmark.items() if key in PLACES})
         if str(benchmark["_target_"]).endswith(".OwnPrompts"):
             check_metric(benchmark.get("metric"))
-        from kvbench.benchmarks import Benchmark  # imports pandas, which --help does without
-
-        build(benchmark, "benchmark", Benchmark)
+        if "data_dir" not in benchmark:
+            check_benchmark(benchmark)
 
 
 PUBLISHED = "published"  # in place of a path: what a package has of it
@@ -83,6 +82,13 @@ def check_plain(values: Mapping[str, object]) -> None:
         path = values.get(f"benchmark.{key}")
         if isinstance(path, str) and path != PUBLISHED and not Path(path).exists():
             raise UserError(f"benchmark.{key}={path!r} does not exist")
+
+
+def check_benchmark(benchmark: Mapping) -> None:
+    """Refuse wrong values of a benchmark by building it; for one that fetches no data when it is built."""
+    from kvbench.benchmarks import Benchmark  # imports pandas, which --help does without
+
+    build(benchmark, "benchmark", Benchmark)
 
 
 def check_metric(name: object) -> None:

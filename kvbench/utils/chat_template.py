@@ -71,7 +71,7 @@ def bounded(name: str, most: int = STEPS) -> Iterator[None]:
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """MemoryError for what needs more than ROOM bytes of addresses within the block; no limit where /proc is missing."""
+    """MemoryError where the block needs more than ROOM bytes of addresses; no limit where there is no /proc."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = soft
     if PAGES.is_file():

@@ -131,7 +131,7 @@ def test_the_command_with_m_makes_a_run_per_model_and_other_models_on_request(
     "arguments, told",
     [
         (["+experiment=spindlekv_table12"], "unknown experiment 'spindlekv_table12'. Did you mean 'spindlekv_table"),
-        (["experiment=spindlekv_table1"], "use +experiment=spindlekv_table1"),
+        (["experiment=spindlekv_table1"], "an experiment is added with a plus: +experiment=spindlekv_table1"),
         (["+experiment=spindlekv_table1", "experiment.show=tabel"], "unknown experiment.show 'tabel'"),
         (["+experiment=spindlekv_table1", "experiment.itm=1"], "unknown key 'itm'. Did you mean 'item'?"),
         (["+experiment=pyramidkv_fig5", "benchmark.lengths=[64]"], "64 must be an integer of at least 300"),

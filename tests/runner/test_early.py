@@ -25,7 +25,6 @@ MISTAKES = {
     ("benchmark=jsonl", "benchmark.path=README.md", "benchmark.metric=f2"): "unknown metric 'f2'. Did you mean 'f1'?",
     ("benchmark=niah", "benchmark.depths=[200]"): "benchmark.depths=200 must be a number from 0 to 100",
     ("benchmark=speed", "benchmark.repeats=0"): "benchmark.repeats=0 must be an integer of at least 1",
-    ("benchmark=scbench", "benchmark.tasks=[x]"): "unknown task in benchmark.tasks 'x'",
     ("frontier", "measure=top2"): "unknown measure 'top2'. Did you mean 'top1'? Allowed: agreed, digits, exact",
     ("frontier", "ratio=0.5"): "kvbench frontier chooses the ratios",
 }
