@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import LayerCache
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
+from kvbench.ops.read import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
 # row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30
@@ -20,9 +22,15 @@ from kvbench.cache.decode_bytes import DecodeBytes
 GAP_NOISE = {torch.float64: 5e5, torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
 
 
-# (logits [rows, vocab_size], the sequence of each row) -> for each row the token, whether rounding in a batch could
-# choose another, and whether the logits are finite.
-Chooser = Callable[[Tensor, Sequence[int]], tuple[list[int], list[bool], list[bool]]]
+class Choice(NamedTuple):
+    """One token for each row of a batch, on the device of the logits: [rows] each."""
+
+    tokens: Tensor
+    close: Tensor  # whether rounding in a batch could choose another
+    finite: Tensor  # whether the logits are finite
+
+
+Chooser = Callable[[Tensor, Sequence[int]], Choice]  # (logits [rows, vocab_size], the sequence of each row)
 
 
 @dataclass
@@ -100,7 +108,8 @@ def decode(
         logits = logits.clone()
         logits[:, list(stop_tokens)] = float("-inf")
     while True:
-        chosen, close, finite = choose(logits, active)
+        choice = choose(logits, active)
+        chosen, close, finite = read_numbers(*choice)  # the one time in a step that the host waits for the device
         rows = []
         for row, (sequence, token) in enumerate(zip((done[i] for i in active), chosen, strict=True)):
             if close[row] and sequence.close_call is None:
@@ -117,16 +126,17 @@ def decode(
             sequence.seconds = time.perf_counter() - started
         if not rows:
             return done
+        ids = choice.tokens
         if len(rows) < len(active):
             cache.keep(rows)
             active = [active[row] for row in rows]
-        ids = torch.tensor([[chosen[row]] for row in rows], device=model.device)
-        logits = _forward(model, cache, ids)[:, -1]
+            ids = ids[torch.tensor(rows, device=ids.device)]
+        logits = _forward(model, cache, ids[:, None])[:, -1]
         for sequence in active:
             done[sequence].steps += 1
 
 
-def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
+def choose(logits: Tensor) -> Choice:
     """For each row of logits [rows, vocab_size] the likeliest token, whether rounding in a batch could choose another
     (the second likeliest is nearer than `GAP_NOISE`), and whether the largest logit is finite: NaN counts as largest.
     """
@@ -135,7 +145,7 @@ def choose(logits: Tensor) -> tuple[list[int], list[bool], list[bool]]:
     first, second = logits.to(wide).topk(2, dim=-1).values.T
     largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).to(wide)  # excluded tokens are at -inf
     noise = GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest
-    return best.tolist(), (first - second < noise).tolist(), first.isfinite().tolist()
+    return Choice(best, first - second < noise, first.isfinite())
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kvbench.benchmarks import Sampling
-from kvbench.evaluation.decode import GAP_NOISE
+from kvbench.evaluation.decode import GAP_NOISE, Choice
 
 
 class Sampler:
@@ -25,7 +25,7 @@ class Sampler:
             raise ValueError("sequences that are sampled together may differ only in their seeds")
         self.streams = [random.Random(sampling.seed) for sampling in samplings]
 
-    def __call__(self, logits: Tensor, sequences: Sequence[int]) -> tuple[list[int], list[bool], list[bool]]:
+    def __call__(self, logits: Tensor, sequences: Sequence[int]) -> Choice:
         """For each row of logits [rows, vocab_size], which belongs to `sequences`: see `kvbench.evaluation.decode`."""
         finite = logits.float().amax(dim=-1).isfinite()
         scaled = logits.float().masked_fill(~finite[:, None], 0) / self.how.temperature
@@ -40,7 +40,7 @@ class Sampler:
         odds = drawn[:, None].logit()
         near = ((above.logit() - odds) < noise) | ((odds - below.clamp(min=0).logit()) < noise)
         close = uncertain | near[:, 0]
-        return tokens[:, 0].tolist(), close.tolist(), finite.tolist()
+        return Choice(tokens[:, 0], close, finite)
 
     def _noise(self, logits: Tensor) -> Tensor:
         """How much the gap between two scaled logits of a row may change in a batch, [rows, 1].

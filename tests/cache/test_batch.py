@@ -54,10 +54,11 @@ def test_close_calls_are_those_that_rounding_in_a_batch_could_change(dtype):
     """20 against 1 or 18 is no close call, in bfloat16 neither; a gap of the measured noise is one."""
     noise = MEASURED[str(dtype).removeprefix("torch.")] * torch.finfo(dtype).eps * 20
     rows = [[20.0, 1.0, 0.0], [20.0, 18.0, 0.0], [20.0, 20.0 - noise, 0.0], [20.0, 20.0, -3.0]]
-    assert choose(torch.tensor(rows, dtype=dtype)) == ([0, 0, 0, 0], [False, False, True, True], [True] * 4)
+    choice = choose(torch.tensor(rows, dtype=dtype))
+    assert [x.tolist() for x in choice] == [[0, 0, 0, 0], [False, False, True, True], [True] * 4]
     # the scale is the largest logit, whichever token it is of; excluded tokens have none
     rows = [[0.5, 0.5 - noise, -20.0], [2.0, 1.0, -torch.inf]]
-    assert choose(torch.tensor(rows, dtype=dtype))[1] == [True, False]
+    assert choose(torch.tensor(rows, dtype=dtype)).close.tolist() == [True, False]
 
 
 def test_the_bound_of_a_close_call_is_about_twice_what_was_measured():

@@ -5,13 +5,16 @@ FullKV's token is 43 kernels in a layer. results/benchmarks/launches.json has al
 
 import pytest
 
+from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.methods import H2O, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.head_scores import calibrations
 from kvbench.ops.operator import LAUNCHES
-from kvbench.prefill import Needs
+from kvbench.prefill import FullPrefill, Needs
 from tests.support import launch_counts as count
 from tests.support.config import NAMES
 from tests.support.every_method import setting
+from tests.support.fake_devices import FakeDevices
+from tests.support.launches import Counts
 
 N, BATCH_N, RATIO = 160, 512, 0.3
 TOKENS = 3  # the median of which is counted
@@ -36,6 +39,21 @@ def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing
     token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name, TOKENS)
     assert token.waits == token.uploads == 0, token.names
     assert token.kernels <= DECODE_OF.get(name, DECODE), token.names
+
+
+def test_a_step_of_a_batch_waits_once_and_uploads_nothing():
+    """For its tokens, whether they were close and whether logits were finite; a row that ends costs an upload."""
+    model = count.counted_model(2)
+    state = count.state_of(model, N, FullPrefill(), Needs())
+
+    def counts(steps: int) -> Counts:
+        with FakeDevices():
+            caches = [FullKV().compress(state, N) for _ in range(3)]
+        logits = state.logits.expand(3, -1)
+        return count.counts_of(lambda: decode_greedily(model, batched(caches), logits, steps, frozenset()))
+
+    step = (counts(7) - counts(4)) / 3
+    assert (step.waits, step.uploads) == (1, 0), step.names
 
 
 @pytest.mark.parametrize("name", COUNTED)
