@@ -31,6 +31,7 @@ def test_an_experiment_of_the_community_runs_and_is_packed(name, question, tiny_
     assert "14 settings" in (tmp_path / "leaderboard.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_script_runs_a_sweep_and_packs_it_and_continues(tiny_folder, tmp_path):
     script = [ROOT / "scripts" / "community.sh", "community_8b", "me", "model=smollm2-135m", "method=[full,snapkv]"]
     given = [*script, f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", *SMALL]

@@ -18,7 +18,7 @@ from tests.support.gpu_rows import GOOD
 WORK = "tests.support.gpu_rows:"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
     """All presets go through the same code; some of each kind of cache do here."""
     names = ["snapkv", "spindle", "kivi"]
