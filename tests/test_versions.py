@@ -84,8 +84,7 @@ def test_torch_and_transformers_are_those_of_the_constraints():
 def test_one_job_makes_every_check():
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     parts = {"test-kvpress", "test-lm-eval"}  # test-integrations makes them
-    # a part of test, what takes Slurm's time limits, and what builds llama.cpp first
-    waits = {"test-fast", "test-slow", "test-engines"}
+    waits = {"test-fast", "test-engines"}  # a part of test, and what builds llama.cpp first
     checks = {"docs", *(name for name in phony if name.startswith("test"))} - parts - waits
     assert set(TARGETS) == checks
     assert [made(job) for job in JOBS if made(job) == TARGETS]

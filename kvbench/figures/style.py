@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import cycle, product
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 
+from kvbench.papers.colours import colour, places
 from kvbench.utils.files import replacing
 
 # Of the caption: its size in points, the width of a letter and the height of a line in inches; a figure's least width.
@@ -19,33 +19,30 @@ SCALE = "cividis"
 PUBLISHED = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
 THRESHOLD = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
-# Colours that differ in lightness too (Okabe and Ito).
-_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS = "osD^vPX<>*hp"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (8, 2)))
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "||||", "**")
-_GREYS = ("0.25", "0.75", "0.95", "0.55")
 
 
 def line_styles(names: Sequence[str]) -> dict[str, dict]:
-    """Colour, marker and dashes for each name; marker and dashes alone distinguish any 60."""
+    """The colour of each method, with marker and dashes, which alone distinguish any 60."""
     styles = {}
-    for i, name in enumerate(dict.fromkeys(names)):
-        turn = i // len(_MARKERS)  # each turn pairs the markers with other dashes
+    for name, place in places(names, len(_MARKERS) * len(_DASHES)).items():
+        turn = place // len(_MARKERS)  # each turn pairs the markers with other dashes
         styles[name] = {
-            "color": _COLOURS[i % len(_COLOURS)],
-            "marker": _MARKERS[i % len(_MARKERS)],
-            "linestyle": _DASHES[(i + turn) % len(_DASHES)],
+            "color": colour(name),
+            "marker": _MARKERS[place % len(_MARKERS)],
+            "linestyle": _DASHES[(place + turn) % len(_DASHES)],
         }
     return styles
 
 
 def bar_styles(names: Sequence[str]) -> dict[str, dict]:
-    """Grey and hatch for each name; both together distinguish any 40, then they repeat."""
-    pairs = [(_GREYS[(i + j) % len(_GREYS)], hatch) for j, (i, hatch) in product(range(4), enumerate(_HATCHES))]
+    """The colour of each method, and a hatch that distinguishes any ten without it."""
+    hatches = places(names, len(_HATCHES))
     return {
-        name: {"facecolor": grey, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
-        for name, (grey, hatch) in zip(dict.fromkeys(names), cycle(pairs), strict=False)
+        name: {"facecolor": colour(name, full="0.85"), "hatch": _HATCHES[place], "edgecolor": "black", "linewidth": 0.6}
+        for name, place in hatches.items()
     }
 
 

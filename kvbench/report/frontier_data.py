@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.config import titled
+from kvbench.papers.colours import slot
 from kvbench.report.run_tables import number
 from kvbench.utils.console import warn
 
@@ -44,6 +45,7 @@ def _points(frame: pd.DataFrame) -> dict:
                 "label": titled(row["setting"]),
                 "method": row["method"],
                 "title": titled(row["method"]),
+                "slot": slot(row["method"]),
                 "r_bytes": number(row["r_bytes"]),
                 "scores": {"score": [number(100 * (full + row[name])) for name in ("difference", "low", "high")]},
                 "held": bool(row["held"]),

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from kvbench.papers.colours import COLOURS
 from kvbench.report.run_data import kind_of, read_run
 from kvbench.report.speed_data import read_speed
 from kvbench.report.titles import titles
@@ -33,7 +34,7 @@ def page(folders: Sequence[Path]) -> str:
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
     names = [run["name"] for run in runs]
-    data = [_block("runs", names), _block("titles", titles(runs)), *data]
+    data = [_block("colours", COLOURS), _block("runs", names), _block("titles", titles(runs)), *data]
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(

@@ -8,6 +8,7 @@ import pandas as pd
 
 from kvbench.config import titled
 from kvbench.metrics.aggregate import breakdown
+from kvbench.papers.colours import slot
 from kvbench.records.ratios import RATIOS
 from kvbench.tables.differences import against, notes, pairs
 from kvbench.tables.run_table import REMARKS, summarise
@@ -34,6 +35,7 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
             "label": titled(row["setting"]),
             "method": row["method"],
             "title": titled(row["method"]),
+            "slot": slot(row["method"]),
             "requested": number(row["requested"]),
             **{column: bool(row[column]) for column in REMARKS},
             **{name: number(row[name]) for name in RATIOS},

@@ -28,7 +28,7 @@ def test_a_curve_is_drawn_against_r_and_against_bytes_beside_the_published_one()
     assert list(printed.get_xdata()) == [0.1, 0.3] and list(printed.get_ydata()) == [48.1, 48.3]
     assert set(full.get_ydata()) == {50} and set(printed_full.get_ydata()) == {60}
     assert printed.get_marker() == a.get_marker() != b.get_marker()
-    assert a.get_linestyle() != b.get_linestyle() and printed.get_markerfacecolor() == "white"
+    assert a.get_color() != b.get_color() and printed.get_markerfacecolor() == "white"
     assert len(against_bytes.lines) == 3
     assert list(against_bytes.lines[1].get_xdata()) == pytest.approx([0.6, 1.2])
     bar = against_r.collections[0].get_segments()[0]

@@ -15,11 +15,12 @@ def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
     assert caption == (
         "grid · tiny (float32) · question visible when compressing · 120 samples · 4 settings · 480 records"
     )
+    assert page.one("h1").text == "grid on tiny"
     assert page.texts("h2") == [
-        "Settings",
-        "Differences",
         "Score against bytes",
         "Bytes at equal quality",
+        "Differences",
+        "Settings",
         "Needle heatmaps",
         "Samples",
         "Provenance",
@@ -27,6 +28,31 @@ def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
     assert "0.1.0 efefefefef" in page.column("provenance", 5)
     assert json.loads(page.texts("#provenance details pre")[0])["packages"]["torch"] == "2.13.0"
     assert page.driver.title == "kvbench: grid, hostile"
+
+
+def test_ratios_of_decoding_are_folded_and_the_address_keeps_them_open(page):
+    assert page.texts("#settings thead th")[:4] == ["setting", "requested", "r", "r_bytes"]
+    assert not {"r_mean", "r_peak", "r_read"} & {*page.texts("#settings thead th")}
+    page.click("#settings input[type=checkbox]")
+    page.until(lambda: {"r_mean", "r_peak", "r_read"} <= {*page.texts("#settings thead th")})
+    assert "ratios=all" in page.js("location.hash")
+    page.js("history.back()")
+    page.until(lambda: "r_mean" not in page.texts("#settings thead th"))
+
+
+def test_no_two_landmarks_have_one_name(page):
+    names = page.js(
+        "[...document.querySelectorAll('section, nav, [role=region]')].map((e) => e.getAttribute('aria-label') ?? "
+        "document.getElementById(e.getAttribute('aria-labelledby')).textContent)"
+    )
+    assert len(names) > 8 and len({*names}) == len(names)
+
+
+def test_marks_at_one_place_stand_side_by_side(page):
+    moved = page.js("[...besideEachOther([{x: 0.2}, {x: 0.2}, {x: 0.9}], (x) => 500 * x).values()]")
+    assert moved == [-3.5, 3.5, 0]
+    many = page.js("[...besideEachOther(Array.from({length: 28}, () => ({x: 1})), (x) => x).values()]")
+    assert max(many) - min(many) < 56
 
 
 def test_settings_are_sorted_by_a_click_and_back_by_another(page):
@@ -120,7 +146,7 @@ def test_another_run_and_another_score_are_chosen_at_the_top(page):
 
 def test_text_of_models_data_and_users_stays_text(page):
     page.choose("#controls label:nth-of-type(1) select", "1")
-    assert page.column("tasks", 1) == [f"{HOSTILE}0", f"{HOSTILE}1", "mean"]
+    assert page.texts("#tasks thead th") == ["setting", "mean", f"{HOSTILE}0", f"{HOSTILE}1"]
     assert page.column("provenance", 1) == [HOSTILE]
     assert page.column("settings", 1) == ["FullKV", HOSTILE]
     page.until(lambda: any(HOSTILE in text for text in page.texts("#plot .named")))

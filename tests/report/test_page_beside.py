@@ -191,7 +191,7 @@ def test_charts_are_saved_as_svg_with_their_colours_in_light(opened):
     assert {"r_bytes (bytes stored)", "score", "SnapKV", "question hidden"} <= {*texts}
     assert not any(text.startswith("SnapKV 0.2:") for text in texts)  # names of marks are hidden
     fills = {node.get("fill") for node in made.root.iter(f"{SVG}path")}
-    assert {"rgb(0, 114, 178)", "rgb(255, 255, 255)"} <= fills
+    assert {"rgb(0, 158, 115)", "rgb(255, 255, 255)"} <= fills
 
 
 def test_heatmaps_and_cards_are_saved_as_they_are_seen(opened):

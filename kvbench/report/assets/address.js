@@ -2,10 +2,10 @@
 
 const NO_FILTERS = { words: "", task: "", setting: "", shown: "all", cell: null };
 
-/** What is shown. `metric` null: the run's first; `hidden`: methods; `at`: a section; `card`: a setting of `sample`. */
+/** What is shown. `metric` null: the run's first; `hidden`: methods; `at`: a section; `ratios`: those of decoding; `card`: a setting of `sample`. */
 function start() {
   return {
-    ...{ run: 0, beside: -1, metric: null, hidden: new Set(), across: "r_bytes", by: "", baseline: "" },
+    ...{ run: 0, beside: -1, metric: null, hidden: new Set(), across: "r_bytes", by: "", baseline: "", ratios: false },
     ...{ filters: { ...NO_FILTERS }, sample: null, card: null, at: "" },
   };
 }
@@ -33,6 +33,7 @@ function fragment(of) {
     ...[...of.hidden].map((method) => ["hide", method]),
     ["across", of.across === "r_bytes" ? "" : of.across],
     ...Object.entries({ baseline: of.baseline, by: of.by, words, task, setting, show: shown === "all" ? "" : shown }),
+    ["ratios", of.ratios ? "all" : ""],
     ["cell", cell ? `${cell.length} ${cell.depth}` : ""],
     ...Object.entries({ sample: of.sample, card: of.card, at: of.at }),
   ];
@@ -53,6 +54,7 @@ function viewOf(text) {
     across: parts.get("across") ?? "r_bytes",
     baseline: parts.get("baseline") ?? "",
     by: parts.get("by") ?? "",
+    ratios: parts.get("ratios") === "all",
     filters: {
       words: parts.get("words") ?? "",
       task: parts.get("task") ?? "",

@@ -19,10 +19,11 @@ function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROS
   const full = points.filter((point) => point.setting.method === "full");
   // a run beside is drawn below, in larger marks: where both have one place, both are seen
   const methods = runs.toReversed().flatMap((group) => [...Map.groupBy(group, ({ setting }) => setting.method).values()]);
+  const aside = besideEachOther(points, across);
   const drawn = methods.flatMap((group) => {
     const { method, of } = group[0].setting;
     const { colour, path } = styles.get(method);
-    const place = (point) => ({ ...point, left: across(point.x), top: up(point.y), front: front.has(point) });
+    const place = (point) => ({ ...point, left: across(point.x) + aside.get(point), top: up(point.y), front: front.has(point) });
     const places = group.map(place);
     places.sort((a, b) => a.x - b.x);
     const line = places.map((place) => `${place.left},${place.top}`).join(" ");
@@ -44,6 +45,21 @@ function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROS
     svg("g", { transform: `translate(14 ${height / 2}) rotate(-90)` }, text(metric, 0, 0)),
     drawn,
   );
+}
+
+/** How far each point is moved so that marks and intervals at one place across stand side by side: in pixels. */
+function besideEachOther(points, across) {
+  const near = [];
+  for (const point of points.toSorted((a, b) => a.x - b.x)) {
+    const last = near.at(-1);
+    if (last && across(point.x) - across(last[0].x) < 4) last.push(point);
+    else near.push([point]);
+  }
+  const moved = near.flatMap((group) => {
+    const step = Math.min(7, 56 / group.length);
+    return group.map((point, i) => [point, (i - (group.length - 1) / 2) * step]);
+  });
+  return new Map(moved);
 }
 
 /** The points that no other one beats: none with as few bytes (with `faster`: as fast) scores as well, but for equals. */

@@ -1,7 +1,7 @@
 // The page of one run at a time: the controls at the top, and the sections that depend on them.
 
 /** What a page of speed runs alone has in place of a run. */
-const NO_RUN = { caption: "speed and memory", metrics: [], settings: [], manifests: [], commands: [] };
+const NO_RUN = { caption: "", facts: {}, metrics: [], settings: [], manifests: [], commands: [] };
 
 /** A run's data, with the number of a sample's record under a setting (-1 for none). */
 function loaded(index) {
@@ -33,6 +33,8 @@ function shownMetric(run) {
 /** Draws everything as `view` has it. */
 function show() {
   const run = loaded(view.run);
+  const { benchmark, model } = run.facts;
+  document.getElementById("heading").textContent = run === NO_RUN ? "Speed and memory" : `${benchmark} on ${model}`;
   document.getElementById("caption").textContent = run.caption;
   document.getElementById("controls").replaceChildren(...controls(run).filter(Boolean));
   sections();
@@ -93,11 +95,11 @@ function sections() {
   const speeds = speedRuns(run.model);
   const browser = run === NO_RUN ? null : browserSection(run, settings, other, seen(other), metric);
   const made = [
-    browser ? settingsTable(run, settings) : null,
-    browser ? differencesSection(run, settings) : null,
-    other ? besideSection(run, settings, other, seen(other), metric) : null,
     browser ? plotSection(run, settings, other, seen(other), metric) : null,
     run.frontier ? frontierSection(run, settings) : null,
+    browser ? differencesSection(run, settings) : null,
+    other ? besideSection(run, settings, other, seen(other), metric) : null,
+    browser ? settingsTable(run, settings) : null,
     speeds.length ? speedSection(speeds, view.hidden) : null,
     run.heatmap ? heatmapSection(run, settings, other, metric, browser.showCell) : null,
     run.tasks?.length ? tasksTable(run, settings) : null,

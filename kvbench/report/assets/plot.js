@@ -1,6 +1,5 @@
 // Score against r_bytes or another ratio: a line per method, a point per setting with its interval.
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6fd1"]; // after Okabe and Ito
 const MARKS = [
   "M-5,0a5,5 0 1 0 10,0a5,5 0 1 0 -10,0", // circle
   "M-4.5,-4.5h9v9h-9z", // square
@@ -54,10 +53,19 @@ function timed({ model }, settings) {
   }));
 }
 
-/** Colour and mark of each method: the pair distinguishes 56 methods, a mark alone any 8 neighbours. */
+/** Each method's colour, which is its own on every page, and its mark: its own too, or the next that is free. */
 function methodStyles(points) {
-  const methods = [...new Set(points.map((point) => point.method))];
-  return new Map(methods.map((name, i) => [name, { colour: COLOURS[i % 7], path: MARKS[i % 8] }]));
+  const colours = data("colours");
+  const taken = new Set();
+  return new Map(
+    [...new Map(points.map(({ method, slot }) => [method, slot]))].map(([method, slot]) => {
+      if (taken.size === MARKS.length) taken.clear();
+      let place = (slot ?? 0) % MARKS.length;
+      while (taken.has(place)) place = (place + 1) % MARKS.length;
+      taken.add(place);
+      return [method, { colour: slot == null ? "var(--ink)" : colours[slot % colours.length], path: MARKS[place] }];
+    }),
+  );
 }
 
 /**
@@ -66,7 +74,7 @@ function methodStyles(points) {
  * Returns {nodes, draw()}.
  */
 function chart(points, x, metric, styles, { name, run, other = null, dotted = null, axes = ACROSS }) {
-  const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab.");
+  const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab. Marks at one place stand side by side.");
   const figure = h("div", { class: "plot" });
   const draw = () => {
     const width = figure.clientWidth;

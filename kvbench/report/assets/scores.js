@@ -20,6 +20,7 @@ function settingsTable(run, settings) {
   const remarks = Object.entries(run.remarks); // [column, [mark, remark]]
   const marks = (row) => remarks.map(([column, [mark]]) => (row[column] ? mark : "")).join("");
   const score = (metric) => numeric(metric, (row) => row.scores[metric][0], 3);
+  const decoding = Object.entries(DECODING).filter(([name]) => settings.some((row) => row[name] != null));
   const alone = settings.some((row) => row.tokens_per_s != null);
   const columns = [
     { title: "setting", value: (row) => row.label },
@@ -29,9 +30,6 @@ function settingsTable(run, settings) {
     },
     numeric("r", (row) => row.r, 3, "reserve ratio, SpindleKV's formula 15"),
     numeric("r_bytes", (row) => row.r_bytes, 3, STORED),
-    ...Object.entries(DECODING)
-      .filter(([name]) => settings.some((row) => row[name] != null))
-      .map(([name, hint]) => numeric(name, (row) => row[name], 3, hint)),
     score(first),
     {
       ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over what was drawn independently`),
@@ -39,11 +37,18 @@ function settingsTable(run, settings) {
     },
     ...others.map(score),
     numeric("samples", (row) => row.samples),
+    ...(view.ratios ? decoding.map(([name, hint]) => numeric(name, (row) => row[name], 3, hint)) : []),
     ...(alone ? [numeric("tokens/s", (row) => row.tokens_per_s, 1, "while decoding, of sequences that decoded alone")] : []),
   ];
   const shown = remarks.filter(([column]) => settings.some((row) => row[column]));
   const notes = shown.length ? note(shown.map(([, remark]) => remark.join(" ")).join(". ")) : null;
-  return section("settings", "Settings", table(columns, settings, { label: "settings", filter: true }).node, notes);
+  const fold = (event) => {
+    go({ ratios: event.target.checked });
+    sections();
+  };
+  const box = h("input", { type: "checkbox", checked: view.ratios, onchange: fold });
+  const more = decoding.length ? h("label", {}, box, ` ${decoding.map(([name]) => name).join(", ")}`) : null;
+  return section("settings", "Settings", more, table(columns, settings, { label: "settings", filter: true }).node, notes);
 }
 
 /** The interval of [mean, low, high]; a dash where there is none. */
@@ -51,20 +56,21 @@ function interval([, low, high]) {
   return low == null ? "–" : `${fixed(low, 2)} – ${fixed(high, 2)}`;
 }
 
+/** A row for each setting and a column for each task, the mean first: any number of settings fits a screen's width. */
 function tasksTable(run, settings) {
   const holder = h("div");
-  const columns = [
-    { title: "task", value: (row) => row.task },
-    { title: "samples", number: true, value: (row) => row.samples },
-    ...settings.map((setting) => {
-      const score = (row) => row.scores[run.settings.indexOf(setting)];
-      return { title: setting.label, number: true, value: score, text: (row) => fixed(score(row), 2) };
-    }),
-  ];
   const shown = () => run.tasks.find((one) => one.by === view.by) ?? run.tasks[0];
   function show() {
     const { by: name, rows } = shown();
-    holder.replaceChildren(table(columns, rows, { label: `scores by ${name}`, filter: true }).node);
+    const columns = [
+      { title: "setting", value: (setting) => setting.label },
+      ...[...rows.slice(-1), ...rows.slice(0, -1)].map((row) => {
+        const score = (setting) => row.scores[run.settings.indexOf(setting)];
+        const hint = `${row.samples} samples`;
+        return { title: row.task, number: true, value: score, text: (setting) => fixed(score(setting), 2), hint };
+      }),
+    ];
+    holder.replaceChildren(table(columns, settings, { label: `scores by ${name}` }).node);
   }
   const names = run.tasks.map((one) => [one.by, one.by]);
   const pick = (name) => {
@@ -72,6 +78,6 @@ function tasksTable(run, settings) {
     show();
   };
   show();
-  const caption = note(`${run.metrics[0]} × 100, by ${names[0][0]}; the last row is the mean of the others`);
-  return section("tasks", "Tasks", caption, names.length > 1 ? choice("rows by", names, shown().by, pick) : null, holder);
+  const caption = note(`${run.metrics[0]} × 100, by ${names[0][0]}; the mean is that of the other columns`);
+  return section("tasks", "Tasks", caption, names.length > 1 ? choice("columns by", names, shown().by, pick) : null, holder);
 }

@@ -23,7 +23,7 @@ function table(columns, rows, { label, filter = false, pageSize = 100, empty = "
   const back = button("‹ previous", () => turn(-1));
   const forth = button("next ›", () => turn(1));
   const whole = h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, heads)), body);
-  const scroll = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, whole);
+  const scroll = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${label}, scrollable` }, whole);
 
   function sort(column) {
     sorted = { column, down: sorted.column === column ? !sorted.down : Boolean(column.number) };
