@@ -38,11 +38,17 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
     columns = min(len(settings), 5, int(_WIDEST / width))
     rows = math.ceil(len(settings) / columns)
+    grids = [
+        group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean").reindex(
+            index=all_depths, columns=all_lengths
+        )
+        for _, group in settings
+    ]
+    if any(grid.isna().any(axis=None) for grid in grids):
+        caption += ". White cells: no record of the setting there"
     figure, body = new_figure(columns * width + 1.4, rows * height + 0.83, caption)
     axes = body.subplots(rows, columns, squeeze=False)
-    for axis, (setting, group) in zip(axes.flat, settings, strict=False):
-        grid = group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean")
-        grid = grid.reindex(index=all_depths, columns=all_lengths)  # cells without a record of this setting are blank
+    for axis, (setting, group), grid in zip(axes.flat, settings, grids, strict=False):
         image = _draw(axis, grid)
         axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{_sizes(group)}", fontsize=9)
     for axis in axes.flat[len(settings) :]:

@@ -1,9 +1,13 @@
 """The figure of frontiers."""
 
-import pandas as pd
+from itertools import pairwise
 
-from kvbench.figures.frontier import frontier_figure
+import pandas as pd
+import pytest
+
+from kvbench.figures.frontier import frontier_figure, levels
 from kvbench.metrics.frontier import Point, frontier
+from kvbench.papers.colours import colour
 
 
 def points(name, *differences):
@@ -24,6 +28,16 @@ def test_curves_margin_and_front_are_drawn():
     assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
     held = [line for line in bars.lines if len(line.get_xdata()) == 1]
     assert [line.get_xdata()[0] for line in held] == [0.25]  # b holds nowhere
+    assert [text.get_text() for text in bars.texts] == ["every setting loses more"]
+    assert {text.get_text(): text.get_color() for text in axis.texts} == {name: colour(name) for name in "ab"}
+
+
+def test_names_of_lines_are_as_near_to_their_ends_as_they_can_be():
+    assert levels([20, 60], (0, 100)) == [20, 60]
+    assert levels([50, 50, 50], (0, 100)) == pytest.approx([44.8, 50, 55.2])
+    assert levels([99, 100], (0, 100))[1] <= 100 - 2.6
+    many = levels([0] * 40, (0, 100))
+    assert min(b - a for a, b in pairwise(many)) == pytest.approx(2.5) and many[0] >= 1
 
 
 def test_measured_speeds_have_a_panel_of_their_own():

@@ -1,7 +1,7 @@
 // Needle heatmaps: a table per setting, depth × length. Every cell has its number, so nothing depends on colour.
 
-// The share above which a cell's text is in the other ink; both have a contrast of at least 4.2 : 1, in both themes.
-const TURN = 0.57;
+// The share above which a cell's text is in the other ink; both have a contrast of at least 4.2 : 1.
+const TURN = 0.45;
 
 function heatmapSection(run, settings, other, metric, openCell) {
   const panel = (one, setting, open, of = "") => {
@@ -16,6 +16,7 @@ function heatmapSection(run, settings, other, metric, openCell) {
   const caption = note(
     `Mean ${metric} × 100 by context length in tokens (across) and needle depth in per cent (down). `,
     "Click a cell to list its samples below.",
+    run.heatmap.grids[metric].flat(2).includes(null) ? " –: no sample of the setting there." : "",
   );
   const whole = h("div", { class: "panels" }, panels);
   return section("heatmaps", "Needle heatmaps", h("div", { class: "under" }, pictureButton(whole, "heatmaps"), caption), whole);
