@@ -30,6 +30,9 @@ class Pace:
         elapsed = self.clock() - self.since
         return self.ahead * elapsed / self.answers if self.answers else 0.0
 
+    def span(self) -> tuple[float, float]:
+        return self.left(), self.left()
+
     @property
     def rate(self) -> str:
         """Tokens read and written each second, as progress shows them."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import mean, stdev
 
 import torch
 from transformers import PreTrainedModel
@@ -23,6 +24,10 @@ PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one
 WORTH = 1e12
 # In a batch each setting takes this share of a step by itself (README: twelve decode 3.9 times as fast as one by one).
 IN_BATCH = 0.3
+# Of what is predicted: how long a run may take before a sample is finished, since methods take time to compress and the
+# probe is short; and after the first one.
+AT_FIRST, AFTER_ONE = (0.5, 3.0), (0.6, 1.7)
+SURE = 0.15  # a range this narrow, on either side, is one number
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,7 @@ class Estimate:
             set()
         )  # prefill_seconds of passes; settings and questions that share one have the same
         self.unfinished: dict[str, set[float]] = {}  # of samples with some records
+        self.ratios: list[float] = []  # of each finished sample, measured to predicted seconds
 
     def made(self, record: Mapping) -> bool:
         """Count a record; whether its sample is now finished."""
@@ -147,6 +153,8 @@ class Estimate:
         self.since, self.known = now, True
         cost = self.costs[sample]
         self.predicted = _sum(self.predicted, cost)
+        if cost.prefill + cost.rest:
+            self.ratios.append(elapsed / (cost.prefill + cost.rest))
         self.measured = _sum(self.measured, Cost(prefill, elapsed - prefill, cost.records))
         return True
 
@@ -163,6 +171,17 @@ class Estimate:
             return 0.0
         spent = self.clock() - self.since
         return max(ahead[0] - spent, 0.0) + sum(ahead[1:])
+
+    def span(self) -> tuple[float, float]:
+        """Seconds between which `left` may lie: from how much finished samples differ in measured to predicted time."""
+        left, count, ahead = self.left(), len(self.ratios), len(self.ahead)
+        if count < 2 or not ahead:
+            low, high = (AT_FIRST, AFTER_ONE)[min(count, 1)] if ahead else (1.0, 1.0)
+            return low * left, high * left
+        spread = 2 * stdev(self.ratios) / mean(self.ratios) * (1 / count + 1 / ahead) ** 0.5
+        if spread < SURE:
+            return left, left
+        return max(1 - spread, 0.0) * left, (1 + spread) * left
 
     def _factors(self) -> tuple[float, float]:
         """How many times as long prefill and the rest took as predicted."""

@@ -1,5 +1,6 @@
 """The progress of a run, on standard error: a bar on a terminal, a line in a notebook, else a line now and then."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -10,9 +11,9 @@ from rich.text import Text
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.record import Failure, Run
 from kvbench.records.store import Store
-from kvbench.runner.dominant import dominant
 from kvbench.runner.estimate import Estimate
 from kvbench.runner.shards import requested_keys
+from kvbench.runner.time_spent import TimeSpent, dominant
 from kvbench.runner.torchrun import Group
 from kvbench.utils.console import err, in_cell, warn
 from kvbench.utils.text import count, duration
@@ -61,6 +62,7 @@ def with_progress(
         Column(lambda: left(estimate)),
     )
     of_sample: dict[str, list[dict]] = {}  # of unfinished samples
+    spent, began = TimeSpent(), time.perf_counter()
     with Progress(*columns, console=err, disable=err.is_jupyter) as progress:
         task = progress.add_task(run.benchmark.name, total=len(requested), completed=done)
 
@@ -83,6 +85,7 @@ def with_progress(
                     estimate.made({"sample": record.sample})
                     continue
                 advance(1)
+                spent.add(record)
                 of_sample.setdefault(record["sample"], []).append(record)
                 if estimate.made(record):
                     warn_of_dominant(of_sample.pop(record["sample"]), estimate)
@@ -91,14 +94,22 @@ def with_progress(
                 run.stage.text = "waiting for the other processes"
                 group.wait(advance)
             run.stage.text = f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}"
+    if told := spent.line(time.perf_counter() - began):
+        warn(told)
 
 
 def left(estimate: Estimate) -> str:
     if not estimate.ahead:
         return ""
     of = f" of {estimate.part}" if estimate.part else ""
-    time = f"about {duration(estimate.left())} left{of}" if estimate.known else f"time left{of} not known yet"
-    return f"{time}, {estimate.rate}" if estimate.rate else time
+    words = f"{about(estimate)} left{of}" if estimate.known else f"time left{of} not known yet"
+    return f"{words}, {estimate.rate}" if estimate.rate else words
+
+
+def about(estimate: Estimate) -> str:
+    """The time that is left: a range until the finished samples agree."""
+    low, high = estimate.span()
+    return f"about {duration(high)}" if duration(low) == duration(high) else f"{duration(low)} to {duration(high)}"
 
 
 def announce(estimate: Estimate) -> None:
@@ -110,8 +121,8 @@ def announce(estimate: Estimate) -> None:
     records = sum(cost.records for cost in estimate.costs.values())
     part = f"{estimate.part}: " if estimate.part else ""
     warn(
-        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: about "
-        f"{duration(estimate.left())}, without the time that methods take to compress; updated as samples finish"
+        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: "
+        f"{about(estimate)}, updated as samples finish"
     )
 
 

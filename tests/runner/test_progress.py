@@ -9,8 +9,8 @@ import pytest
 from kvbench.benchmarks import Sample, Speed
 from kvbench.runner import estimate as module
 from kvbench.runner import progress
-from kvbench.runner.dominant import dominant
 from kvbench.runner.estimate import Cost, Estimate, Pace, costs, prompt_flops
+from kvbench.runner.time_spent import TimeSpent, dominant
 from kvbench.utils.console import SafeConsole
 from kvbench.utils.text import duration
 from tests.support.runs import arguments, run
@@ -72,7 +72,28 @@ def test_records_without_a_prefill_time_correct_the_whole(clock):
 
 def test_the_time_left_is_that_of_the_pass_where_a_command_has_several(clock):
     told = [progress.left(Estimate({"a": Cost(1, 1, 2)}, {}, known, clock, "pass 2")) for known in (True, False)]
-    assert told == ["about 2 s left of pass 2", "time left of pass 2 not known yet"]
+    assert told == ["1 s to 6 s left of pass 2", "time left of pass 2 not known yet"]
+
+
+def test_it_is_a_range_until_finished_samples_agree(clock):
+    one = estimate(clock, *((name, 0, 10) for name in "abcdefghij"))
+    assert one.span() == (50, 300) and progress.about(one) == "50 s to 5 min"
+    finish(one, clock, "a", 40)
+    assert one.span() == pytest.approx((0.6 * 360, 1.7 * 360))
+    for name in "bcdefgh":  # as long as the first
+        finish(one, clock, name, 40)
+    assert progress.left(one) == "about 80 s left"
+    finish(one, clock, "i", 400)  # not at all
+    low, high = one.span()
+    assert low < one.left() < high and high > 2 * one.left()
+
+
+def test_the_parts_of_a_run_are_shares_of_its_time():
+    spent = TimeSpent()
+    for name in "abcd":
+        spent.add(of(name, 5.0, decode=40.0, batch=4, prefill=20.0))
+    assert spent.line(100.0) == "2 min: prefill 20%, compression 20%, decoding 40%, all else 20%"
+    assert spent.line(59.0) == "" and TimeSpent().line(100.0) == ""
 
 
 def test_records_of_other_samples_change_nothing_and_at_the_end_nothing_is_left(clock):
@@ -167,7 +188,7 @@ def test_a_long_run_is_estimated_before_it_starts(tiny_folder, tmp_path, monkeyp
     run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.5", "limit=2"))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "to make from" in line]
     assert line.startswith("4 records to make from 2 prompts of about ")
-    assert line.endswith(" s, without the time that methods take to compress; updated as samples finish")
+    assert line.endswith(", updated as samples finish")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""What a run's time goes to, from the seconds that its records state."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kvbench.utils.text import duration
+
+# A setting dominates above this share of the time, and above so many times its even share.
+SHARE, TIMES = 0.5, 3
+WORTH = 60.0  # seconds of a run whose parts are worth a line
+
+
+class TimeSpent:
+    """Seconds of prefill, compression and decoding of all records so far: what several share counts once."""
+
+    def __init__(self):
+        self.passes: set[float] = set()  # prefill_seconds: those that share a pass have the same
+        self.seconds = Counter({"prefill": 0.0, "compression": 0.0, "decoding": 0.0})
+
+    def add(self, record: Mapping) -> None:
+        prefill = record.get("prefill_seconds")
+        if prefill and prefill not in self.passes:
+            self.passes.add(prefill)
+            self.seconds["prefill"] += prefill
+        self.seconds["compression"] += record.get("compress_seconds") or 0.0
+        self.seconds["decoding"] += _decoding(record)
+
+    def line(self, elapsed: float) -> str:
+        """Shares of the `elapsed` seconds; empty for a short run, and for records without such times."""
+        known = sum(self.seconds.values())
+        if elapsed < WORTH or not known:
+            return ""
+        parts = [f"{name} {seconds / elapsed:.0%}" for name, seconds in self.seconds.items()]
+        return f"{duration(elapsed)}: {', '.join(parts)}, all else {max(1 - known / elapsed, 0):.0%}"
+
+
+def dominant(records: Sequence[Mapping]) -> tuple[str, float] | None:
+    """The setting that dominates the time of these records, and its share of it; None where there is none.
+
+    `records` are all of one sample. Settings that share a prefill pass or decode as one batch share its time equally.
+    """
+    passes = Counter(record.get("prefill_seconds") for record in records)
+    seconds = {record["setting"]: _seconds(record, passes) for record in records}
+    whole = sum(seconds.values())
+    if not whole:
+        return None
+    setting = max(seconds, key=seconds.__getitem__)
+    share = seconds[setting] / whole
+    return (setting, share) if share > max(SHARE, TIMES / len(seconds)) else None
+
+
+def _seconds(record: Mapping, passes: Mapping[float, int]) -> float:
+    prefill = record.get("prefill_seconds") or 0.0
+    own = (record.get("compress_seconds") or 0.0) + _decoding(record)
+    return prefill / passes[record.get("prefill_seconds")] + own
+
+
+def _decoding(record: Mapping) -> float:
+    """A record's part of the batch that it decoded in."""
+    seconds = (record.get("question_seconds") or 0.0) + (record.get("decode_seconds") or 0.0)
+    return seconds / (record.get("decode_batch") or 1)
