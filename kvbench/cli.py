@@ -17,6 +17,7 @@ from kvbench import __version__
 from kvbench.config import CONF, check_typed_overrides, check_what_hydra_runs, more_configuration, resolved
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import is_word, options_first, without_config_dir
+from kvbench.runner.completion import complete_commands
 from kvbench.runner.early import check_typed, check_values
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.help import COMMANDS, help_text
@@ -57,7 +58,7 @@ def dispatch(arguments: Sequence[str]) -> None:
                 out.print(help_text(section), markup=True, highlight=False, soft_wrap=True)
             elif "--version" in rest:
                 print_line(f"kvbench {__version__}")
-            else:
+            elif complete_commands(rest):
                 check_single_values(rest)
                 given = options_first(expanded(rest))
                 overrides = [argument for argument in given if not argument.startswith("-") and not is_word(argument)]

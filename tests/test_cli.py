@@ -12,10 +12,12 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from kvbench import __version__
-from kvbench.config import CONF, options
+from kvbench.config import CONF, choices, options
 from kvbench.integrations.lm_eval.command import HELP
 from kvbench.papers.published import PUBLISHED
+from kvbench.runner.completion import complete_commands
 from kvbench.runner.help import COMMANDS, GROUPS, SECTIONS, help_text
+from kvbench.runner.help_methods import OTHERS, grouped, rows
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 from tests.support.processes import Process
@@ -148,7 +150,8 @@ def test_help_lists_every_choice_with_a_line_about_it():
         for name, about in options(group).items():
             assert about, f"{group}/{name} says nothing about itself"
             assert name in overview and name in text
-            assert about in text.replace(r"\[", "[")
+            described = text if group != "method" else help_text(name)
+            assert about in " ".join(described.replace(r"\[", "[").split())
     assert set(options("method")) >= {"full", "streaming_llm", "h2o", "snapkv", "pyramidkv"}
     assert set(options("model")) >= {
         "smollm2-135m",
@@ -160,6 +163,47 @@ def test_help_lists_every_choice_with_a_line_about_it():
         "qwen2.5-3b",
         "yi-1.5-9b",
     }
+
+
+def test_methods_are_grouped_as_in_their_documentation():
+    found, group = {}, ""
+    table = (ROOT / "docs/methods.md").read_text(encoding="utf-8").partition("| | method |")[2].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        _, heading, _, _, names, _ = line.split("|")
+        group = heading.strip() or group
+        found.setdefault(group, []).append(re.findall(r"`(\w+)`", names))
+    assert rows() == found
+    shown = [name for several in grouped().values() for both in several for names in both for name in names]
+    assert sorted(shown) == sorted(choices("method")) and OTHERS not in grouped()
+
+
+def test_the_help_of_a_method_has_its_presets(kvbench):
+    code, out, _ = kvbench("--help", "snapkv")
+    names = [line.split()[0] for line in out.splitlines() if line[2:3].strip()]
+    assert code == 0 and names == ["snapkv", "snapkv_paper", "snapkv_codebook"]
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "left"),
+    [
+        ("kvbench re", ["report", "records"], "kvbench re"),
+        ("kvbench ", [*COMMANDS], "kvbench "),
+        ("kvbench method=sn", [], "kvbench method=sn"),
+        ("kvbench table +exp", [], "kvbench +exp"),
+        ("kvbench table ", [], "kvbench "),
+    ],
+)
+def test_a_shell_completes_commands_and_then_their_overrides(line, first, left, monkeypatch, capsys):
+    monkeypatch.setenv("COMP_LINE", line)
+    assert complete_commands(["-sc", "query=bash"])
+    assert sorted(capsys.readouterr().out.split()) == sorted(first) and os.environ["COMP_LINE"] == left
+
+
+def test_files_are_for_the_shell_to_complete(monkeypatch, kvbench):
+    monkeypatch.setenv("COMP_LINE", "kvbench report ru")
+    assert kvbench("-sc", "query=bash") == (0, "", "")
+    monkeypatch.setenv("COMP_LINE", "kvbench table method=snapkv_pa")
+    assert "method=snapkv_paper" in kvbench("-sc", "query=bash")[1].split()
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -1,8 +1,9 @@
 """The text of `kvbench --help`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from shutil import get_terminal_size
 from textwrap import wrap
 
 from rich.markup import escape
@@ -11,6 +12,7 @@ from kvbench.config import CONF, choices, options
 from kvbench.errors import unknown
 from kvbench.papers.costs import short_cost
 from kvbench.papers.gpu import H100
+from kvbench.runner.help_methods import family, grouped
 
 # groups of choices: what to type, and a remark
 GROUPS = {
@@ -68,15 +70,19 @@ SECTIONS = (*GROUPS, "settings", "commands", "all")
 
 
 def help_text(section: str | None = None) -> str:
-    """What can be chosen and set, read from the YAML files: an overview, or one of SECTIONS with a line about each.
+    """What can be chosen and set, read from the YAML files: an overview, one of SECTIONS with a line about each, or a
+    method with its presets.
 
     Raises UserError for an unknown section.
     """
+    if section in choices("method"):
+        return "\n".join(_lines({name: options("method")[name] for name in family(section)}))
     if section is not None and section not in SECTIONS:
         raise unknown("section of --help", section, SECTIONS)
     # called for what is shown alone: they read every file of a group
     parts: dict[str, Callable[[], list[str]]] = {
         **{group: partial(_group, group) for group in GROUPS},
+        "method": _methods,
         "experiment": _experiments,
         "settings": _settings,
         "commands": _commands,
@@ -113,20 +119,44 @@ def _overview() -> list[str]:
 
 def _group(group: str) -> list[str]:
     key, remark = GROUPS[group]
-    width = max(map(len, choices(group)))
-    return [
-        f"[bold]{key}[/]  {remark}".rstrip(),
-        *(f"  [cyan]{name:<{width}}[/]  {escape(about)}" for name, about in options(group).items()),
-    ]
+    return [f"[bold]{key}[/]  {remark}".rstrip(), *_lines(options(group))]
+
+
+def _methods() -> list[str]:
+    """In groups, with the presets of each method below it."""
+    key, remark = GROUPS["method"]
+    about = options("method")
+    width = max(len(name) for several in grouped().values() for names, _ in several for name in names)
+    lines = [f"[bold]{key}[/]  {remark}"]
+    for group, several in grouped().items():
+        lines += ["", f"[bold]{group}[/]"]
+        for names, folded in several:
+            lines += _lines({name: about[name] for name in names}, width)
+            if folded:
+                lines += [f"[dim]{line}[/]" for line in _lines({"": f"also {', '.join(folded)}"}, width)]
+    return [*lines, "", r"kvbench --help NAME describes a method's presets: kvbench --help snapkv"]
+
+
+def _lines(about: Mapping[str, str], width: int = 0) -> list[str]:
+    """A name and what it is, wrapped to the terminal's width."""
+    width = max(width, *map(len, about))
+    room = max(get_terminal_size((120, 24)).columns - width - 4, 40)
+    lines = []
+    for name, text in about.items():
+        first, *rest = wrap(text, room, break_on_hyphens=False) or [""]
+        lines.append(f"  [cyan]{name:<{width}}[/]  {escape(first)}")
+        lines += [f"{'':<{width + 4}}{escape(line)}" for line in rest]
+    return lines
 
 
 def _experiments() -> list[str]:
     """The group with what each experiment costs, and what the estimates assume."""
-    head, *lines = _group("experiment")
-    found = (short_cost(name) for name in choices("experiment"))
+    key, remark = GROUPS["experiment"]
+    costs = {name: short_cost(name) for name in choices("experiment")}
+    about = {name: f"{text} ({costs[name]})" if costs[name] else text for name, text in options("experiment").items()}
     return [
-        head,
-        *(f"{line} [dim]({cost})[/]" if cost else line for line, cost in zip(lines, found, strict=True)),
+        f"[bold]{key}[/]  {remark}",
+        *_lines(about),
         "",
         f"GPU hours and memory are estimated from the models' shapes, in bfloat16 {H100.assumptions},",
         "for answers of full length; compression, scoring and the launches of kernels come on top.",

@@ -1,0 +1,28 @@
+"""Completion of kvbench's commands in a shell, beside that of overrides, which is Hydra's."""
+
+import os
+from collections.abc import Sequence
+
+from kvbench.runner.help import COMMANDS
+
+# Commands that take overrides, as a run does; arguments of the others are files and folders, which shells complete.
+WITH_OVERRIDES = frozenset({"table", "figure", "frontier", "ruler", "check", "calibrate"})
+
+
+def complete_commands(arguments: Sequence[str]) -> bool:
+    """Print the commands that the line of a shell's `-sc query=SHELL` may go on with; whether overrides come, too.
+
+    A command at the beginning of the line is taken out of it, since Hydra knows none.
+    """
+    if "-sc" not in arguments or not any(argument.startswith("query=") for argument in arguments):
+        return True
+    line = os.environ.get("COMP_LINE", "")
+    program, *words = line.split() or [""]
+    begun = bool(words) and not line.endswith(" ")
+    if len(words) == int(begun):
+        typed = words[0] if words else ""
+        print("\n".join(name for name in COMMANDS if name.startswith(typed)))
+    elif words[0] in COMMANDS:
+        os.environ["COMP_LINE"] = " ".join([program, *words[1:], *([] if begun else [""])])
+        return words[0] in WITH_OVERRIDES
+    return True
