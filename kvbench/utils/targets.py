@@ -3,8 +3,10 @@
 Finding a class imports its module, which a configuration of the user's asks for; no function is ever called.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from difflib import get_close_matches
 from inspect import isclass
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -13,9 +15,9 @@ from hydra._internal.utils import _locate
 
 from kvbench.errors import UserError
 from kvbench.utils.own_code import own_line
-from kvbench.utils.text import in_one_line
 
 TARGET = "_target_"
+MOST = 12  # classes of a module that an error lists
 
 
 def class_of(node: Mapping, what: str, *bases: type) -> type:
@@ -44,9 +46,23 @@ def _found(name: object, what: str) -> object:
         return _locate(name)
     except (ImportError, ValueError) as error:
         own = own_line(error.__cause__) if error.__cause__ else None
-        raise UserError(
-            f"{what}: {name} cannot be imported: {own}" if own else f"{what}: {in_one_line(error)}"
-        ) from error
+        why = f"{name} cannot be imported: {own}" if own else _missing(name)
+        raise UserError(f"{what}: {why}") from error
+
+
+def _missing(name: str) -> str:
+    """What there is not of module.Class, and what there is in its place."""
+    module, _, wanted = name.rpartition(".")
+    if not module:
+        return f"{name} must be a class as module.Class"
+    if module not in sys.modules:
+        return f"{name}: there is no module {module!r} in this folder, and none is installed"
+    classes = {key: value for key, value in vars(sys.modules[module]).items() if isclass(value)}
+    own = [key for key, value in classes.items() if value.__module__.startswith(module)]
+    near = get_close_matches(wanted, own, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    its = "" if len(own) > MOST else f" It has {', '.join(own) or 'none'}"
+    return f"{module} has no class {wanted!r}.{hint}{its}"
 
 
 def _nodes(value: object) -> list[Mapping]:

@@ -75,7 +75,7 @@ class Several(Method):
         ),
         ({"_target_": f"{HERE}.Several", "unknown": {"_target_": f"{HERE}.Notes"}}, "m, unknown: "),
         ({"_target_": 5}, "m: _target_=5 must be a class as module.Class"),
-        ({"_target_": ".relative"}, "Relative imports are not supported"),
+        ({"_target_": ".relative"}, ".relative must be a class as module.Class"),
     ],
 )
 def test_what_is_no_class_of_its_place_is_not_called(node, message):

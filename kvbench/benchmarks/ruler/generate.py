@@ -24,6 +24,13 @@ def generate(name: str, length: int, count: int, inputs: Inputs, tokens: Count, 
     `--random_seed inputs.seed` and `--model_template_token chat_tokens`, byte for byte. Raises UserError.
     """
     task = TASKS[name]
+
+    def fits(longer: int) -> bool:
+        try:
+            return next(_drafts(name, longer, 1, inputs, tokens, chat_tokens), None) is not None
+        except DoesNotFit:
+            return False
+
     try:
         for index, (draft, total) in enumerate(_drafts(name, length, count, inputs, tokens, chat_tokens)):
             row = {
@@ -41,7 +48,15 @@ def generate(name: str, length: int, count: int, inputs: Inputs, tokens: Count, 
             yield row
     except DoesNotFit:
         room = f"{length} tokens, of which the chat template takes {chat_tokens}" if chat_tokens else f"{length} tokens"
-        raise UserError(f"{name} does not fit into {room}: choose longer benchmark.lengths or other tasks") from None
+        enough = next(
+            (f"{longer} tokens would do" for longer in _longer(length) if fits(longer)), "other tasks would do"
+        )
+        raise UserError(f"{name} does not fit into {room}: {enough}") from None
+
+
+def _longer(length: int) -> range:
+    """Lengths to try in place of one that is too short: multiples of 256 tokens, up to four times as long and 1,024."""
+    return range(length // 256 * 256 + 256, 4 * length + 1025, 256)
 
 
 def _drafts(
