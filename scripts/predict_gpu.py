@@ -1,191 +1,133 @@
-"""A prediction of the table that `make gpu` would write for an H100, from counts and bytes. Nothing here is measured.
+"""A prediction of what `make gpu` would measure on an H100, as ranges, from counts, bytes and the host's measured time.
 
     python scripts/predict_gpu.py            # writes results/gpu/prediction.md and prediction.json
 
-For Llama-3-8B's shape (P parameters, L layers, H query heads, K KV heads, d head_dim, bfloat16) and n prompt tokens:
-
-    decode, one token   t = max(launches · OVERHEAD, bytes / BANDWIDTH) + waits · WAIT
-                        launches = L · kernels per layer (results/benchmarks/launches.json) + OUTSIDE
-                        bytes    = 2 P + r_bytes · n · 4 L K d
-    batch of 12         launches of one step of the batch; bytes = 2 P + sum of the twelve caches
-    one by one          12 t of a single setting
-    prefill             t = (2 P n + 2 L H d n²) / FLOPS           causal: half of 4 L H d n²
-    column sums         a second pass over Q and K: L H d n² / FLOPS more, and its launches
-    codebook            N = r n kept tokens of a head, W = N / 32 words of neighbours, rounded up to a power of two.
-                        Groups of layers are found at the same time, as many as AT_ONCE allows. For keys and values each
-                        similarities: L K N² d · (3 / FLOPS + exact / FLOPS64) + L K N² / 2 · NEAR / INT
-                                      N² d: half of 2 N² d, as they are symmetric; 3 products of float16, and the
-                                      share of tiles that are computed again in float64
-                        votes:        L K N · votes · W · (WORD + bits · BIT) / INT; the late ones, of rounds in which
-                                      a set has one program, once more on that program's multiprocessor
-                        rounds:       groups · rounds · (4 PICK + 3 N · SCAN): steps that wait for each other
-                        launches:     groups · those counted for 32 layers at once (launches.json, `search`)
-                        exact, votes (of a vector in all rounds), late votes, rounds and bits of the highest degree are
-                        counted on real vectors of the small model (results/benchmarks/codebook_8k.json), the most of
-                        any layer. With more vectors than these, rounds, late votes and votes after the first round
-                        are assumed to grow as N does.
-
-BANDWIDTH, FLOPS and FLOPS64 (float64) are CARD's: the peaks of the data sheet times the share that is assumed to be
-reached. INT is a quarter of the peak of float32, as a multiprocessor has 64 lanes for integers and 128 that multiply
-and add floats. NEAR, WORD and BIT are instructions in the kernels' machine code for sm_90, for a similarity, a word of
-a vote and each bit of degrees. OVERHEAD is what PyTorch's eager mode takes for one kernel on the host; each wait adds
-WAIT. PICK (of a step that a set takes as a whole) and SCAN (of looking at one more vector there) are assumptions. The
-search for the ratio covers layers as often as it tries in those counts. r_bytes of SpindleKV is taken as its ratio, and
-KIVI's as 4 bits with a scale and a minimum for 32 values. A kernel that cannot keep the memory busy, and everything
-that counts cannot know, makes a GPU slower than this.
+Nothing here is measured on a GPU. Kernels and operations are counted (launches.json of results/benchmarks, from
+scripts/bench_launches.py), the host's time of a token is measured (host_time.json, from scripts/bench_host.py), and
+bytes and floating-point operations follow from Llama-3-8B's shape. Formulas are in decoding.py, prefill.py and
+codebook.py of scripts/prediction; everything else, with its source, in assumptions.py. A range is the least and the
+most over all combinations of fast and slow values, so the truth should lie inside of it and not at its edges.
 """
 
 import argparse
 import json
-import math
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kvbench.methods.layer_groups import AT_ONCE
-from kvbench.methods.storage.codebook import cover_bytes
-from kvbench.models.flops import forward_flops, token_bytes
-from kvbench.papers.gpu import H100
+from scripts.prediction.assumptions import CODEBOOK, DECODING, HOST, PREFILL, Assumptions, Range, between, rows
+from scripts.prediction.codebook import codebook_seconds, layers_at_once
+from scripts.prediction.decoding import ENGINES, RATIO, Engine, limit, rates, seconds, step_of
+from scripts.prediction.llama import L, cache_bytes
+from scripts.prediction.prefill import prefill_seconds, sums_seconds
+from scripts.prediction.report import markdown
 
 ROOT = Path(__file__).parents[1]
-COUNTS = ROOT / "results" / "benchmarks" / "launches.json"
-COVERS = ROOT / "results" / "benchmarks" / "codebook_8k.json"
+BENCHMARKS = ROOT / "results" / "benchmarks"
 OUT = ROOT / "results" / "gpu"
-# The shares of its peaks that large kernels reach are an assumption, as are the seconds of a launch and of a pick.
-CARD = replace(H100, flops_share=0.55, bandwidth_share=0.75)
-OVERHEAD, WAIT = 5e-6, 10e-6
-PICK, SCAN = 4e-6, 2e-9
-FLOPS64 = 67e12 * CARD.flops_share
-INT = 67e12 / 4 * CARD.flops_share
-MULTIPROCESSORS = 132
-NEAR, WORD, BIT = 20, 30, 5
-OUTSIDE = 25  # kernels of a step outside of the layers: embedding, norm, logits, choosing the token
-P, L, H, K, D = 8.03e9, 32, 32, 8, 128
+FIRST = OUT / "prediction_first.json"  # what an earlier version of this script wrote
 LENGTHS = (8192, 32768, 131072)
-RATIO = 0.2
-# preset -> bytes of its cache over FullKV's, beside the counts of its preset
-SETTINGS = {"full": 1.0, "streaming_llm": RATIO, "snapkv": RATIO, "pyramidkv": RATIO, "kivi": 0.375}
-SETTINGS |= {"spindlekv_paper": RATIO, "spindle": RATIO}  # without and with the search for the ratio
-MEMORY = 80e9
+ROWS = (1, 12)
+CHUNK = 16384
+# preset → bytes of its cache over FullKV's: KIVI's are 4 bits with a scale and a minimum for 32 values, and
+# SpindleKV's its ratio. snapkv stands for every method that drops tokens and keeps the others as they are.
+SETTINGS = {"full": 1.0, "snapkv": RATIO, "kivi": 0.375, "spindle": RATIO}
+TWELVE = [1.0, 0.1, 0.2, *[0.1, 0.2, 0.4] * 3]  # of scripts/bench_shared_prefill.py
+COMPRESSED = ("streaming_llm", "snapkv", "pyramidkv", "kivi", "spindlekv_paper", "spindle")
 
 
-def cache_bytes(n: int, share: float = 1.0) -> float:
-    return share * n * token_bytes(L, K, D, itemsize=2)
+class Known(NamedTuple):
+    """What was counted and measured: launches.json's `after`, host_time.json, and the rows of codebook_8k.json."""
+
+    counts: dict
+    host: dict
+    covers: dict
 
 
-def step_seconds(kernels: float, bytes_read: float) -> float:
-    return max((L * kernels + OUTSIDE) * OVERHEAD, CARD.seconds(0, bytes_read))
+def known() -> Known:
+    counts, host, covers = (
+        json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("launches", "host_time", "codebook_8k")
+    )
+    return Known(counts["after"], host, covers["rows"])
 
 
-def prefill_seconds(n: int) -> float:
-    return CARD.seconds(forward_flops(P, [None] * L, H, D, n), 0)
+def compress_seconds(name: str, n: int, known: Known, assumed: Assumptions) -> float:
+    """Of a prompt: operations of the host, each as long as one of a decoded token; launches; SpindleKV's codebook."""
+    counts = known.counts
+    full = known.host["generate_ms_per_token"] / 1000 * known.host["ratio_median"]["full"]
+    operation = full * assumed.host / (L * counts["presets"]["full"]["decode"]["operations"])
+    if name not in counts["search"]:
+        one = counts["presets"][name]["compress"]
+        return L * (one["operations"] * operation + one["kernels"] * assumed.launch)
+    kept, one = round(RATIO * n), counts["search"][name]
+    groups = -(-L // layers_at_once(kept))
+    host = groups * (one["operations"] * operation + one["kernels"] * assumed.launch)
+    return host + one["tries"] * codebook_seconds(kept, known.covers, assumed)
 
 
-def layers_at_once(kept: int) -> int:
-    return max(min(AT_ONCE // (K * cover_bytes(kept, D)), L), 1)
+def decoding(n: int, many: int, known: Known) -> dict:
+    """Tokens per second of `many` rows of each setting: a range for each engine, and the limit; none if too large."""
+    found = {}
+    for name, share in SETTINGS.items():
+        step = step_of(name, share, n, many, known.counts, known.host)
+        one = {engine: rates(step, engine)._asdict() for engine in ENGINES} | {"limit": limit(step)}
+        found[name] = one if step.fits else None
+    return found
 
 
-def codebook_seconds(kept: int) -> float:
-    """Of all layers' keys and values, once, without launches."""
-    rows = json.loads(COVERS.read_text(encoding="utf-8"))["rows"]
-    layers = layers_at_once(kept)
-    groups = -(-L // layers)
-    words = 2 ** math.ceil(math.log2(max(kept / 32, 1)))
-    seconds = 0.0
-    for side in ("keys", "values"):
-        counted = [row for name, row in rows.items() if name.endswith(side)]
-        most = {name: max(row[name] for row in counted) for name in counted[0]}
-        growth = max(kept / most["vectors"], 1)
-        votes, late = 1 + (most["votes"] - 1) * growth, min(most["late_votes"] * growth, 1)
-        vote = kept * words * (WORD + most["degree_bits"] * BIT) / INT  # of every vector of a head once
-        turns = -(-K * layers // MULTIPROCESSORS)
-        seconds += CARD.seconds(3 * L * K * kept**2 * D, 0) + most["exact_tiles"] * L * K * kept**2 * D / FLOPS64
-        seconds += L * K * kept**2 / 2 * NEAR / INT
-        seconds += L * K * votes * vote + groups * turns * late * vote * MULTIPROCESSORS
-        seconds += groups * most["rounds"] * growth * (4 * PICK + 3 * kept * SCAN)
-    return seconds
+def twelve_times(n: int, engine: Engine, known: Known) -> Range:
+    """How many times faster twelve settings decode as one batch than one by one."""
+    alone = [step_of("full", share, n, 1, known.counts, known.host) for share in TWELVE]
+    every = tuple(cache_bytes(n, share) for share in TWELVE)
+    together = step_of("full", 1.0, n, 12, known.counts, known.host)._replace(row_bytes=every)
+
+    def times(assumed: Assumptions) -> float:
+        return sum(seconds(one, engine, assumed) for one in alone) / seconds(together, engine, assumed)
+
+    return between(times, DECODING)
 
 
-def setting(name: str, n: int, counts: dict) -> dict:
-    decode, compress = counts["presets"][name]["decode"], counts["presets"][name]["compress"]
-    share = SETTINGS[name]
-    seconds = step_seconds(decode["kernels"], 2 * P + cache_bytes(n, share)) + L * decode["waits"] * WAIT
-    compress_seconds = L * (compress["kernels"] * OVERHEAD + compress["waits"] * WAIT)
-    if name in counts["search"]:
-        kept, launched = round(RATIO * n), counts["search"][name]
-        groups = -(-L // layers_at_once(kept))
-        compress_seconds = groups * launched["kernels"] * OVERHEAD + launched["waits"] * WAIT
-        compress_seconds += launched["tries"] * codebook_seconds(kept)
-    return {
-        "decode_tokens_per_s": 1 / seconds,
-        "bound_by": "launches" if seconds > 1.001 * step_seconds(0, 2 * P + cache_bytes(n, share)) else "bytes",
-        "waits_per_step": L * decode["waits"],
-        "compress_seconds": compress_seconds,
-        "cache_bytes": cache_bytes(n, share),
-        "largest_batch": int((MEMORY - 2 * P) // cache_bytes(n, share)),
-    }
+def of_length(n: int, known: Known) -> dict:
+    def with_sums(assumed: Assumptions, passes: int) -> float:
+        return 1 + sums_seconds(n, assumed, passes) / prefill_seconds(n, assumed)
 
+    def compression(name: str) -> Range:
+        def share(assumed: Assumptions) -> float:
+            return compress_seconds(name, n, known, assumed) / prefill_seconds(n, assumed)
 
-def length(n: int, counts: dict) -> dict:
-    prefill = prefill_seconds(n)
-    added = counts["prefill"]["n=1024"]["column_sums_add"]["kernels"]
-    sums = CARD.seconds(L * H * D * n**2, 0) + L * added * OVERHEAD
-    batch = counts["twelve_settings"]
-    shares = [1.0, 0.1, 0.2, *[0.1, 0.2, 0.4] * 3]  # of scripts/bench_shared_prefill.py
-    together = step_seconds(batch["batch"]["kernels"], 2 * P + sum(cache_bytes(n, share) for share in shares))
-    alone = sum(step_seconds(batch["mean_alone"]["kernels"], 2 * P + cache_bytes(n, share)) for share in shares)
+        return between(share, (*HOST, *PREFILL, *CODEBOOK))
+
     return {
         "n": n,
-        "prefill_seconds": prefill,
-        "column_sums_over_plain": 1 + sums / prefill,
-        "twelve_settings_times_faster": alone / together,
-        "settings": {name: setting(name, n, counts) for name in SETTINGS},
+        "prefill_seconds": between(lambda assumed: prefill_seconds(n, assumed), PREFILL)._asdict(),
+        "chunked_prefill_seconds": between(lambda assumed: prefill_seconds(n, assumed, CHUNK), PREFILL)._asdict(),
+        "prefill_with_sums_over_plain": {
+            f"{passes} passes": between(lambda assumed, passes=passes: with_sums(assumed, passes), PREFILL)._asdict()
+            for passes in (2, 1)
+        },
+        "compress_over_prefill": {name: compression(name)._asdict() for name in COMPRESSED},
+        "twelve_settings_times_faster": {engine: twelve_times(n, engine, known)._asdict() for engine in ENGINES},
+        "rows": {str(many): decoding(n, many, known) for many in ROWS},
     }
-
-
-def markdown(label: str, tables: list[dict]) -> str:
-    lines = [
-        "# Prediction for one H100 SXM (80 GB)",
-        "",
-        "**A prediction, not a measurement**: no GPU was at hand. `python scripts/predict_gpu.py` made it from counted",
-        f"kernels (results/benchmarks/launches.json, `{label}`) and bytes; formulas and assumptions are in the script.",
-        "`make gpu` measures the same table. Llama-3-8B's shape, bfloat16, ratio 0.2.",
-    ]
-    for one in tables:
-        full = one["settings"]["full"]["decode_tokens_per_s"]
-        lines += ["", f"## {one['n']:,} tokens", "", f"- prefill: {one['prefill_seconds']:.2f} s"]
-        lines += [f"- prefill with H2O's column sums: {one['column_sums_over_plain']:.2f} × as long"]
-        lines += [f"- 12 settings as a batch: {one['twelve_settings_times_faster']:.1f} × one by one", ""]
-        lines += [
-            "| setting | decode tokens/s | over FullKV | bound by | compress / prefill | cache GB | largest batch |"
-        ]
-        lines += ["| :-- | --: | --: | :-- | --: | --: | --: |"]
-        for name, row in one["settings"].items():
-            rate = row["decode_tokens_per_s"]
-            share = row["compress_seconds"] / one["prefill_seconds"]
-            lines.append(
-                f"| {name} | {rate:.0f} | {rate / full:.2f} | {row['bound_by']} | {share:.1%} | "
-                f"{row['cache_bytes'] / 1e9:.2f} | {row['largest_batch']} |"
-            )
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--counts", default="after", help="which counts of launches.json: before or after")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    known = json.loads(COUNTS.read_text(encoding="utf-8"))
-    tables = [length(n, known[options.counts]) for n in LENGTHS]
+    have = known()
+    lengths = [of_length(n, have) for n in LENGTHS]
+    made = {"what": "a prediction, not a measurement", "counts": have.counts["git"], "host": have.host["git"]}
     options.out.mkdir(parents=True, exist_ok=True)
-    made = {"what": "a prediction, not a measurement", "counts": options.counts, "git": known[options.counts]["git"]}
-    (options.out / "prediction.json").write_text(
-        json.dumps(made | {"lengths": tables}, indent=1) + "\n", encoding="utf-8"
-    )
-    (options.out / "prediction.md").write_text(markdown(options.counts, tables), encoding="utf-8")
-    print(markdown(options.counts, tables))
+    written = json.dumps(made | {"lengths": lengths}, indent=1) + "\n"
+    (options.out / "prediction.json").write_text(written, encoding="utf-8")
+    first = json.loads(FIRST.read_text(encoding="utf-8"))
+    text = markdown(made, lengths, {one["n"]: one for one in first["lengths"]}, rows())
+    (options.out / "prediction.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

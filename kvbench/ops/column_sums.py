@@ -19,25 +19,27 @@ def column_sums(
     first_causal: int = 0,
     weights: Tensor | None = None,
     sums: Tensor | None = None,
+    lse: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Total attention every key receives from the queries, and every query's log-sum-exp.
 
     queries [num_attention_heads, q, head_dim] at positions start … start+q-1, keys [num_key_value_heads, len, head_dim]
     at positions 0 … len-1, both after RoPE. Queries from position `first_causal` on attend to the keys up to their own
-    position; those before it attend to all of the keys. weights [q] multiply what each query gives.
+    position; those before it attend to all of the keys. weights [q] multiply what each query gives. lse
+    [num_attention_heads, q] are the log-sum-exps where attention had them, which saves a GPU half of the work.
 
     Returns float32 sums [num_attention_heads, len] and log-sum-exps [num_attention_heads, q]. Without weights the sums
     of a head add up to q. Given `sums`, it is added to in place, in its first len columns.
     """
     if sums is None:
         sums = torch.zeros(queries.shape[0], keys.shape[1], device=keys.device)
-    return sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums)
+    return sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums, lse)
 
 
 @operator(
     "add_column_sums(Tensor queries, Tensor keys, float scaling, int start, int first_causal, Tensor? weights, "
-    "Tensor(a!) sums) -> Tensor",
-    launches=2,
+    "Tensor(a!) sums, Tensor? lse) -> Tensor",
+    launches=2,  # one where log-sum-exps are given
 )
 def add_column_sums(
     queries: Tensor,
@@ -47,8 +49,9 @@ def add_column_sums(
     first_causal: int,
     weights: Tensor | None,
     sums: Tensor,
+    lse: Tensor | None = None,
 ) -> Tensor:
-    """Add to `sums` what `column_sums` returns, and return the log-sum-exps."""
+    """Add to `sums` what `column_sums` returns, and return the log-sum-exps: here always those of the weights made."""
     return add_tiled(queries, keys, scaling, start, first_causal, weights, sums, TILE)
 
 

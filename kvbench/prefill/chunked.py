@@ -9,7 +9,6 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.prefill.full import CaptureLayer, FullPrefill, PromptLayers, prefill
@@ -75,18 +74,19 @@ class ChunkedLayer(CaptureLayer):
             queries = query[0, :, -kept:].clone()
             # all queries of all layers: several GB that a GPU may lack
             self.queries.append(queries.cpu() if self.needs.lookahead_sums else queries)
+        out, lse = self.attention(query, scaling)
         if self.needs.column_sums:
             if self.sums is None:
                 self.sums = torch.zeros(query.shape[1], self.n, device=query.device)
-            self.lse.append(column_sums(query[0], self.keys[0], scaling, start=start, sums=self.sums)[1])
+            self.lse.append(column_sums(query[0], self.keys[0], scaling, start, sums=self.sums, lse=lse)[1])
         self.add_moments(query, start)
         if self.seen == self.n:
-            return super().attend(query, scaling)
-        return dense_attention(query, self.keys, self.values, scaling)
+            self.finish(self.complete(scaling, query.shape[1]))
+        return out
 
-    def observe(self, query: Tensor, scaling: float) -> LayerState:
+    def complete(self, scaling: float, num_attention_heads: int) -> LayerState:
         """The state after the last chunk."""
-        state = self.state_of(scaling, query.shape[1])
+        state = self.state_of(scaling, num_attention_heads)
         state.query_moments = self.moments
         for w in self.needs.lookahead_sums:
             state.lookahead_sums[w] = self.lookahead_sums(w, state.keys, scaling)

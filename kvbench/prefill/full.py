@@ -14,6 +14,7 @@ from kvbench.cache.window import WindowLayer
 from kvbench.models.layer_windows import full_layers, sliding_windows, windows_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
+from kvbench.ops.log_sums import attention_and_log_sums
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
@@ -48,13 +49,14 @@ class CaptureLayer(AttendingLayer):
         # values are a view of the projection; a copy owns its bytes only
         self.keys, self.values = keys.contiguous(), values.contiguous()
 
-    def observe(self, query: Tensor, scaling: float) -> LayerState:
-        """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim]."""
+    def observe(self, query: Tensor, scaling: float, lse: Tensor | None = None) -> LayerState:
+        """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim] and, where
+        attention has them, its log-sum-exps."""
         state = self.state_of(scaling, query.shape[1])
         if self.needs.window:
             state.queries = query[0, :, -self.needs.window :].clone()
         if self.needs.column_sums:
-            state.column_sums, state.lse = column_sums(query[0], state.keys, scaling)
+            state.column_sums, state.lse = column_sums(query[0], state.keys, scaling, lse=lse)
         for w in self.needs.lookahead_sums:
             first_causal = max(state.n - w, 0)
             state.lookahead_sums[w], _ = column_sums(query[0], state.keys, scaling, first_causal=first_causal)
@@ -77,12 +79,24 @@ class CaptureLayer(AttendingLayer):
             self.moments[skip] = query_moments(query[0], rope, skip, start, self.moments.get(skip))
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        self.state = self.observe(query, scaling)
-        out = dense_attention(query, self.keys, self.values, scaling)
-        if self.release is not None:
-            self.release(self.state)
-            self.keys = self.values = self.state = None
+        out, lse = self.attention(query, scaling)
+        self.finish(self.observe(query, scaling, lse))
         return out
+
+    def finish(self, state: LayerState) -> None:
+        """Keep or release the layer's state."""
+        self.state = state
+        if self.release is not None:
+            self.release(state)
+            self.keys = self.values = self.state = None
+
+    def attention(self, query: Tensor, scaling: float) -> tuple[Tensor, Tensor | None]:
+        """Attention over what was appended, and where column sums need them and it has them, the log-sum-exps
+        [num_attention_heads, q]."""
+        if not self.needs.column_sums:
+            return dense_attention(query, self.keys, self.values, scaling), None
+        out, lse = attention_and_log_sums(query, self.keys, self.values, scaling)
+        return out, None if lse is None else lse[0]
 
 
 class PromptLayers:

@@ -66,8 +66,8 @@ class PrunedLayer(CaptureLayer):
         self.seen = self.prompt - len(positions)  # `update` adds the survivors: the whole prompt was seen
         self.kept: Tensor | None = None  # [len] indices of the tokens that go on to the next layer; None: all
 
-    def observe(self, query: Tensor, scaling: float) -> LayerState:
-        state = super().observe(query, scaling)
+    def observe(self, query: Tensor, scaling: float, lse: Tensor | None = None) -> LayerState:
+        state = super().observe(query, scaling, lse)
         state.prompt, state.positions = self.prompt, self.positions.to(query.device)
         tail = self.plan.tail
         context = state.n - tail

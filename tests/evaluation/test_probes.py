@@ -38,9 +38,9 @@ def test_probes_share_one_pass_and_hold_one_layer(monkeypatch):
     alive, passes = [], []
     real = prefill.CaptureLayer.observe
 
-    def watch(layer, query, scaling):
+    def watch(layer, *args):
         alive.append(sum(state() is not None for state in held))
-        state = real(layer, query, scaling)
+        state = real(layer, *args)
         held.append(torch.utils.weak.weakref.ref(state))
         return state
 

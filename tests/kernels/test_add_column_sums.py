@@ -52,6 +52,23 @@ def test_sums_and_log_sums_are_the_references(group, head_dim, q, start, first_c
     assert_close(kernel_sums, sums, atol=1e-5, rtol=1e-5)
 
 
+@interpreted
+@pytest.mark.parametrize("group, head_dim, q, start, first_causal", [CASES[1], CASES[2], CASES[6], FEW[0]])
+def test_log_sums_that_attention_had_are_not_made_again(group, head_dim, q, start, first_causal, monkeypatch):
+    launched = record_launches(monkeypatch, kernels, "log_sums", "sum_columns")
+    queries, keys = tensors(group, head_dim, q, max(start + q + 3 * (first_causal > 0), first_causal), torch.float32)
+    given = queries, keys, head_dim**-0.5, start, first_causal
+    with use_kernels("torch"):
+        sums, lse = column_sums(*given)
+    with use_kernels("triton"):
+        of_kernel, same = column_sums(*given, lse=lse)
+        twice, _ = column_sums(*given, lse=lse - torch.log(torch.tensor(2.0)))  # they are what weights are divided by
+    assert launched == ["sum_columns"] * 2
+    assert torch.equal(same, lse)
+    assert_close(of_kernel, sums, atol=1e-5, rtol=1e-5)
+    assert_close(twice, 2 * sums, atol=1e-5, rtol=1e-5)
+
+
 def test_the_votes_of_a_window_fill_a_gpu():
     keys, splits = kernels.splitting(131_072, 32, 64)
     assert splits == 32 and keys * splits == 131_072

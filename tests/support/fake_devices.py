@@ -35,6 +35,7 @@ PLAIN = {Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.dim, Tensor.element_
 OF_THE_FIRST = {Tensor.copy_, Tensor.__deepcopy__}  # whatever the other arguments are
 MOVING = {Tensor.to, Tensor.cpu}
 # Called for every operation of a model, so what is looked up again and again has a name here.
+FLASH = torch.ops.aten._scaled_dot_product_flash_attention.default
 DEVICE, IS_CUDA = Tensor.device.__get__, Tensor.is_cuda.__get__
 NESTED = (list, tuple)
 
@@ -97,7 +98,16 @@ class FakeDevices(TorchFunctionMode):
 
     def call(self, func, args, kwargs, device: torch.device):
         """What `func` returns; `device` is that of its result."""
-        return func(*args, **kwargs)
+        return flash(*args, **kwargs) if func == FLASH else func(*args, **kwargs)
+
+
+def flash(query: Tensor, keys: Tensor, values: Tensor, dropout: float, causal: bool, debug: bool, scale: float):
+    """A GPU's flash attention by that of a CPU: causal means that the last query sees the last key."""
+    q, length = query.shape[-2], keys.shape[-2]
+    seen = torch.ones(q, length, dtype=torch.bool).tril(length - q) if causal and q < length else None
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    mask = None if seen is None else torch.zeros(q, length, dtype=query.dtype).masked_fill_(~seen, -float("inf"))
+    return *call(query, keys, values, dropout, causal and mask is None, attn_mask=mask, scale=scale), None
 
 
 def moved(tensor: Tensor, *args, device=None, **kwargs) -> Tensor:

@@ -2,7 +2,7 @@
 
 A program has one tile of queries, or of keys, of one query head and goes through the others; so nothing is added
 atomically, and the sums are the same at every run. Where few queries look at many keys, the first pass is split over
-keys, and the second adds up its parts.
+keys, and the second adds up its parts. Where attention had the log-sum-exps, there is no first pass.
 """
 
 import torch
@@ -25,6 +25,7 @@ def add_column_sums(
     first_causal: int,
     weights: Tensor | None,
     sums: Tensor,
+    lse: Tensor | None = None,
 ) -> Tensor:
     """See `kvbench.ops.column_sums.add_column_sums`."""
     heads, q, head_dim = queries.shape
@@ -35,13 +36,16 @@ def add_column_sums(
     strides = (queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1))
     group = heads // keys.shape[0]
     counts = (q, length, start, seeing, float(scaling), group)
-    tiles = triton.cdiv(q, shape["ROWS"])
-    split_keys, splits = splitting(length, tiles * heads, shape["COLUMNS"])
-    parts = torch.empty(splits, heads, q, dtype=torch.float32, device=queries.device)
+    if lse is None:
+        tiles = triton.cdiv(q, shape["ROWS"])
+        split_keys, splits = splitting(length, tiles * heads, shape["COLUMNS"])
+        parts = torch.empty(splits, heads, q, dtype=torch.float32, device=queries.device)
+        log_sums[(tiles, heads, splits)](
+            queries, keys, parts, *strides, *counts, split_keys, D=head_dim, **shape, num_warps=WARPS
+        )
+    else:
+        parts, splits = lse[None].contiguous(), 1
     lse = torch.empty(heads, q, dtype=torch.float32, device=queries.device)
-    log_sums[(tiles, heads, splits)](
-        queries, keys, parts, *strides, *counts, split_keys, D=head_dim, **shape, num_warps=WARPS
-    )
     weights = None if weights is None else weights.float().contiguous()
     sum_columns[(triton.cdiv(length, shape["COLUMNS"]), heads)](
         queries, keys, parts, lse, weights, sums, *strides, sums.stride(0), *counts, splits,
