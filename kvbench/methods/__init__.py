@@ -39,6 +39,7 @@ from kvbench.methods.quest import Quest
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.cur import CUR
@@ -80,6 +81,7 @@ __all__ = [
     "Allocation",
     "AroundContext",
     "ChunkedEviction",
+    "Chunks",
     "Codebook",
     "ColumnSums",
     "CriticalKV",

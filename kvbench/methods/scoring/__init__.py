@@ -2,6 +2,7 @@
 
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
@@ -20,6 +21,7 @@ __all__ = [
     "CUR",
     "RKV",
     "AroundContext",
+    "Chunks",
     "ColumnSums",
     "ExpectedAttention",
     "KNorm",
