@@ -19,7 +19,9 @@ import torch
 from parity import (
     blocks,
     cake,
+    chunks,
     clusters,
+    cur,
     h2o,
     heads,
     kivi,
@@ -55,7 +57,11 @@ PROJECTS = {
     "lava": [(lava.run, "adaptive_snapkv/monkeypatch/adaptive_mistral_hijack_lava.py")],
     "headkv": [(heads.headkv, "headkv/snapkv_utils.py")],
     "kvzip": [(kvzip.run, "model/wrapper.py"), (kvzip_heads.run, "model/wrapper.py")],
-    "kvpress": [(blocks.run, "kvpress/presses/block_press.py")],
+    "kvpress": [
+        (blocks.run, "kvpress/presses/block_press.py"),
+        (cur.run, "kvpress/presses/cur_press.py"),
+        (chunks.run, "kvpress/presses/chunkkv_press.py"),
+    ],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -39,8 +39,10 @@ from kvbench.methods.quest import Quest
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.critical import CriticalKV
+from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
@@ -71,6 +73,7 @@ from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 
 __all__ = [
     "CAKE",
+    "CUR",
     "H2O",
     "RKV",
     "TOVA",
@@ -78,6 +81,7 @@ __all__ = [
     "Allocation",
     "AroundContext",
     "ChunkedEviction",
+    "Chunks",
     "Codebook",
     "ColumnSums",
     "CriticalKV",

@@ -2,7 +2,9 @@
 
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
@@ -16,8 +18,10 @@ from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 
 __all__ = [
+    "CUR",
     "RKV",
     "AroundContext",
+    "Chunks",
     "ColumnSums",
     "ExpectedAttention",
     "KNorm",
