@@ -132,6 +132,7 @@ def decode(
     every = READ_EVERY if logits.is_cuda and not stop_tokens and until is None else 1
     unread: list[Choice] = []
     length = 0
+    positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, in every row
     started = time.perf_counter()
     if at_least_one:
         logits = logits.clone()
@@ -149,9 +150,19 @@ def decode(
                 cache.keep(rows)
                 active = [active[row] for row in rows]
                 ids = ids[torch.tensor(rows, device=ids.device)]
-        logits = _forward(model, cache, ids[:, None])[:, -1]
+        logits = step(model, cache, ids, positions)
         for sequence in active:
             done[sequence].steps += 1
+
+
+def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
+    """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
+
+    positions [1, 1] is that of the token, and afterwards that of the next one: a recorded step advances by itself.
+    """
+    logits = _forward(model, cache, ids[:, None], position_ids=positions)[:, -1]
+    positions += 1
+    return logits
 
 
 def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends, started: float) -> list[int]:
