@@ -1,5 +1,8 @@
 """A step of a packed batch, recorded and replayed without Python: positions and lengths advance on the device."""
 
+from functools import reduce
+from operator import or_
+
 import pytest
 import torch
 
@@ -7,16 +10,21 @@ from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
 from kvbench.evaluation.decode import batched, decode_greedily, step
 from kvbench.evaluation.passes import SharedPass
+from kvbench.methods import Dense, Eviction, WindowAttention
 from kvbench.ops.padded_attention import padded_attention
-from kvbench.prefill import FullPrefill, Needs
+from kvbench.prefill import FullPrefill
 from tests.support.every_method import setting
 from tests.support.replay import Recorded
 from tests.support.tiny import prompt, tiny_model
+
+pytestmark = pytest.mark.heavy
 
 N, STEPS = 90, 60  # all of them in the room that a packed batch has from its first token on
 CAPACITY = N + packed.BLOCK
 DENSE = ["full", "snapkv", "streaming_llm", "pyramidkv", "knorm"]
 RAGGED = ["adakv", "criticalkv_snapkv"]
+UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
+ALL = [*DENSE, *RAGGED, "union"]
 
 
 def attend(query, keys, values, starts, lengths, heads, group, longest, *rest):
@@ -26,19 +34,11 @@ def attend(query, keys, values, starts, lengths, heads, group, longest, *rest):
 
 def caches(model, names: list[str]) -> tuple[BatchCache, torch.Tensor]:
     """A batch of presets' caches, and the last logits of its rows."""
-    methods = [setting(name, ratio=0.5) for name in names]
-    needs = sum_of([one.method.needs for one in methods])
+    methods = [UNION if name == "union" else setting(name).method for name in names]
     with torch.inference_mode():
-        shared = SharedPass(model, prompt(N), FullPrefill(), needs)
-        rows = [shared.compress(one.method, one.budget_at(N, len(model.model.layers))) for one in methods]
+        shared = SharedPass(model, prompt(N), FullPrefill(), reduce(or_, (method.needs for method in methods)))
+        rows = [shared.compress(method, N // 2) for method in methods]
     return batched([row.caches for row in rows]), rows[0].logits.expand(len(rows), -1)
-
-
-def sum_of(needs: list[Needs]) -> Needs:
-    whole = Needs()
-    for one in needs:
-        whole |= one
-    return whole
 
 
 def replayed(model, names: list[str], advance: bool = True) -> tuple[list[list[int]], list[str]]:
@@ -67,7 +67,7 @@ def on_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("names", [["full"] * 2, ["snapkv"] * 2, ["adakv"] * 2, DENSE, RAGGED, [*DENSE, *RAGGED]])
+@pytest.mark.parametrize("names", [*([name] * 2 for name in ALL), DENSE, ALL])
 def test_a_replayed_step_decodes_the_tokens_of_eager_decoding_and_reads_nothing(names, dtype):
     model = tiny_model().to(dtype)
     cache, logits = caches(model, names)
@@ -76,6 +76,7 @@ def test_a_replayed_step_decodes_the_tokens_of_eager_decoding_and_reads_nothing(
     assert (tokens, reads) == (eager, [])
 
 
-def test_a_step_whose_positions_do_not_advance_decodes_other_tokens():
+@pytest.mark.parametrize("name", ALL)
+def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(name):
     model = tiny_model()
-    assert replayed(model, DENSE, advance=False)[0] != replayed(model, DENSE)[0]
+    assert replayed(model, [name] * 2, advance=False)[0] != replayed(model, [name] * 2)[0]
