@@ -20,6 +20,9 @@ from kvbench.ops.read import read as read_numbers
 # float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded;
 # and 2.4e5 in float64, where transformers computes norms and rotations in float32.
 GAP_NOISE = {torch.float64: 5e5, torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
+# Tokens for which the host waits once, on a GPU and where no token ends a sequence: it goes on launching in between. A
+# sequence that could end would get passes that change its cache after its end.
+READ_EVERY = 8
 
 
 class Choice(NamedTuple):
@@ -33,6 +36,14 @@ class Choice(NamedTuple):
 Chooser = Callable[[Tensor, Sequence[int]], Choice]  # (logits [rows, vocab_size], the sequence of each row)
 
 
+class Ends(NamedTuple):
+    """What ends a sequence."""
+
+    stop_tokens: frozenset[int]
+    max_new_tokens: int
+    until: Callable[[list[int]], bool] | None
+
+
 @dataclass
 class Generation:
     """The output of one sequence of a batch."""
@@ -44,6 +55,19 @@ class Generation:
     seconds: float = 0.0  # from the start of decoding to the end of this sequence
     not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
     close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
+
+    def takes(self, token: int, close: bool, finite: bool, ends: Ends) -> bool:
+        """Append one more token, or note what ended the sequence instead; whether the sequence goes on."""
+        if close and self.close_call is None:
+            self.close_call = len(self.tokens)
+        if not finite:
+            self.not_finite = len(self.tokens)
+        elif token in ends.stop_tokens:
+            self.ended_by = token
+        else:
+            self.tokens.append(token)
+            return len(self.tokens) < ends.max_new_tokens and not (ends.until and ends.until(self.tokens))
+        return False
 
 
 def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
@@ -99,41 +123,60 @@ def decode(
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch.
+    batch; one whose logits are not finite may get up to `READ_EVERY` - 1 passes more, which its `steps` and
+    `decode_bytes` count.
     """
     done = [Generation(counts) for counts in cache.sequences]
     active = list(range(len(done)))
+    ends = Ends(stop_tokens, max_new_tokens, until)
+    every = READ_EVERY if logits.is_cuda and not stop_tokens and until is None else 1
+    unread: list[Choice] = []
+    length = 0
+    positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, in every row
     started = time.perf_counter()
     if at_least_one:
         logits = logits.clone()
         logits[:, list(stop_tokens)] = float("-inf")
     while True:
-        choice = choose(logits, active)
-        chosen, close, finite = read_numbers(*choice)  # the one time in a step that the host waits for the device
-        rows = []
-        for row, (sequence, token) in enumerate(zip((done[i] for i in active), chosen, strict=True)):
-            if close[row] and sequence.close_call is None:
-                sequence.close_call = len(sequence.tokens)
-            if not finite[row]:
-                sequence.not_finite = len(sequence.tokens)
-            elif token in stop_tokens:
-                sequence.ended_by = token
-            else:
-                sequence.tokens.append(token)
-                if len(sequence.tokens) < max_new_tokens and not (until and until(sequence.tokens)):
-                    rows.append(row)
-                    continue
-            sequence.seconds = time.perf_counter() - started
-        if not rows:
-            return done
-        ids = choice.tokens
-        if len(rows) < len(active):
-            cache.keep(rows)
-            active = [active[row] for row in rows]
-            ids = ids[torch.tensor(rows, device=ids.device)]
-        logits = _forward(model, cache, ids[:, None])[:, -1]
+        unread.append(choose(logits, active))
+        ids = unread[-1].tokens
+        length += 1
+        if len(unread) == every or length >= max_new_tokens:
+            rows = _take([done[i] for i in active], unread, ends, started)
+            unread = []
+            if not rows:
+                return done
+            if len(rows) < len(active):
+                cache.keep(rows)
+                active = [active[row] for row in rows]
+                ids = ids[torch.tensor(rows, device=ids.device)]
+        logits = step(model, cache, ids, positions)
         for sequence in active:
             done[sequence].steps += 1
+
+
+def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
+    """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
+
+    positions [1, 1] is that of the token, and afterwards that of the next one: a recorded step advances by itself.
+    """
+    logits = _forward(model, cache, ids[:, None], position_ids=positions)[:, -1]
+    positions += 1
+    return logits
+
+
+def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends, started: float) -> list[int]:
+    """Give each sequence its tokens of the choices, up to its end, and return the rows of the sequences that go on.
+
+    The one place where decoding waits for the device, once for all choices.
+    """
+    numbers = iter(read_numbers(*(part for choice in choices for part in choice)))
+    rows = list(range(len(sequences)))
+    for tokens, close, finite in zip(numbers, numbers, numbers, strict=True):
+        rows = [row for row in rows if sequences[row].takes(tokens[row], close[row], finite[row], ends)]
+    for row in {*range(len(sequences))}.difference(rows):
+        sequences[row].seconds = time.perf_counter() - started
+    return rows
 
 
 def choose(logits: Tensor) -> Choice:

@@ -41,7 +41,8 @@ def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing
     assert token.kernels <= DECODE_OF.get(name, DECODE), token.names
 
 
-def test_a_step_of_a_batch_waits_once_and_uploads_nothing():
+@pytest.mark.parametrize(("stop", "waits"), [(frozenset({-1}), 16), (frozenset(), 2)])
+def test_decoding_waits_once_a_token_or_once_in_eight_where_none_can_end_it_and_uploads_nothing(stop, waits):
     """For its tokens, whether they were close and whether logits were finite; a row that ends costs an upload."""
     model = count.counted_model(2)
     state = count.state_of(model, N, FullPrefill(), Needs())
@@ -49,11 +50,11 @@ def test_a_step_of_a_batch_waits_once_and_uploads_nothing():
     def counts(steps: int) -> Counts:
         with FakeDevices():
             caches = [FullKV().compress(state, N) for _ in range(3)]
-        logits = state.logits.expand(3, -1)
-        return count.counts_of(lambda: decode_greedily(model, batched(caches), logits, steps, frozenset()))
+            logits = state.logits.expand(3, -1)
+        return count.counts_of(lambda: decode_greedily(model, batched(caches), logits, steps, stop))
 
-    step = (counts(7) - counts(4)) / 3
-    assert (step.waits, step.uploads) == (1, 0), step.names
+    steps = counts(8 + 16) - counts(8)
+    assert (steps.waits, steps.uploads) == (waits, 0), steps.names
 
 
 @pytest.mark.parametrize("name", COUNTED)
