@@ -28,6 +28,7 @@ from parity import (
     kvzip,
     kvzip_heads,
     lava,
+    leverage,
     minicache,
     pyramidinfer,
     quest,
@@ -61,6 +62,7 @@ PROJECTS = {
         (blocks.run, "kvpress/presses/block_press.py"),
         (cur.run, "kvpress/presses/cur_press.py"),
         (chunks.run, "kvpress/presses/chunkkv_press.py"),
+        (leverage.run, "kvpress/presses/leverage_press.py"),
     ],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }

@@ -58,7 +58,17 @@ REFUSED_PARTS = {
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
-        for scoring in ("around_context", "cur", "expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
+        for scoring in (
+            "around_context",
+            "cur",
+            "expected_attention",
+            "keydiff",
+            "knorm",
+            "kvzip",
+            "leverage",
+            "random",
+            "rkv",
+        )
     },
     **{
         key: text
