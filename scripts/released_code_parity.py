@@ -32,6 +32,7 @@ from parity import (
     minicache,
     pyramidinfer,
     quest,
+    rerotation,
     rkv,
     simlayerkv,
     think,
@@ -63,6 +64,7 @@ PROJECTS = {
         (cur.run, "kvpress/presses/cur_press.py"),
         (chunks.run, "kvpress/presses/chunkkv_press.py"),
         (leverage.run, "kvpress/presses/leverage_press.py"),
+        (rerotation.run, "kvpress/presses/key_rerotation_press.py"),
     ],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }

@@ -66,6 +66,7 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -128,6 +129,7 @@ __all__ = [
     "RaggedSelection",
     "Random",
     "RandomLayers",
+    "Rerotated",
     "ScoreEntropy",
     "Scoring",
     "Selection",

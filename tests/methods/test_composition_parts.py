@@ -50,6 +50,8 @@ REFUSED_PARTS = {
     ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
     ("fp8", "minicache"): "MiniCache cannot put merged layers into Fp8",
     ("think", "only_lazy_layers"): "variant=decode compresses a layer after the prompt's queries are freed",
+    ("rerotated", "adakv"): "Rerotated holds the same number of tokens in every head of a layer",
+    ("rerotated", "minicache"): "MiniCache cannot put merged layers into Rerotated",
     ("think", "minicache"): "MiniCache cannot put merged layers into ThinK",
     ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
     ("ggml", "minicache"): "MiniCache cannot put merged layers into Ggml",
