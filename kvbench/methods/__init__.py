@@ -49,6 +49,7 @@ from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
+from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
@@ -65,6 +66,7 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 from kvbench.methods.streaming_llm import StreamingLLM
@@ -108,6 +110,7 @@ __all__ = [
     "LastQuery",
     "LayerCache",
     "LayerState",
+    "LeverageScore",
     "LinearPyramid",
     "MeanVariance",
     "Method",
@@ -126,6 +129,7 @@ __all__ = [
     "RaggedSelection",
     "Random",
     "RandomLayers",
+    "Rerotated",
     "ScoreEntropy",
     "Scoring",
     "Selection",

@@ -50,6 +50,8 @@ REFUSED_PARTS = {
     ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
     ("fp8", "minicache"): "MiniCache cannot put merged layers into Fp8",
     ("think", "only_lazy_layers"): "variant=decode compresses a layer after the prompt's queries are freed",
+    ("rerotated", "adakv"): "Rerotated holds the same number of tokens in every head of a layer",
+    ("rerotated", "minicache"): "MiniCache cannot put merged layers into Rerotated",
     ("think", "minicache"): "MiniCache cannot put merged layers into ThinK",
     ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
     ("ggml", "minicache"): "MiniCache cannot put merged layers into Ggml",
@@ -58,7 +60,17 @@ REFUSED_PARTS = {
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
     **{
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
-        for scoring in ("around_context", "cur", "expected_attention", "keydiff", "knorm", "kvzip", "random", "rkv")
+        for scoring in (
+            "around_context",
+            "cur",
+            "expected_attention",
+            "keydiff",
+            "knorm",
+            "kvzip",
+            "leverage",
+            "random",
+            "rkv",
+        )
     },
     **{
         key: text

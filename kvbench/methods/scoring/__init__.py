@@ -11,6 +11,7 @@ from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
+from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
@@ -29,6 +30,7 @@ __all__ = [
     "KeyDiff",
     "LAVa",
     "LastQuery",
+    "LeverageScore",
     "MeanVariance",
     "Random",
     "Scoring",

@@ -7,7 +7,20 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 
-__all__ = ["Codebook", "Dense", "Fp8", "Ggml", "Kivi", "Microscaling", "MiniCache", "Storage", "ThinK", "TurboQuant"]
+__all__ = [
+    "Codebook",
+    "Dense",
+    "Fp8",
+    "Ggml",
+    "Kivi",
+    "Microscaling",
+    "MiniCache",
+    "Rerotated",
+    "Storage",
+    "ThinK",
+    "TurboQuant",
+]
