@@ -9,7 +9,7 @@ from kvbench.utils.hashing import digest
 from kvbench.utils.validation import PLACES
 from kvbench.utils.versions import raised
 from kvbench.verify.folder import Folder, named
-from kvbench.verify.known import settings_of
+from kvbench.verify.known import engine_labels, settings_of
 from kvbench.verify.verdict import Check, Verdict, judged
 
 # Fields of a manifest that every record's key depends on, as `kvbench.runner.manifest.folder_identity` collects them.
@@ -75,6 +75,8 @@ def runs_agree(folder: Folder) -> Check:
             wrong += [f"run {run}: {line}" for line in _requested(manifest)]
         except ValueError as error:
             missing.append(f"run {run}: its settings cannot be built here: {error}")
+        if (manifest.get("config") or {}).get("engine"):
+            missing.append(f"run {run}: the hashes of an engine's settings contain what it said of itself")
     for record, manifest in folder.with_manifests():
         config = manifest.get("config") or {}
         if record["model"] != (config.get("model") or {}).get("name"):
@@ -107,6 +109,10 @@ def _requested(manifest: Mapping) -> Iterator[str]:
     config = manifest.get("config") or {}
     if config.get("probe"):
         raise ValueError("they are probes")
+    if config.get("engine"):
+        if manifest.get("settings") != engine_labels(config["engine"]):
+            yield "its settings are not those of its configuration"
+        return
     settings = settings_of(config)
     if manifest.get("settings") != [setting.label for setting in settings]:
         yield "its settings are not those of its configuration"

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from kvbench.benchmarks import Benchmark
 from kvbench.config import CONF
+from kvbench.engines.settings import engine_settings
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.papers.experiment import chosen_methods
 
@@ -46,6 +47,19 @@ def settings_of(config: Mapping) -> list[Setting]:
     compress = (config.get("decode") or {}).get("compress")
     try:
         return build_settings(methods, config.get("ratio"), config.get("budget"), compress)
+    except (OSError, TypeError, AttributeError, KeyError) as error:
+        raise ValueError(str(error)) from error
+
+
+def engine_labels(node: Mapping) -> list[str]:
+    """The names of the settings that a configuration of an engine requests; the engine is not started.
+
+    Raises ValueError as `settings_of` does.
+    """
+    if unknown := unknown_targets(node):
+        raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
+    try:
+        return [setting.label for setting in engine_settings(node)]
     except (OSError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from error
 

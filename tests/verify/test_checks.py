@@ -9,9 +9,10 @@ from transformers import AutoTokenizer
 from kvbench.verify import checks
 from kvbench.verify.materials import materials
 from kvbench.verify.verdict import Verdict
+from tests.support.fake_engine import MODEL, FakeEngine
 from tests.support.forged import Forged
 from tests.support.forgeries_claims import FORGERIES
-from tests.support.runs import run
+from tests.support.runs import arguments, run
 
 pytestmark = pytest.mark.heavy
 
@@ -81,3 +82,18 @@ def test_a_folder_of_probes_has_nothing_wrong(tiny_folder, tmp_path, verdicts):
     given = (f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", f"output_dir={tmp_path}")
     folder = run(*given, "benchmark.lengths=[320]", "benchmark.depths=[50]", "probe=lazy_mass")
     assert Verdict.WRONG not in verdicts(folder).values()
+
+
+def test_a_run_of_an_engine_has_nothing_wrong_but_settings_that_it_did_not_request(tiny_folder, tmp_path, verdicts):
+    first = [one for one in arguments(tiny_folder, tmp_path) if not one.startswith(("method=", "ratio="))]
+    with FakeEngine().running() as url:
+        folder = run(*first, "engine=openai", f"engine.url={url}", f"engine.served_model={MODEL}", "engine.label=one")
+    assert Verdict.WRONG not in verdicts(folder).values()
+    (path,) = (folder / "manifests").iterdir()
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["config"]["engine"]["label"] = "another"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert verdicts(folder)["manifests"] is Verdict.WRONG
+    manifest["config"]["engine"]["_target_"] = "shutil.rmtree"  # looked up in a list, never imported
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert verdicts(folder)["manifests"] is not Verdict.PROVEN
