@@ -174,6 +174,10 @@ def steps(caches, count: int, dtype: torch.dtype = torch.float32, scale: float =
     return out
 
 
+# Tokens that stay in every head of a prompt without a chat template, whatever the budget.
+ALWAYS = {"kvzip_head": 4}
+
+
 def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:
     """Nominal and realised sizes of a prompt of n tokens, and the ratios."""
     # MiniCache counts a direction for unmerged tokens too, as the paper does
@@ -182,5 +186,5 @@ def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> Re
     # r1 counts a token that any query head of a group keeps
     ratio = rules.check_kept(caches, n, full_bytes, most, heads=3 if "spindle" in one.name else 1)
     if one.method.takes_budget and one.name not in OVERSPENDS:
-        rules.check_budget(caches, n, budget)
+        rules.check_budget(caches, n, max(budget, min(n, ALWAYS.get(one.name, 0))))
     return ratio
