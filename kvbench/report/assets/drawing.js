@@ -19,7 +19,7 @@ function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROS
   const full = points.filter((point) => point.setting.method === "full");
   // a run beside is drawn below, in larger marks: where both have one place, both are seen
   const methods = runs.toReversed().flatMap((group) => [...Map.groupBy(group, ({ setting }) => setting.method).values()]);
-  const aside = besideEachOther(points, across);
+  const aside = besideEachOther(points, across, Math.min(56, width / 16));
   const drawn = methods.flatMap((group) => {
     const { method, of } = group[0].setting;
     const { colour, path } = styles.get(method);
@@ -47,8 +47,8 @@ function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROS
   );
 }
 
-/** How far each point is moved so that marks and intervals at one place across stand side by side: in pixels. */
-function besideEachOther(points, across) {
+/** How far each point is moved so that marks and intervals at one place across stand side by side, within `room`: in pixels. */
+function besideEachOther(points, across, room = 56) {
   const near = [];
   for (const point of points.toSorted((a, b) => a.x - b.x)) {
     const last = near.at(-1);
@@ -56,7 +56,7 @@ function besideEachOther(points, across) {
     else near.push([point]);
   }
   const moved = near.flatMap((group) => {
-    const step = Math.min(7, 56 / group.length);
+    const step = Math.min(7, room / group.length);
     return group.map((point, i) => [point, (i - (group.length - 1) / 2) * step]);
   });
   return new Map(moved);
