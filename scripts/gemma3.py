@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kvbench.config import composed
+from kvbench.configuration import configured
 from kvbench.runner import run as command
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ METHODS = (
 
 def needles(length: int, options: argparse.Namespace) -> None:
     folder = command.run(
-        composed(
+        configured(
             [
                 "model=gemma3-270m",
                 "benchmark=niah_base",

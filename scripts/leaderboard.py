@@ -15,9 +15,9 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from leaderboard_tables import report
-from omegaconf import OmegaConf
 
 from kvbench.config import CONF
+from kvbench.configuration import Configuration, resolved
 from kvbench.runner import run as command
 
 ROOT = Path(__file__).parents[1]
@@ -63,17 +63,15 @@ PARTS = {
 }
 
 
-def configuration(grid: list[str], limit: int) -> dict:
+def configuration(grid: list[str], limit: int) -> Configuration:
     """The configuration of one grid of a part, each method at ratios of its own."""
     names = [*FIXED, *EVICTION, *OTHER]
     overrides = [f"method=[{','.join(names)}]", *OVERRIDES, *grid, f"limit={limit}"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = OmegaConf.to_container(compose("config", overrides), resolve=True)
-    for name in EVICTION:
-        cfg["method"][name]["ratio"] = list(TARGETS)
-    for name, ratios in OTHER.items():
-        cfg["method"][name]["ratio"] = ratios
-    return cfg
+        cfg = resolved(compose("config", overrides))
+    ratios = {name: list(TARGETS) for name in EVICTION} | OTHER
+    own = {name: {**cfg.method[name], "ratio": its} for name, its in ratios.items()}
+    return cfg.changed(method={**cfg.method, **own})
 
 
 def run(parts: list[str], most: int | None, runs: str, shard: int, shards: int) -> None:
@@ -81,7 +79,7 @@ def run(parts: list[str], most: int | None, runs: str, shard: int, shards: int) 
         for name, (grid, limit) in PARTS[part].items():
             print(f"== {part}, {name}", flush=True)
             cfg = configuration(grid, limit if most is None else min(limit, most))
-            command.run(cfg | {"output_dir": f"{runs}/{part}", "shard": shard, "shards": shards})
+            command.run(cfg.changed(output_dir=f"{runs}/{part}", shard=shard, shards=shards))
 
 
 def main() -> None:

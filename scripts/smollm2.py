@@ -23,9 +23,9 @@ import pandas as pd
 import torch
 from bench_common import HAYSTACK_HELP, embedded_model, text_tokens, text_told
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from kvbench.config import CONF
+from kvbench.configuration import Configuration, resolved
 from kvbench.figures.style import save
 from kvbench.models.folder import model_identity
 from kvbench.ops.greedy_cover import greedy_cover
@@ -37,22 +37,22 @@ ROOT = Path(__file__).parents[1]
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
 
 
-def configured(*names: str) -> dict:
+def with_methods(*names: str) -> Configuration:
     """The command's configuration with these methods, at the grid of needles that all experiments share."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", [f"method=[{','.join(names)}]", *GRID]), resolve=True)
+        return resolved(compose("config", [f"method=[{','.join(names)}]", *GRID]))
 
 
 def variant(config: dict, **changes) -> dict:
     return config | changes
 
 
-def run(target: Path, methods: dict[str, dict], ratio: object, base: dict) -> pd.DataFrame:
+def run(target: Path, methods: dict[str, dict], ratio: object, base: Configuration) -> pd.DataFrame:
     """Run methods as the command would, keep what it made of them, and return its table.
 
     Each experiment has a folder of its own: tables show all records of a folder.
     """
-    folder = command.run(base | {"method": methods, "ratio": ratio, "output_dir": f"runs/smollm2/{target.name}"})
+    folder = command.run(base.changed(method=methods, ratio=ratio, output_dir=f"runs/smollm2/{target.name}"))
     target.mkdir(parents=True, exist_ok=True)
     for file in ("table.md", "table.csv", "heatmap.png"):
         shutil.copy(folder / file, target / file)
@@ -120,10 +120,10 @@ def entries(vectors: torch.Tensor, theta: float) -> float:
 
 
 def unfolding(target: Path, options: argparse.Namespace) -> None:
-    base = configured("full", "spindle")
-    spindle = base["method"]["spindle"]
+    base = with_methods("full", "spindle")
+    spindle = base.method["spindle"]
     methods = {
-        "full": base["method"]["full"],
+        "full": base.method["full"],
         "spindle_unfolded": variant(spindle, repeat=True, control="exact", control_on="r_bytes"),
         "spindle_averaged": variant(spindle, repeat=False, control="exact", control_on="r_bytes"),
     }
@@ -131,10 +131,10 @@ def unfolding(target: Path, options: argparse.Namespace) -> None:
 
 
 def magnitudes(target: Path, options: argparse.Namespace) -> None:
-    base = configured("full", "spindle")
-    spindle = base["method"]["spindle"]
+    base = with_methods("full", "spindle")
+    spindle = base.method["spindle"]
     methods = {
-        "full": base["method"]["full"],
+        "full": base.method["full"],
         "spindle_with": variant(spindle, repeat=False, reconstruct=True, control=None),
         "spindle_without": variant(spindle, repeat=False, reconstruct=False, control=None),
     }
@@ -142,8 +142,8 @@ def magnitudes(target: Path, options: argparse.Namespace) -> None:
 
 
 def lazy(target: Path, options: argparse.Namespace) -> None:
-    base = configured("full", "simlayerkv")
-    lazily = variant(base["method"]["simlayerkv"], window=128)
+    base = with_methods("full", "simlayerkv")
+    lazily = variant(base.method["simlayerkv"], window=128)
     deltas = [0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     methods = {f"delta={delta:g}": variant(lazily, delta=delta) for delta in deltas}
     table = run(target, methods, 0.2, base)
@@ -168,8 +168,8 @@ def needles(target: Path, options: argparse.Namespace) -> None:
         *("full", "streaming_llm", "h2o", "snapkv", "pyramidkv", "pyramidinfer", "simlayerkv", "pooling_merge"),
         *("squeeze", "spindle", "kivi", "minicache"),
     ]
-    base = configured(*names)
-    methods = base["method"]
+    base = with_methods(*names)
+    methods = base.method
     # per-layer windows of 1024 tokens would never bind at these lengths
     methods["simlayerkv"] |= {"delta": None, "window": 128}
     averaged = {"repeat": False, "control": "exact", "control_on": "r_bytes"}

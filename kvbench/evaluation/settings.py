@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.config import DESCRIBING, build
+from kvbench.configuration import Configuration
+from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
-from kvbench.evaluation.requested import ratios_or_budgets
 from kvbench.methods import Dense, FullKV, Method
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.targets import class_of
@@ -70,6 +71,11 @@ class Setting:
         return self.budget_at(n, num_layers, new_tokens) > self.requested_tokens(n, new_tokens)
 
 
+def settings_of(cfg: Configuration) -> list[Setting]:
+    """The settings that a configuration requests of its methods. Raises UserError for a bad value."""
+    return build_settings(cfg.methods, cfg.ratio, cfg.budget, cfg.decode.compress)
+
+
 def build_settings(
     methods: Mapping[str, Mapping], ratio: object, budget: object, compress: Mapping | None = None
 ) -> list[Setting]:
@@ -78,9 +84,9 @@ def build_settings(
     `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV that has none
     of its own. Raises UserError for a bad value.
     """
-    shared = ratios_or_budgets(ratio, budget)
+    shared = amounts(ratio, budget)
     chosen = named(methods) if compress is None else while_decoding(named(methods), compress)
-    return [setting for name, config in chosen.items() for setting in settings_of(name, {**config}, shared)]
+    return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared)]
 
 
 def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[str, Mapping]:
@@ -101,8 +107,8 @@ def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[st
     return compressing
 
 
-def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) -> list[Setting]:
-    """One method at its own ratios or budgets, or at the (ratios, budgets) shared by all methods."""
+def _of_method(name: str, config: dict, shared: Amounts) -> list[Setting]:
+    """One method at its own ratios or budgets, or at those shared by all methods."""
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}", Method)
@@ -111,7 +117,7 @@ def settings_of(name: str, config: dict, shared: tuple[list[float], list[int]]) 
         if own != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
         return [Setting(name, method, parameters)]
-    ratios, budgets = shared if own == (None, None) else ratios_or_budgets(*own)
+    ratios, budgets = shared if own == (None, None) else amounts(*own)
     for value in budgets:
         if value < method.minimum_budget:
             raise UserError(

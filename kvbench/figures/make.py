@@ -1,12 +1,13 @@
 """From a command line to an experiment's figures, one set for each model."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from kvbench.configuration import Configuration
 from kvbench.errors import UserError, on_disk
 from kvbench.figures.curve import curves
 from kvbench.figures.curve_points import AXES, default_x, our_points, published_points
@@ -21,7 +22,7 @@ from kvbench.papers.captions import caption, title
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.deviations import as_published
-from kvbench.papers.experiment import Experiment
+from kvbench.papers.experiment import Experiment, named_by
 from kvbench.papers.records import ModelRecords, select, select_probes
 from kvbench.papers.runs import no_records, searched_folders
 from kvbench.utils.console import print_line
@@ -37,19 +38,19 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     """
     cfgs = configurations(overrides)
     folders = searched_folders(runs, cfgs[0])
-    target = Path(folder or Path(cfgs[0]["output_dir"]) / "figures")
+    target = Path(folder or Path(cfgs[0].output_dir) / "figures")
     written: list[Path] = []
     with on_disk(f"write figures to {target}"):
         for cfg in cfgs:
-            written += (_draw_probes if cfg["probe"] else _draw_methods)(cfg, folders, target)
+            written += (_draw_probes if cfg.probe else _draw_methods)(cfg, folders, target)
     if not written:
-        raise no_records(Experiment.of(cfgs[0]), cfgs[0], overrides, folders)
+        raise no_records(named_by(cfgs[0]), cfgs[0], overrides, folders)
     for path in written:
         print_line(f"{'table' if path.suffix == '.csv' else 'figure':<8} {path}")
     return written
 
 
-def _draw_methods(cfg: dict, folders: Sequence[str], target: Path) -> list[Path]:
+def _draw_methods(cfg: Configuration, folders: Sequence[str], target: Path) -> list[Path]:
     """The figures of one model; none where it has no records."""
     of_model = select(cfg, folders)
     if of_model is None:
@@ -58,7 +59,7 @@ def _draw_methods(cfg: dict, folders: Sequence[str], target: Path) -> list[Path]
     return [path for kind, figure in drawn(of_model) for path in save(figure, target / f"{name}-{kind}")]
 
 
-def _draw_probes(cfg: dict, folders: Sequence[str], target: Path) -> list[Path]:
+def _draw_probes(cfg: Configuration, folders: Sequence[str], target: Path) -> list[Path]:
     """The same for an experiment of probes."""
     cfg, records = select_probes(cfg, folders)
     if records.empty:
@@ -66,9 +67,9 @@ def _draw_probes(cfg: dict, folders: Sequence[str], target: Path) -> list[Path]:
     return draw_probes(records, target, _caption(cfg, records, "while observed"), f"{_file_name(cfg)}-")
 
 
-def _file_name(cfg: Mapping) -> str:
-    hidden = ["hidden"] if cfg["question"] == "hidden" else []
-    return folder_name("-".join([Experiment.of(cfg).name, cfg["model"]["name"], *hidden]))
+def _file_name(cfg: Configuration) -> str:
+    hidden = ["hidden"] if cfg.question == "hidden" else []
+    return folder_name("-".join([named_by(cfg).name, cfg.model.name, *hidden]))
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Drawing:
 
 def drawn(of_model: ModelRecords) -> Iterator[tuple[str, Figure]]:
     """Kind and figure of everything to draw for one model: the experiment's, lazy layers, and sizes of caches."""
-    experiment = Experiment.of(of_model.cfg)
+    experiment = named_by(of_model.cfg)
     every = [of_model.of(setting) for setting in of_model.settings]
     records = pd.concat([of for of in every if len(of)], ignore_index=True)
     caption = "; ".join([_caption(of_model.cfg, records, "when compressing"), *_missing(of_model)])
@@ -100,7 +101,7 @@ def drawn(of_model: ModelRecords) -> Iterator[tuple[str, Figure]]:
 def _curve(drawing: _Drawing) -> Figure:
     of_model, experiment, caption = drawing.of_model, drawing.experiment, drawing.caption
     file = as_published(experiment.name, of_model.model) or of_model.cfg
-    shown = columns(experiment.columns, of_model.cfg["benchmark"], file["benchmark"])
+    shown = columns(experiment.columns, of_model.cfg.benchmark, file.benchmark)
     x = experiment.x or default_x(of_model)
     published = published_points(of_model, experiment, shown, x)
     if len(published.points):
@@ -160,7 +161,7 @@ def _need(records: pd.DataFrame, names: Sequence[str], source: str, kind: str) -
         raise UserError(f"experiment.show={kind} needs records of {source}: these have no {', '.join(lacking)}")
 
 
-def _caption(cfg: Mapping, records: pd.DataFrame, when: str) -> str:
+def _caption(cfg: Configuration, records: pd.DataFrame, when: str) -> str:
     first, samples = records.iloc[0], records["sample"].nunique()
     tasks = records["task"].nunique() if "task" in records else 1
     question = f"question {first['question']} {when}"

@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
@@ -26,9 +27,8 @@ from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.sane_config import check_sane
-from kvbench.models.spec import DTYPES, ModelSpec
 from kvbench.utils.deadline import within
-from kvbench.utils.model_shape import check_shape
+from kvbench.utils.model_shape import check_folder, check_shape
 from kvbench.utils.text import first_line
 
 # Buffers that old checkpoints saved with their weights; the model computes them.
@@ -74,6 +74,8 @@ class LoadedModel(Reader):
 
 def source_of(spec: ModelSpec) -> tuple[str, dict]:
     """The folder or hub id of a model, and the options of `from_pretrained` with which the hub is read."""
+    if spec.path:
+        check_folder(spec.path)
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     return source, hub_options(source, spec.revision) if source == spec.hub_id else {}
 
@@ -197,7 +199,8 @@ def _drawn(spec: ModelSpec) -> LoadedModel:
     if spec.device_map is not None:
         raise UserError(f"model.device_map={spec.device_map}: random weights are on one device, model.device=")
     device = spec.resolve_device()
-    dtype = DTYPES.get(spec.dtype, torch.float32 if device == "cpu" else torch.bfloat16)
+    dtype = spec.resolve_dtype()
+    dtype = torch.bfloat16 if dtype == "auto" else dtype
     model = random_model(spec.random, dtype, device)
     source, options = source_of(spec)
     with unreadable(spec, source, options):

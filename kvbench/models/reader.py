@@ -13,8 +13,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
-from kvbench.models.spec import ModelSpec
 from kvbench.utils.chat_template import RAW, bounded, check_template
 from kvbench.utils.text import first_line
 

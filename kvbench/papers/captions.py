@@ -1,14 +1,13 @@
 """The captions of tables, figures and pages: what was run, on which model, under which protocol, on how much."""
 
-from collections.abc import Mapping
-
+from kvbench.configuration import Configuration
 from kvbench.papers.deviations import deviations
 from kvbench.papers.experiment import Experiment
 
 
-def title(cfg: Mapping) -> str:
+def title(cfg: Configuration) -> str:
     """Paper and item, and in words how this run deviates from them; empty for a run of no experiment."""
-    experiment = Experiment.of(cfg)
+    experiment = Experiment.of(cfg.experiment)
     if experiment is None:
         return ""
     smaller, other = deviations(cfg)

@@ -5,9 +5,9 @@ from importlib import import_module
 
 from hydra import initialize_config_dir
 
-from kvbench.config import CONF, composed, options, sweep_jobs
-from kvbench.errors import UserError
-from kvbench.papers.experiment import Experiment, names
+from kvbench.config import CONF, options, sweep_jobs
+from kvbench.configuration import Configuration, configured
+from kvbench.papers.experiment import named_by
 from kvbench.utils.console import print_line
 from kvbench.utils.extras import require
 
@@ -41,22 +41,20 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
     return overrides, runs, out
 
 
-def configurations(overrides: Sequence[str]) -> list[dict]:
-    """The distinct resolved configurations of `+experiment=NAME` with more overrides.
+def configurations(overrides: Sequence[str]) -> list[Configuration]:
+    """The distinct configurations of `+experiment=NAME` with more overrides.
 
     Values separated by commas give one configuration each, as in `kvbench -m`. Without a `model=` override there is
     one for each of the experiment's models. Raises UserError without an experiment.
     """
-    found: list[dict] = []
+    found: list[Configuration] = []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for job in jobs(overrides):
-            cfg = composed(job)
-            experiment = Experiment.of(cfg)
-            if experiment is None:
-                raise UserError(f"name an experiment: +experiment=NAME. Allowed: {', '.join(names())}")
+            cfg = configured(job)
+            experiment = named_by(cfg)
             named = any(override.startswith("model=") for override in job)
-            for model in [cfg["model"]["name"]] if named else experiment.models:
-                found.append(cfg if model == cfg["model"]["name"] else composed([*job, f"model={model}"]))
+            for model in [cfg.model.name] if named else experiment.models:
+                found.append(cfg if model == cfg.model.name else configured([*job, f"model={model}"]))
     return [cfg for i, cfg in enumerate(found) if cfg not in found[:i]]
 
 

@@ -1,12 +1,12 @@
 """What an experiment costs, from its configurations alone, before any data are read and any model is loaded."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.configuration import Configuration
+from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.papers.costs import gib_text, hours_text
-from kvbench.papers.experiment import chosen_methods
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
 from kvbench.papers.prompts import PromptSize, prompt_sizes
@@ -34,12 +34,12 @@ class Cost:
         return sum(settings * samples for settings, samples in self.runs)
 
 
-def cost(cfgs: Sequence[Mapping], gpu: GPU = H100) -> Cost | None:
+def cost(cfgs: Sequence[Configuration], gpu: GPU = H100) -> Cost | None:
     """The cost of an experiment's configurations, one for each model; None where the samples are not known."""
     samples = [prompt_sizes(cfg) for cfg in cfgs]
     if None in samples:
         return None
-    compared = [build_probes(cfg["probe"]) if cfg["probe"] else _settings(cfg) for cfg in cfgs]
+    compared = [build_probes(cfg.probe) if cfg.probe else settings_of(cfg) for cfg in cfgs]
     sizes = [size for sizes in samples for size in sizes]
     known = all(size.bounded and size.tokens is not None for size in sizes)
     estimates = [_estimate(*run, gpu) for run in zip(cfgs, compared, samples, strict=True)]
@@ -51,7 +51,7 @@ def cost(cfgs: Sequence[Mapping], gpu: GPU = H100) -> Cost | None:
     return Cost(runs, sum(size.tokens for size in sizes) if known else None, hours, gib)
 
 
-def cost_text(cfgs: Sequence[Mapping]) -> str:
+def cost_text(cfgs: Sequence[Configuration]) -> str:
     """The cost in sentences; empty where it is not known."""
     found = cost(cfgs)
     if found is None:
@@ -84,19 +84,15 @@ def row_of(name: str, found: Cost) -> dict[str, str]:
     return {"experiment": name, "records": str(found.records), "gpu_hours": hours, "gib": gib}
 
 
-def _settings(cfg: Mapping) -> list[Setting]:
-    return build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
-
-
 def _estimate(
-    cfg: Mapping, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize], gpu: GPU
+    cfg: Configuration, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize], gpu: GPU
 ) -> tuple[float, float] | None:
     """GPU seconds and bytes of one run; probes read the prompt and decode nothing."""
-    shape = Shape.of(cfg["model"])
+    shape = Shape.of(cfg.model.shape, cfg.model.parameters)
     if shape is None or any(size.tokens is None for size in sizes):
         return None
-    if not cfg["probe"]:
-        return estimate(shape, compared, sizes, str(cfg["decode"]["batch"]), gpu)
+    if not cfg.probe:
+        return estimate(shape, compared, sizes, cfg.decode.batch, gpu)
     flops = sum(samples * shape.flops(size.tokens) for size, samples in Counter(sizes).items())
     longest = max(size.tokens for size in sizes)
     return gpu.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes

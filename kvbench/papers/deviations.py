@@ -5,39 +5,40 @@ from functools import cache
 from pathlib import Path
 
 from kvbench.config import DESCRIBING, flat
+from kvbench.configuration import Configuration
 from kvbench.errors import UserError
-from kvbench.papers.experiment import Experiment, chosen_methods, load
+from kvbench.papers.experiment import load, named_by
+from kvbench.utils.places import PLACES
 from kvbench.utils.text import count
-from kvbench.utils.validation import PLACES
 
 # Keys of a benchmark that set its size, and words for some of those that say where its data are.
 SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
 SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
 
 
-def deviations(cfg: Mapping) -> tuple[list[str], list[str]]:
+def deviations(cfg: Configuration) -> tuple[list[str], list[str]]:
     """The deviations of a run from its experiment's file: those that make it smaller, and all others."""
-    experiment, model = Experiment.of(cfg), cfg["model"]["name"]
+    experiment, model = named_by(cfg), cfg.model.name
     smaller, other = [], []
     if model not in experiment.models:
         smaller.append(f"{model} in place of {' and '.join(experiment.models)}")
     file = as_published(experiment.name, model)
-    if cfg["limit"] != (file or {}).get("limit"):
-        smaller.append("all samples" if cfg["limit"] is None else f"at most {count(cfg['limit'], 'sample')} of a task")
-    path = cfg["model"].get("path")
-    weights = [f"weights from {Path(path).resolve().name}"] if path else []
+    if cfg.limit != (file and file.limit):
+        smaller.append("all samples" if cfg.limit is None else f"at most {count(cfg.limit, 'sample')} of a task")
+    weights = [f"weights from {Path(cfg.model.path).resolve().name}"] if cfg.model.path else []
     if file is None:
         return smaller, weights
-    ours, theirs = ({**part["benchmark"]} for part in (cfg, file))
+    ours, theirs = cfg.benchmark, file.benchmark
     if ours["_target_"] != theirs["_target_"]:
         smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
     else:
         smaller += [f"{key} {_text(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
         more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
         other += [f"without {key}" if ours[key] is None else _source(key, ours[key]) for key in more]
-    other += [f"{key} {_text(cfg[key])}" for key in ("question", "ratio", "budget") if cfg[key] != file[key]]
-    other += _node_deviations(chosen_methods(cfg), chosen_methods(file))
-    other += _node_deviations(cfg.get("probe") or {}, file["probe"])
+    ours, theirs = ({"question": one.question, "ratio": one.ratio, "budget": one.budget} for one in (cfg, file))
+    other += [f"{key} {_text(value)}" for key, value in ours.items() if value != theirs[key]]
+    other += _node_deviations(cfg.methods, file.methods)
+    other += _node_deviations(cfg.probe, file.probe)
     return smaller, other + weights
 
 
@@ -54,7 +55,7 @@ def _node_deviations(ours: Mapping, theirs: Mapping) -> list[str]:
 
 
 @cache
-def as_published(name: str, model: str) -> dict | None:
+def as_published(name: str, model: str) -> Configuration | None:
     """The configuration of an experiment's file, for `model` where that has a file; None for an unknown experiment."""
     for overrides in ([f"model={model}"], []):
         try:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from hydra.errors import MissingConfigException
 from pydantic import BeforeValidator, Field
 
-from kvbench.config import choices, composed
+from kvbench.config import choices
+from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError, check_fields, unknown
 from kvbench.records.ratios import RATIOS
 from kvbench.utils.checked import Names, checked
@@ -57,13 +58,10 @@ class Experiment:
             raise UserError(f"experiment.x={self.x!r} is the axis of a curve: it needs show=curve, not {self.show}")
 
     @classmethod
-    def of(cls, cfg: Mapping) -> "Experiment | None":
-        """The experiment of a whole configuration or of a run's manifest; None where there is none."""
-        node = cfg.get("experiment")
+    def of(cls, node: Mapping[str, Any] | None) -> "Experiment | None":
+        """The experiment of a configuration's `experiment` section; None where there is none."""
         if node is None:
             return None
-        if not isinstance(node, Mapping):
-            raise UserError(f"experiment={node!r} needs a plus sign: +experiment={node}")
         check_fields("experiment", node, cls)
         return cls(**node)
 
@@ -73,30 +71,26 @@ class Experiment:
         return {"method": found} if isinstance(found, str) else found
 
 
+def named_by(cfg: Configuration) -> Experiment:
+    """The experiment of a configuration. Raises UserError where there is none."""
+    experiment = Experiment.of(cfg.experiment)
+    if experiment is None:
+        raise UserError(f"name an experiment: +experiment=NAME. Allowed: {', '.join(names())}")
+    return experiment
+
+
 def names() -> list[str]:
     """Every experiment in conf/experiment, as `+experiment=` takes it."""
     return choices("experiment")
 
 
-def load(name: str, *overrides: str) -> dict:
-    """The whole resolved configuration of `+experiment=name` with more overrides; UserError for an unknown one.
+def load(name: str, *overrides: str) -> Configuration:
+    """The whole configuration of `+experiment=name` with more overrides; UserError for an unknown one.
 
     While a command runs, the files of its --config-dir count too.
     """
     try:
-        return composed([f"+experiment={name}", *overrides])
+        return configured([f"+experiment={name}", *overrides])
     except MissingConfigException as error:
         group, _, missing = str(error.missing_cfg_file).rpartition("/")
         raise unknown(group, missing, error.options or choices(group)) from error
-
-
-def chosen_methods(cfg: Mapping) -> dict:
-    """The methods of a configuration, without the parameters of an experiment's methods that the run leaves out.
-
-    `+experiment=… method=[full,snapkv]` drops the files of the experiment's other methods, but not the parameters
-    that the experiment sets for them.
-    """
-    methods = cfg.get("method") or {}
-    if cfg.get("experiment") is None:
-        return dict(methods)
-    return {name: node for name, node in methods.items() if not isinstance(node, Mapping) or "_target_" in node}

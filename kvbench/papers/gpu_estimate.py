@@ -26,13 +26,12 @@ class Shape:
     head_dim: int
 
     @classmethod
-    def of(cls, model: Mapping) -> "Shape | None":
-        """The shape of a configuration's model node; None where the node does not have all of it."""
-        shape = model.get("shape")
-        if not shape or not model.get("parameters"):
+    def of(cls, shape: Mapping[str, int] | None, parameters: int | None) -> "Shape | None":
+        """`model.shape` and `model.parameters` as one; None where there is not all of it."""
+        if not shape or not parameters:
             return None
         names = [name for name in cls.__dataclass_fields__ if name != "parameters"]
-        return cls(model["parameters"], *(shape[name] for name in names)) if {*names} <= {*shape} else None
+        return cls(parameters, *(shape[name] for name in names)) if {*names} <= {*shape} else None
 
     @property
     def weight_bytes(self) -> int:

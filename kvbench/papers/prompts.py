@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.benchmarks.ruler import tasks as ruler
+from kvbench.configuration import Configuration
 
 # Samples of LongBench v1's tasks (Bai et al. 2024, Table 1): 4,750 in all
 LONGBENCH = dict.fromkeys(longbench.TASKS, 200) | {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}
@@ -28,16 +29,16 @@ class PromptSize:
     repeats: int = 1
 
 
-def prompt_sizes(cfg: Mapping) -> list[PromptSize] | None:
+def prompt_sizes(cfg: Configuration) -> list[PromptSize] | None:
     """Every sample of a configuration; None for a benchmark that no experiment has, and for data of one's own.
 
     With limit= each task has its longest prompts, since it is not known which come first.
     """
-    groups = _groups(cfg["benchmark"])
-    if groups is None or cfg["limit"] is None:
+    groups = _groups(cfg.benchmark)
+    if groups is None or cfg.limit is None:
         return groups and [size for sizes in groups.values() for size in sizes]
     in_order = (sorted(sizes, key=lambda size: -(size.tokens or 0)) for sizes in groups.values())
-    return [size for sizes in in_order for size in sizes[: cfg["limit"]]]
+    return [size for sizes in in_order for size in sizes[: cfg.limit]]
 
 
 def _groups(benchmark: Mapping) -> dict[str, list[PromptSize]] | None:

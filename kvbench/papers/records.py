@@ -2,16 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from kvbench.config import composed
+from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
-from kvbench.evaluation.settings import Setting, build_settings, is_full
-from kvbench.papers.experiment import chosen_methods
+from kvbench.evaluation.settings import Setting, build_settings, is_full, settings_of
 from kvbench.papers.runs import Runs, as_run, find_runs, matching_runs, require_one_provenance
 from kvbench.probes import build_probes
 from kvbench.records import Finding, check, gather
@@ -32,20 +31,20 @@ class ModelRecords:
     records   one row per sample and setting, sorted; the setting's key is the column `setting_key`.
     """
 
-    cfg: dict
+    cfg: Configuration
     settings: list[Setting]
     baseline: Setting
     records: pd.DataFrame
 
     @property
     def model(self) -> str:
-        return self.cfg["model"]["name"]
+        return self.cfg.model.name
 
     @property
     def lengths(self) -> list[int | None]:
         """RULER's context lengths in tokens, each of which has its own rows; [None] for any other benchmark."""
         ruler = set(self.records["benchmark"]) == {"ruler"}
-        return list(self.cfg["benchmark"]["lengths"]) if ruler else [None]
+        return list(self.cfg.benchmark["lengths"]) if ruler else [None]
 
     def of(self, setting: Setting, length: int | None = None) -> pd.DataFrame:
         """The records of a setting, at one context length where that is given."""
@@ -60,12 +59,12 @@ class ModelRecords:
                 yield setting, counts[setting.key], most
 
 
-def select(cfg: Mapping, folders: Sequence[str | Path]) -> ModelRecords | None:
+def select(cfg: Configuration, folders: Sequence[str | Path]) -> ModelRecords | None:
     """The records of one composed configuration of an experiment, from runs below `folders`; None without any.
 
     Findings about them are printed as warnings. Raises UserError where runs that differ in runs.SHARED match.
     """
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
+    settings = settings_of(cfg)
     full = next(filter(is_full, settings), None) or _full_kv()
     records, runs = _records(cfg, folders)
     if records.empty:
@@ -81,25 +80,25 @@ def select(cfg: Mapping, folders: Sequence[str | Path]) -> ModelRecords | None:
     return ModelRecords(cfg, settings, full, records)
 
 
-def select_probes(cfg: Mapping, folders: Sequence[str | Path]) -> tuple[dict, pd.DataFrame]:
+def select_probes(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[Configuration, pd.DataFrame]:
     """The same for an experiment of probes: the configuration as run, and the records in the order of its probes.
 
     Without records the frame is empty.
     """
     records, runs = _records(cfg, folders)
     if records.empty:
-        return dict(cfg), records
-    order = {(one.name, one.parameters): place for place, one in enumerate(build_probes(cfg["probe"]))}
+        return cfg, records
+    order = {(one.name, one.parameters): place for place, one in enumerate(build_probes(cfg.probe))}
     place = [order.get(pair) for pair in zip(records["probe"], records["parameters"], strict=True)]
     records = records.assign(place=place).dropna(subset="place")
     if records.empty:
-        return dict(cfg), records
+        return cfg, records
     cfg = _as_runs(cfg, records, runs)
     records = records.sort_values(["place", "sample", "folder"], kind="stable", ignore_index=True)
     return cfg, records.drop_duplicates(["place", "sample"], ignore_index=True)
 
 
-def _records(cfg: Mapping, folders: Sequence[str | Path]) -> tuple[pd.DataFrame, Runs]:
+def _records(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[pd.DataFrame, Runs]:
     """All records of the runs that match the configuration, and those runs."""
     runs = matching_runs(cfg, find_runs(folders))
     if not runs:
@@ -110,14 +109,14 @@ def _records(cfg: Mapping, folders: Sequence[str | Path]) -> tuple[pd.DataFrame,
     return records[records["folder"].isin([str(folder) for folder in runs])], runs
 
 
-def _as_runs(cfg: Mapping, records: pd.DataFrame, runs: Runs) -> dict:
+def _as_runs(cfg: Configuration, records: pd.DataFrame, runs: Runs) -> Configuration:
     """The configuration as the runs of `records` had it. Raises UserError where those differ in provenance."""
     require_one_provenance(records, cfg)
     return as_run(cfg, [manifest for folder in dict.fromkeys(records["folder"]) for manifest in runs[Path(folder)]])
 
 
 def _full_kv() -> Setting:
-    (setting,) = build_settings({"full": composed(["method=[full]"])["method"]["full"]}, None, None)
+    (setting,) = build_settings({"full": configured(["method=[full]"]).method["full"]}, None, None)
     return setting
 
 

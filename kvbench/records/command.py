@@ -13,6 +13,7 @@ from kvbench.records.consistency import CELL, TABLE, Finding, check
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
+from kvbench.records.recorded import recorded
 from kvbench.records.store import lock_path, shard_name
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line
@@ -91,8 +92,8 @@ def statuses(folder: Path) -> list[str]:
 
 
 def shard_of(manifest: dict) -> str:
-    config = manifest.get("config", {})
-    return shard_name(config.get("shard", 0), config.get("shards", 1))
+    config = recorded(manifest)
+    return shard_name(config.shard, config.shards)
 
 
 def tables(records: pd.DataFrame) -> Table:

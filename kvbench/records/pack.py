@@ -11,7 +11,7 @@ from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, read_records, record_files
 from kvbench.utils.extras import require
 from kvbench.utils.files import appearing, replacing
-from kvbench.utils.validation import PLACES
+from kvbench.utils.places import PLACES
 
 SAMPLE_HASHES = "samples.parquet"
 

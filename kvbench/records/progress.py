@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvbench.records.manifest import read_manifests
+from kvbench.records.recorded import recorded
 from kvbench.records.store import lock_path, read_records, record_files, shard_name
 from kvbench.utils.locks import held
 
@@ -39,7 +40,7 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     shares = [
         _share(folder, shard, request, made)
         for request in requests(attempts)
-        for shard in range(request[0]["config"]["shards"])
+        for shard in range(recorded(request[0]).shards)
     ]
     return shares, damaged
 
@@ -76,7 +77,8 @@ def requests(attempts: list[dict]) -> list[list[dict]]:
     """
     groups: dict[tuple, list[dict]] = {}
     for attempt in attempts:
-        key = (frozenset(attempt["requested"]), attempt["config"]["limit"], attempt["config"]["shards"])
+        config = recorded(attempt)
+        key = (frozenset(attempt["requested"]), config.limit, config.shards)
         groups[key] = [*groups.pop(key, []), attempt]  # to the end: the order is that of the last attempts
     order = list(groups)
     return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
@@ -88,8 +90,8 @@ def covers(later: tuple, earlier: tuple) -> bool:
 
 
 def _share(folder: Path, shard: int, request: list[dict], made: Counter) -> Share:
-    shards = request[0]["config"]["shards"]
-    attempts = [attempt for attempt in request if attempt["config"]["shard"] == shard]
+    shards = recorded(request[0]).shards
+    attempts = [attempt for attempt in request if recorded(attempt).shard == shard]
     if not attempts:
         return Share(shard, shards, 0, 0, request[0], None, None)
     last = attempts[-1]

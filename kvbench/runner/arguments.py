@@ -6,9 +6,15 @@ from pathlib import Path
 from hydra._internal.utils import get_args_parser
 
 from kvbench.errors import UserError, unknown
-from kvbench.utils.config_shape import GROUPS, SHAPE
 
 CONFIG_DIR = ("--config-dir", "-cd")
+
+
+def keys() -> list[str]:
+    """The configuration's keys, as the command line has them."""
+    from kvbench.configuration.configuration import every_key  # brings pydantic, which --help does without
+
+    return every_key()
 
 
 def is_word(argument: str) -> bool:
@@ -51,7 +57,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             overrides.append(argument)
         elif name in known:
             options.append(argument)
-        elif (key := name.lstrip("-")) in (*SHAPE, *GROUPS):
+        elif (key := name.lstrip("-")) in keys():
             raise UserError(f"{argument}: a key has no dashes: write {key}=VALUE, such as ratio=0.2")
         else:
             raise unknown("option", name, (name for name in known if name.startswith("--")))

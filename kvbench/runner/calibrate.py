@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench import __version__
-from kvbench.config import build, composed
+from kvbench.config import build
+from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
@@ -50,18 +51,18 @@ def main(arguments: Sequence[str]) -> None:
     if chosen[-1] not in ABOUT:
         raise UserError(f"scores={chosen[-1]}: there are {' and '.join(ABOUT)}")
     others = [value for value in overrides if not value.startswith(CHOICE)]
-    calibrate(file, chosen[-1], composed([*PROMPTS, *others]))
+    calibrate(file, chosen[-1], configured([*PROMPTS, *others]))
 
 
-def calibrate(file: Path, chosen: str, cfg: dict) -> None:
+def calibrate(file: Path, chosen: str, cfg: Configuration) -> None:
     # behind the checks: this brings torch
     from kvbench.benchmarks import Benchmark
     from kvbench.evaluation.reconstruction_scores import reconstruction_scores
     from kvbench.evaluation.retrieval_scores import retrieval_scores
     from kvbench.methods.head_scores import KIND
-    from kvbench.models import load, model_spec
+    from kvbench.models import load
 
-    benchmark, spec = build(cfg["benchmark"], "benchmark", Benchmark), model_spec(cfg["model"])
+    benchmark, spec = build(cfg.benchmark, "benchmark", Benchmark), cfg.model
     loaded = load(spec)
     samples = benchmark.samples(loaded.tokenizer)
     if chosen == "kvzip":
@@ -72,9 +73,9 @@ def calibrate(file: Path, chosen: str, cfg: dict) -> None:
         "kind": KIND,
         "about": ABOUT[chosen],
         "model": spec.name,
-        "model_config": cfg["model"],
+        "model_config": cfg.plain["model"],
         "over": OVER[chosen],
-        "benchmark": cfg["benchmark"],
+        "benchmark": cfg.benchmark,
         "samples": used,
         "samples_not_answered": [sample.id for sample in samples if sample.id not in used],
         "kvbench": __version__,

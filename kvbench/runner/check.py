@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from kvbench.config import choices, composed
+from kvbench.config import choices
+from kvbench.configuration import configured
 from kvbench.errors import UserError, unknown
 from kvbench.utils.console import err, out, print_line
 from kvbench.utils.own_code import described
@@ -37,12 +38,12 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("name a METHOD to check (kvbench check --help)")
     name, *overrides = arguments
     sys.path.append(os.getcwd())  # where my_method.MyMethod is found
-    cfg = composed([*_chosen(name), *overrides])
+    cfg = configured([*_chosen(name), *overrides])
 
     from kvbench.evaluation.settings import build_settings  # behind the checks: this brings torch
     from kvbench.runner.trial import TOKENS, Trial, rules_of
 
-    setting = build_settings(cfg["method"], 0.5, None)[-1]
+    setting = build_settings(cfg.method, 0.5, None)[-1]
     trial = Trial(setting)
     print_line(f"{setting.name} on a random model of 4 layers, 6 query heads over 2 KV heads, {TOKENS} tokens")
     broken = 0

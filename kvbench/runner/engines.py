@@ -1,36 +1,37 @@
 """What a configuration with `engine=` requests: engines in the place of methods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kvbench.benchmarks import Benchmark, Sample, Speed
+from kvbench.configuration import Configuration
 from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
 from kvbench.evaluation.record import Run
-from kvbench.models import TextModel, load_texts
-from kvbench.models.spec import ModelSpec
-
-# Keys of methods, and the value that an engine's run has to leave.
-OF_METHODS = {"ratio": None, "budget": None, "press": None, "experiment": None, "question": "visible"}
-OF_METHODS |= {"first_token": "full"}
-OF_METHODS |= {"memory": "shared"}
+from kvbench.models import ModelSpec, TextModel, load_texts
 
 
-def requested_engines(cfg: Mapping, benchmark: Benchmark) -> list[EngineSetting]:
+def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSetting]:
     """The settings of a configuration's engines. Raises UserError for keys that only methods have."""
-    for key, value in OF_METHODS.items():
-        if cfg[key] != value:
-            raise UserError(
-                f"{key}={cfg[key]} is for methods of kvbench: engine=… reads whole prompts with its own cache"
-            )
-    for key in ("decode.compress", "prefill.chunk"):
-        node, name = key.split(".")
-        if cfg[node][name] is not None:
-            raise UserError(f"{key}={cfg[node][name]} is for methods of kvbench: leave it or engine= out")
-    if cfg["probe"]:
+    of_methods = {
+        "ratio": (cfg.ratio, None),
+        "budget": (cfg.budget, None),
+        "press": (cfg.press, None),
+        "experiment": (cfg.experiment, None),
+        "question": (cfg.question, "visible"),
+        "first_token": (cfg.first_token, "full"),
+        "memory": (cfg.memory, "shared"),
+    }
+    for key, (value, left) in of_methods.items():
+        if value != left:
+            raise UserError(f"{key}={value} is for methods of kvbench: engine=… reads whole prompts with its own cache")
+    for key, value in {"decode.compress": cfg.decode.compress, "prefill.chunk": cfg.prefill.chunk}.items():
+        if value is not None:
+            raise UserError(f"{key}={value} is for methods of kvbench: leave it or engine= out")
+    if cfg.probe:
         raise UserError("probe= observes kvbench's own caches: leave it or engine= out")
     if isinstance(benchmark, Speed):
         raise UserError("benchmark=speed measures kvbench's own caches: leave it or engine= out")
-    return engine_settings(cfg["engine"])
+    return engine_settings(cfg.engine or {})
 
 
 def connected(spec: ModelSpec, settings: list[EngineSetting]) -> TextModel:

@@ -4,9 +4,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from kvbench.config import composed
+from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
-from kvbench.runner.early import check_measure, check_typed, check_values
+from kvbench.runner.prerequisites import check_machine, check_measure, check_typed
 from kvbench.utils.console import print_line
 from kvbench.utils.signals import stoppable
 
@@ -34,21 +34,22 @@ def main(arguments: Sequence[str]) -> None:
     quality, passes = share(own.get("quality", "0.95")), whole(own.get("passes", "3"))
     sys.path.append(os.getcwd())  # where metrics and methods of one's own are found
     check_typed(overrides)
-    cfg = composed(overrides)
-    if cfg["ratio"] is not None or cfg["budget"] is not None:
+    cfg = configured(overrides)
+    if cfg.ratio is not None or cfg.budget is not None:
         raise UserError("kvbench frontier chooses the ratios: leave out ratio= and budget=")
-    if cfg["engine"]:
+    if cfg.engine:
         raise UserError("kvbench frontier compares methods at equal bytes: leave out engine=")
-    check_values(cfg)
-    check_measure(own.get("measure"), cfg.get("benchmark"))
+    check_machine(cfg)
+    check_measure(own.get("measure"), cfg.benchmark)
     names = methods(cfg)
+    if "full" not in cfg.method:
+        cfg = cfg.changed(method={**cfg.method, "full": configured(["method=[full]"]).method["full"]})
 
     # behind the checks: this brings torch
-    from kvbench.models import model_spec
     from kvbench.runner.frontier_search import report, search
     from kvbench.runner.frontier_speed import speed_records
 
-    speed = speed_records(own["speed"], model_spec(cfg["model"]).name) if "speed" in own and cfg["model"] else None
+    speed = speed_records(own["speed"], cfg.model.name) if "speed" in own else None
     with stoppable():
         folder, scored = search(cfg, names, quality, own.get("measure"), passes)
     report(folder, scored, quality, speed)
@@ -77,13 +78,11 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def methods(cfg: Mapping) -> list[str]:
-    """The methods to search with; FullKV is added to the configuration where it is missing."""
-    if cfg["method"].get("_target_"):
+def methods(cfg: Configuration) -> list[str]:
+    """The methods to search with."""
+    if cfg.method.get("_target_"):
         raise UserError("kvbench frontier takes methods by name: give yours a YAML file (docs/adding-a-method.md)")
-    names = [name for name, node in cfg["method"].items() if isinstance(node, Mapping) and name != "full"]
+    names = [name for name, node in cfg.method.items() if isinstance(node, Mapping) and name != "full"]
     if not names:
         raise UserError("kvbench frontier compares methods with FullKV: method=NAME or 'method=[NAME,NAME]'")
-    if "full" not in cfg["method"]:
-        cfg["method"]["full"] = composed(["method=[full]"])["method"]["full"]
     return names

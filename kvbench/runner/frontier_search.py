@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.configuration import Configuration
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
@@ -40,38 +41,40 @@ class Scored:
     full: float  # FullKV's score: mean over tasks of their means
 
 
-def search(cfg: dict, names: Sequence[str], quality: float, measure: str | None, passes: int) -> tuple[Path, Scored]:
+def search(
+    cfg: Configuration, names: Sequence[str], quality: float, measure: str | None, passes: int
+) -> tuple[Path, Scored]:
     """Run the methods at ratios that close in on their frontiers: the run's folder, and what was found."""
-    if measure in DISTANCES and cfg["distance"] == "auto":
-        cfg = {**cfg, "distance": True}
+    if measure in DISTANCES and cfg.distance == "auto":
+        cfg = cfg.changed(distance=True)
     ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
     settings: dict[str, list[Setting]] = {name: [] for name in names}
     run_pass = passes_over_one_model(measure)
     for number in range(passes + 1):
         print_line(f"pass {number + 1} of at most {passes + 1}: {', '.join(ratios)}")
-        nodes = {name: at(name, cfg["method"][name], these) for name, these in ratios.items()}
+        nodes = {name: at(name, cfg.method[name], these) for name, these in ratios.items()}
         for name, node in nodes.items():
-            settings[name] += build_settings({name: node}, None, None, cfg["decode"]["compress"])
-        method = {"_target_": None, "full": cfg["method"]["full"], **nodes}
-        folder = run_pass({**cfg, "method": method}, f"pass {number + 1}")
-        scored = score(load(folder), cfg["method"]["full"], settings, measure, quality)
+            settings[name] += build_settings({name: node}, None, None, cfg.decode.compress)
+        method = {"_target_": None, "full": cfg.method["full"], **nodes}
+        folder = run_pass(cfg.changed(method=method), f"pass {number + 1}")
+        scored = score(load(folder), cfg.method["full"], settings, measure, quality)
         ratios = {name: more for name in names if (more := refined(scored.frontiers[name]))}
         if not ratios:
             break
     return folder, scored
 
 
-def passes_over_one_model(measure: str | None) -> Callable[[dict, str], Path]:
+def passes_over_one_model(measure: str | None) -> Callable[[Configuration, str], Path]:
     """A function that runs a configuration under the name of a pass: the first call loads the model and the samples."""
     first, inputs = None, None
 
-    def run_pass(cfg: dict, part: str) -> Path:
+    def run_pass(cfg: Configuration, part: str) -> Path:
         nonlocal first, inputs
         started = time.perf_counter()
         request = replace(build_request(cfg), part=part)
         if measure is not None and measure not in (known := (*request.benchmark.metrics, *AGREEMENT)):
             raise unknown("measure", measure, known)
-        with use_kernels(cfg["kernels"]), quietly():
+        with use_kernels(cfg.kernels), quietly():
             if inputs is None:
                 first, inputs = request, load_inputs(request)
             return make_records(cfg, replace(request, benchmark=first.benchmark), inputs, started)

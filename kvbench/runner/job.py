@@ -7,11 +7,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError, on_disk
 from kvbench.utils.locks import open_lock, take
 from kvbench.utils.signals import Stopped
 from kvbench.utils.text import in_one_line
+
+if TYPE_CHECKING:
+    from kvbench.configuration import Configuration  # brings pydantic, which --help does without
 
 # In the output folder: notes of jobs under Slurm that do not have a folder of records yet.
 STARTING = "starting"
@@ -44,7 +48,7 @@ def ended_by(error: BaseException) -> dict:
 
 
 @contextmanager
-def starting(cfg: dict) -> Iterator[None]:
+def starting(cfg: "Configuration") -> Iterator[None]:
     """Keep a note of a job that ends within the block, unless `begun` was called, when its folder has a manifest.
 
     Only under Slurm, which reports a job of submitit's as COMPLETED even when it raised.
@@ -56,7 +60,7 @@ def starting(cfg: dict) -> Iterator[None]:
     from kvbench.utils.environment import now
 
     path = _note(cfg)
-    note = {"status": "running", "started": now(), "config": cfg, **place()}
+    note = {"status": "running", "started": now(), "config": cfg.plain, **place()}
     with on_disk(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_manifest(path, note)
@@ -74,16 +78,16 @@ def starting(cfg: dict) -> Iterator[None]:
     begun(cfg)
 
 
-def begun(cfg: dict) -> None:
+def begun(cfg: "Configuration") -> None:
     """Remove the note: from here on the run's own manifest has its state."""
     _note(cfg).unlink(missing_ok=True)
     lock_of(_note(cfg)).unlink(missing_ok=True)
 
 
-def _note(cfg: dict) -> Path:
+def _note(cfg: "Configuration") -> Path:
     """One file for a configuration, so that a job's next attempt replaces the note of the last."""
-    text = json.dumps(cfg, sort_keys=True)
-    return Path(cfg["output_dir"]) / STARTING / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    text = json.dumps(cfg.plain, sort_keys=True)
+    return Path(cfg.output_dir) / STARTING / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def lock_of(note: Path) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
+from kvbench.configuration import Configuration
 from kvbench.evaluation.record import Run
 from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec, Reader
@@ -18,12 +19,14 @@ from kvbench.runner.shards import requested_keys
 from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
+from kvbench.utils.places import PLACES
 from kvbench.utils.signals import unbroken
-from kvbench.utils.validation import PLACES
 from kvbench.utils.versions import raised, versions
 
 
-def folder_identity(cfg: dict, loaded: Reader, samples: Sequence[Sample], benchmark: Benchmark | None = None) -> dict:
+def folder_identity(
+    cfg: Configuration, loaded: Reader, samples: Sequence[Sample], benchmark: Benchmark | None = None
+) -> dict:
     """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
     commit = getattr(loaded.config, "_commit_hash", None)
     return {
@@ -32,14 +35,14 @@ def folder_identity(cfg: dict, loaded: Reader, samples: Sequence[Sample], benchm
         **given(loaded.spec, "template_args", "load_args"),
         "dtype": str(loaded.dtype),
         "device": loaded.device,
-        "benchmark": {key: value for key, value in cfg["benchmark"].items() if key not in PLACES | {"about"}},
+        "benchmark": {key: value for key, value in cfg.benchmark.items() if key not in PLACES | {"about"}},
         "data_sha256": data_hash(samples),
-        "question": cfg["question"],
-        **({} if cfg["first_token"] == "full" else {"first_token": cfg["first_token"]}),
+        "question": cfg.question,
+        **({} if cfg.first_token == "full" else {"first_token": cfg.first_token}),
         **raised(benchmark_versions(benchmark)),
         # peaks and timings of the two modes do not belong in one table
-        **({} if cfg["memory"] == "shared" else {"memory": cfg["memory"]}),
-        **({"records": "probes"} if cfg["probe"] else {}),
+        **({} if cfg.memory == "shared" else {"memory": cfg.memory}),
+        **({"records": "probes"} if cfg.probe else {}),
     }
 
 
@@ -60,7 +63,7 @@ def given(spec: ModelSpec, *names: str) -> dict:
     return {name: value for name in names if (value := getattr(spec, name))}
 
 
-def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store: Store, made_by: dict) -> dict:
+def opening(cfg: Configuration, run: Run, identity: dict, shard: Sequence[Sample], store: Store, made_by: dict) -> dict:
     """The manifest of a run that begins; `made_by` says what computes it.
 
     `kvbench status` reads the last three entries to count its records.
@@ -71,7 +74,7 @@ def opening(cfg: dict, run: Run, identity: dict, shard: Sequence[Sample], store:
         "number": next_number(store.path.parent),
         "started": now(),
         "status": "running",
-        "config": cfg,
+        "config": cfg.plain,
         **identity,
         "versions": all_versions(run),
         "settings": [setting.label for setting in run.settings],

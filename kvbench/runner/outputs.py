@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from kvbench.configuration import Configuration
 from kvbench.evaluation.record import Run
 from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption, title
@@ -128,7 +129,7 @@ def records_of(run: Run, folder: Path) -> tuple[pd.DataFrame, str]:
     if not settings <= {(one.label, one.parameters) for one in run.settings}:
         return records, ""
     made_by = [manifests[one] for one in records["run"].unique() if one in manifests]
-    return records, title(as_run(manifests[run.id]["config"], made_by))
+    return records, title(as_run(Configuration.of(manifests[run.id]["config"]), made_by))
 
 
 def stamped(run: Run, folder: Path, caption: str) -> str:

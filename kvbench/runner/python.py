@@ -9,7 +9,8 @@ import pandas as pd
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from kvbench.config import choices, composed, flat
+from kvbench.config import choices, flat
+from kvbench.configuration import configured
 from kvbench.errors import UserError, unknown
 from kvbench.ops.operator import use_kernels
 from kvbench.records import load
@@ -56,16 +57,16 @@ def run(
     if isinstance(overrides, str) or not all(isinstance(item, str) for item in overrides):
         raise UserError(f"overrides={overrides!r} must be a list of KEY=VALUE texts")
     try:
-        cfg = composed([*overrides_of(given), *overrides])
+        cfg = configured([*overrides_of(given), *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(one_line(error)) from error
     started = time.perf_counter()
     request = build_request(cfg)
-    with stoppable(), quietly(), use_kernels(cfg["kernels"]):
+    with stoppable(), quietly(), use_kernels(cfg.kernels):
         inputs = load_inputs(request)
         folder = make_records(cfg, request, inputs, started)
     records = load(folder)
-    samples = {sample.id for sample in first_of_each_task(inputs[1], cfg["limit"])}
+    samples = {sample.id for sample in first_of_each_task(inputs[1], cfg.limit)}
     settings = {(setting.label, setting.parameters) for setting in request.settings}
     made_by = zip(records["setting"], records["parameters"], strict=True)
     requested = pd.Series([one in settings for one in made_by], index=records.index) & records["sample"].isin(samples)

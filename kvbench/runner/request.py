@@ -1,31 +1,30 @@
 """What a configuration requests, with every check that needs no loaded model."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
+from kvbench.configuration import Configuration
 from kvbench.engines import evaluate as engines
 from kvbench.engines.pace import pace_of
 from kvbench.errors import UserError
 from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.check_samples import OURS, check_turns
-from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.head_scores import calibrations
-from kvbench.models import ModelSpec, model_spec
+from kvbench.models import ModelSpec
 from kvbench.papers.captions import title
-from kvbench.papers.experiment import Experiment, chosen_methods
+from kvbench.papers.experiment import Experiment
 from kvbench.probes import build_probes
 from kvbench.records.schema import EngineRecord
-from kvbench.runner.early import check_values
 from kvbench.runner.engines import check_conversations, connected, requested_engines, told_by
 from kvbench.runner.estimate import estimate_of
 from kvbench.runner.kernels import check_kernels, computed_by
+from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.extras import require
-
-UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -78,49 +77,43 @@ class Request:
     part: str = ""  # of a command with several runs: the name of this one in its progress
 
 
-def build_request(cfg: Mapping) -> Request:
-    """Build what a resolved configuration requests. Raises UserError with the first mistake found."""
-    check_texts(cfg)
+def build_request(cfg: Configuration) -> Request:
+    """Build what a configuration requests. Raises UserError with the first mistake found."""
     title(cfg)  # first: it raises UserError for a wrong experiment
-    check_values(cfg)
-    for group in ("model", "benchmark"):
-        if not cfg.get(group):
-            raise UserError(f"no {group} is chosen: {group}=NAME")
-    if cfg.get("engine"):
+    check_machine(cfg)
+    if cfg.engine:
         return engine_request(cfg)
-    observations = build_probes(cfg["probe"])
-    methods = chosen_methods(cfg)
-    settings = observations or build_settings(methods, cfg["ratio"], cfg["budget"], cfg["decode"]["compress"])
-    check_press(cfg, methods)
-    benchmark = build_benchmark(cfg)
-    spec = model_spec(cfg["model"])
+    observations = build_probes(cfg.probe)
+    settings = observations or settings_of(cfg)
+    check_press(cfg)
+    benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
     check(settings, benchmark, spec)
     if not observations:
         check_calibrations(settings, spec)
     if isinstance(benchmark, Speed):
-        speed.check(cfg["question"], cfg["memory"], cfg["first_token"])
+        speed.check(cfg.question, cfg.memory, cfg.first_token)
     if not observations:
-        check_memory(cfg["memory"], settings)
-    check_chunk(cfg["prefill"]["chunk"], cfg["memory"], settings, benchmark, bool(observations))
-    check_kernels(cfg["kernels"], spec.resolve_device())
+        check_memory(cfg.memory, settings)
+    check_chunk(cfg.prefill.chunk, cfg.memory, settings, benchmark, bool(observations))
+    check_kernels(cfg.kernels, spec.resolve_device())
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
-        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg)))
-    distance = kind is METHODS and measures_distance(cfg["distance"], cfg["memory"], benchmark)
+        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg.experiment)))
+    distance = kind is METHODS and measures_distance(cfg.distance, cfg.memory, benchmark)
     return Request(kind, settings, benchmark, spec, distance)
 
 
-def engine_request(cfg: Mapping) -> Request:
+def engine_request(cfg: Configuration) -> Request:
     """What a configuration requests of other engines."""
-    benchmark = build_benchmark(cfg)
-    settings, spec = requested_engines(cfg, benchmark), model_spec(cfg["model"])
+    benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
+    settings = requested_engines(cfg, benchmark)
     check_longest(benchmark, spec)
-    return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg["distance"], cfg["memory"], benchmark))
+    return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg.distance, cfg.memory, benchmark))
 
 
-def build_benchmark(cfg: Mapping) -> Benchmark:
+def build_benchmark(node: Mapping[str, object]) -> Benchmark:
     """The benchmark; its scores can be computed."""
-    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    benchmark = build(node, "benchmark", Benchmark)
     require(f"benchmark {benchmark.name}", *benchmark.packages)
     return benchmark
 
@@ -141,25 +134,12 @@ def check_longest(benchmark: Benchmark, spec: ModelSpec) -> None:
         )
 
 
-def check_texts(node: object, path: str = "") -> None:
-    """Refuse texts that neither files nor JSON can have: with a NUL or, from bytes that are not UTF-8, a surrogate."""
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            check_texts(value, f"{path}.{key}".lstrip("."))
-    elif isinstance(node, list | tuple):
-        for value in node:
-            check_texts(value, path)
-    elif isinstance(node, str) and UNSTORABLE.search(node):
-        raise UserError(
-            f"{path}={node!a} has a NUL or bytes that are not UTF-8, which no file's name or record can have"
-        )
-
-
-def check_press(cfg: Mapping, methods: Mapping) -> None:
+def check_press(cfg: Configuration) -> None:
     """Refuse a press that no method takes."""
-    for key in ("press", "press_args"):
-        if cfg[key] is not None and not any(isinstance(node, Mapping) and key in node for node in methods.values()):
-            raise UserError(f"{key}={cfg[key]} is for method=kvpress, which is not chosen")
+    nodes = [node for node in cfg.methods.values() if isinstance(node, Mapping)]
+    for key, value in {"press": cfg.press, "press_args": cfg.press_args}.items():
+        if value is not None and not any(key in node for node in nodes):
+            raise UserError(f"{key}={value} is for method=kvpress, which is not chosen")
 
 
 def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
@@ -188,14 +168,16 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
     raise UserError(f"memory=stream cannot run {settings[0].name!r}, whose layers are compressed together")
 
 
-def measures_distance(value: object, memory: str, benchmark: Benchmark) -> bool:
+def measures_distance(value: Literal["auto"] | bool, memory: str, benchmark: Benchmark) -> bool:
     """Whether distances from FullKV are measured; auto: where no score tells settings apart."""
     if value is True and memory == "stream":
         raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
-    return memory != "stream" and (not benchmark.metrics if value == "auto" else bool(value))
+    return memory != "stream" and (not benchmark.metrics if value == "auto" else value)
 
 
-def check_chunk(chunk: object, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool) -> None:
+def check_chunk(
+    chunk: int | None, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool
+) -> None:
     """Refuse chunks where something needs the whole prompt in a layer before the next layer."""
     if chunk is None:
         return

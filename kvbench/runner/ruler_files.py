@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.ruler import Ruler, files
-from kvbench.config import build, composed
+from kvbench.config import build
+from kvbench.configuration import ModelSpec, configured
 from kvbench.errors import UserError
 from kvbench.models.embedded import embedded_folder
 from kvbench.utils.console import print_line
@@ -31,19 +32,18 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or "=" in arguments[0]:
         raise UserError("name a FOLDER to write to (kvbench ruler --help)")
     folder, overrides = Path(arguments[0]), arguments[1:]
-    cfg = composed(["benchmark=ruler", *overrides])
-    benchmark = build(cfg["benchmark"], "benchmark", Benchmark)
+    cfg = configured(["benchmark=ruler", *overrides])
+    benchmark = build(cfg.benchmark, "benchmark", Benchmark)
     if not isinstance(benchmark, Ruler) or benchmark.data_dir is not None:
         raise UserError("only samples of benchmark=ruler without benchmark.data_dir are made here")
-    for length, name, rows in benchmark.generated(_tokenizer(cfg["model"])):
+    for length, name, rows in benchmark.generated(_tokenizer(cfg.model)):
         path = files.export(folder, length, name, rows)
         print_line(f"{len(rows):>4} samples  {path}")
 
 
-def _tokenizer(model: dict):
-    embedded = model.get("embedded")
-    source = model.get("path") or (embedded_folder(embedded) if embedded else model["hub_id"])
+def _tokenizer(model: ModelSpec) -> PreTrainedTokenizerBase:
+    source = model.path or (embedded_folder(model.embedded) if model.embedded else model.hub_id)
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.get("revision") or "main")
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.revision)
     except (OSError, ValueError) as error:
         raise UserError(f"no tokenizer could be loaded from {source}: {first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""One run: from a resolved configuration to a folder of records, tables and figures."""
+"""One run: from a configuration to a folder of records, tables and figures."""
 
 import time
 import uuid
@@ -8,6 +8,7 @@ from pathlib import Path
 import transformers
 
 from kvbench.benchmarks import Sample
+from kvbench.configuration import Configuration
 from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.record import Run
@@ -35,20 +36,24 @@ SMALLER_STEPS = (
 )
 
 
-def run(cfg: dict, group: Group | None = None) -> Path:
-    """Compute the records that a resolved configuration requests and are missing; the folder of the results.
+def run(cfg: Configuration, group: Group | None = None) -> Path:
+    """Compute the records that a configuration requests and are missing; the folder of the results.
 
     Raises UserError before any model is loaded where the configuration is wrong, and Incomplete at the end where
     records could not be made.
     """
     started = time.perf_counter()
     request = build_request(cfg)
-    with use_kernels(cfg["kernels"]):
+    with use_kernels(cfg.kernels):
         return make_records(cfg, request, load_inputs(request), started, group)
 
 
 def make_records(
-    cfg: dict, request: Request, inputs: tuple[Reader, list[Sample]], started: float, group: Group | None = None
+    cfg: Configuration,
+    request: Request,
+    inputs: tuple[Reader, list[Sample]],
+    started: float,
+    group: Group | None = None,
 ) -> Path:
     """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began.
 
@@ -58,28 +63,29 @@ def make_records(
     loaded, samples = inputs
     identity = folder_identity(cfg, loaded, samples, request.benchmark)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
-    folder = Path(cfg["output_dir"]) / name
-    samples = first_of_each_task(samples, cfg["limit"])
-    check_samples(loaded, request.benchmark, samples, cfg["question"], request.kind.columns)
+    folder = Path(cfg.output_dir) / name
+    samples = first_of_each_task(samples, cfg.limit)
+    check_samples(loaded, request.benchmark, samples, cfg.question, request.kind.columns)
     request.kind.check(samples, request.settings, request.distance)
-    shard, its_name = samples_of_shard(samples, cfg), shard_name(cfg["shard"], cfg["shards"])
+    shard = samples_of_shard(samples, cfg.question, cfg.shard, cfg.shards)
+    its_name = shard_name(cfg.shard, cfg.shards)
 
     with Store(folder, its_name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
         how = {
-            "memory": cfg["memory"],
-            "question": cfg["question"],
-            "first_token": cfg["first_token"],
-            "batch": str(cfg["decode"]["batch"]),
+            "memory": cfg.memory,
+            "question": cfg.question,
+            "first_token": cfg.first_token,
+            "batch": cfg.decode.batch,
         }
-        how |= {"chunk": cfg["prefill"]["chunk"], "distance": request.distance}
+        how |= {"chunk": cfg.prefill.chunk, "distance": request.distance}
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
         run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
-        tracker = Tracker(cfg["wandb"], f"{name} {its_name}".strip(), folder, warn)
+        tracker = Tracker(cfg.wandb, f"{name} {its_name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as its_path:
             begun(cfg)
             tracker.start(manifest)

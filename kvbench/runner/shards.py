@@ -19,9 +19,9 @@ def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sam
     return chosen
 
 
-def samples_of_shard(samples: Sequence[Sample], cfg: dict) -> list[Sample]:
-    """The samples of shard `cfg["shard"]`. Those that may share a context are in one shard, under all settings."""
-    groups = together(samples, cfg["question"])[cfg["shard"] :: cfg["shards"]]
+def samples_of_shard(samples: Sequence[Sample], question: str, shard: int, shards: int) -> list[Sample]:
+    """The samples of one of `shards` parts. Those that may share a context are in one shard, under all settings."""
+    groups = together(samples, question)[shard::shards]
     return [sample for group in groups for sample in group]
 
 

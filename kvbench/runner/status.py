@@ -9,6 +9,7 @@ from rich.text import Text
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_note
 from kvbench.records.progress import Share, shares_of, state
+from kvbench.records.recorded import recorded
 from kvbench.records.store import shard_label
 from kvbench.runner.job import STARTING, lock_of
 from kvbench.utils.arguments import Parser
@@ -69,13 +70,13 @@ def share_row(folder: Path, share: Share) -> Row:
 
 
 def row(place: str, attempt: dict, records: str, alive: bool | None) -> Row:
-    config, job = attempt["config"], attempt["slurm"] or {}
+    config, job = recorded(attempt), attempt["slurm"] or {}
     number = f"{job['array']}_{job['task']}" if job.get("array") else job.get("job", "")
     restarts = f"restart {job['restarts']}" if job.get("restarts") else ""
     return Row(
         place,
         settings(attempt),
-        shard_label(config["shard"], config["shards"]),
+        shard_label(config.shard, config.shards),
         records,
         state(attempt, alive),
         attempt.get("ended", attempt["started"])[:19].replace("T", " "),

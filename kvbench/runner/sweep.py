@@ -12,10 +12,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict
 
-from kvbench.config import resolved, sweep_jobs
+from kvbench.config import sweep_jobs
+from kvbench.configuration import Configuration, resolved
 from kvbench.errors import UserError
-from kvbench.runner.early import check_values
 from kvbench.runner.failures import TRACEBACKS, JobFailed, one_line_errors
+from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.console import err
 from kvbench.utils.own_code import own_line
 from kvbench.utils.text import in_one_line
@@ -101,7 +102,7 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
     configs = [resolved_job(config, job) for job in jobs]
     for one in configs:
-        check_values(one)
+        check_machine(one)
 
     from kvbench.runner.request import build_request  # imports torch, which takes seconds
 
@@ -112,8 +113,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     first: dict[str, int] = {}  # the records that a job writes to -> the first job that does
     for number, one in enumerate(configs, start=1):
         build_request(one)
-        target = {key: value for key, value in one.items() if key not in NOT_IN_FOLDER}
-        target = json.dumps(target | {"probe": bool(one["probe"])}, sort_keys=True)
+        target = {key: value for key, value in one.plain.items() if key not in NOT_IN_FOLDER}
+        target = json.dumps(target | {"probe": bool(one.probe)}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
@@ -128,7 +129,7 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
         )
 
 
-def resolved_job(config: DictConfig, overrides: Sequence[str]) -> dict:
+def resolved_job(config: DictConfig, overrides: Sequence[str]) -> Configuration:
     """The whole configuration of one job of a sweep, without Hydra's own."""
     cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(overrides))
     with open_dict(cfg):

@@ -9,14 +9,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from kvbench.errors import Incomplete, UserError
 from kvbench.utils.console import err, out
 from kvbench.utils.text import in_one_line
+
+if TYPE_CHECKING:
+    from kvbench.configuration import Configuration
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 PAUSE = 0.3  # seconds between two looks at the others
@@ -43,29 +47,28 @@ class Group:
     def first(self) -> bool:
         return self.rank == 0
 
-    def shard_of(self, cfg: Mapping) -> dict:
+    def shard_of(self, cfg: "Configuration") -> "Configuration":
         """The configuration of this process's shard, on its own GPU where there is one and no device is chosen."""
         import torch
 
-        if cfg["shards"] != 1 or cfg["shard"] != 0:
+        if cfg.shards != 1 or cfg.shard != 0:
             raise UserError(
-                f"shards={cfg['shards']} shard={cfg['shard']} under torchrun, which makes each of its {self.world} "
+                f"shards={cfg.shards} shard={cfg.shard} under torchrun, which makes each of its {self.world} "
                 "processes a shard: leave them out"
             )
-        model = cfg["model"] or {}
-        if model.get("device_map") is not None:
+        if cfg.model.device_map is not None:
             raise UserError(
-                f"model.device_map={model['device_map']} under torchrun, which gives each process one GPU: "
+                f"model.device_map={cfg.model.device_map} under torchrun, which gives each process one GPU: "
                 "leave it out, or run without torchrun"
             )
-        device = model.get("device")
+        device, model = cfg.model.device, cfg.plain["model"]
         if device == "auto" and torch.cuda.is_available():
             if self.local >= torch.cuda.device_count():
                 raise UserError(f"process {self.rank} has no GPU: this machine has {torch.cuda.device_count()}")
             model = {**model, "device": f"cuda:{self.local}"}
-        elif str(device).startswith("cuda"):
+        elif device.startswith("cuda"):
             raise UserError(f"model.device={device} under torchrun, which gives each process one GPU: leave it out")
-        return {**cfg, "model": model, "shards": self.world, "shard": self.rank}
+        return cfg.changed(model=model, shards=self.world, shard=self.rank)
 
     @contextmanager
     def job(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
+from kvbench.configuration.sections import Wandb
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
 from kvbench.utils.text import first_line
@@ -25,8 +26,8 @@ class Tracker:
     `warn`, and nothing is logged from then on.
     """
 
-    def __init__(self, options: dict, name: str, folder: Path, warn: Callable[[str], None]):
-        """`options` is the configuration's wandb node; `name` has folder and shard."""
+    def __init__(self, options: Wandb, name: str, folder: Path, warn: Callable[[str], None]):
+        """`options` is the configuration's wandb section; `name` has folder and shard."""
         self.options, self.name, self.folder, self.warn = options, name, folder, warn
         self.run = None
         self.sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
@@ -40,7 +41,7 @@ class Tracker:
 
     def start(self, manifest: dict) -> None:
         """Begin or resume the W&B run, with the manifest as its configuration; nothing where it is disabled."""
-        if self.options["mode"] == "disabled":
+        if self.options.mode == "disabled":
             return
         with self._unharmed():
             import wandb
@@ -55,9 +56,9 @@ class Tracker:
             )
             with bounded_exit():
                 self.run = wandb.init(
-                    mode=self.options["mode"],
-                    project=self.options["project"],
-                    entity=self.options["entity"],
+                    mode=self.options.mode,
+                    project=self.options.project,
+                    entity=self.options.entity,
                     id=digest(self.name),
                     name=self.name,
                     resume="allow",

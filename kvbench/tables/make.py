@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.configuration import Configuration
 from kvbench.errors import UserError, on_disk
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost_text
 from kvbench.papers.deviations import as_published
-from kvbench.papers.experiment import Experiment
+from kvbench.papers.experiment import Experiment, named_by
 from kvbench.papers.published import COLUMNS, published
 from kvbench.papers.records import ModelRecords, select
 from kvbench.papers.runs import no_records, searched_folders
@@ -39,19 +40,19 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     alone = [override for override in overrides if override.partition("=")[0] == "published"]
     overrides = [override for override in overrides if override not in alone]
     cfgs = configurations(overrides)
-    experiment = Experiment.of(cfgs[0])
+    experiment = named_by(cfgs[0])
     if alone:
         return show_published(alone[-1], experiment, cfgs, overrides)
-    if cfgs[0]["probe"] or not experiment.columns:
+    if cfgs[0].probe or not experiment.columns:
         raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
     folders = searched_folders(runs, cfgs[0])
-    selected = [(cfg["model"]["name"], select(cfg, folders)) for cfg in cfgs]
+    selected = [(cfg.model.name, select(cfg, folders)) for cfg in cfgs]
     models = [of_model for _, of_model in selected if of_model is not None]
     missing = [name for name, of_model in selected if of_model is None]
     if not models:
         raise no_records(experiment, cfgs[0], overrides, folders)
     file = as_published(experiment.name, models[0].model) or models[0].cfg
-    shown = columns(experiment.columns, models[0].cfg["benchmark"], file["benchmark"])
+    shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark)
     values = published(experiment.published) if experiment.published else NO_VALUES
     cells = pd.concat([compare(one, shown, experiment, values) for one in models], ignore_index=True)
     marks = errata_marks(cells, values, experiment.published)
@@ -59,7 +60,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
         experiment, models, missing, shown, cells, tables(cells, shown, marks, experiment.ratios), marks.texts
     )
     texts = {".md": markdown(made), ".tex": latex(made), ".csv": _csv(cells, marks, experiment, models)}
-    target = Path(folder or Path(cfgs[0]["output_dir"]) / "tables")
+    target = Path(folder or Path(cfgs[0].output_dir) / "tables")
     paths = _write(target, _file_name(experiment, models), texts)
     show(made, out)
     for path in paths:
@@ -67,7 +68,9 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     return paths
 
 
-def show_published(value: str, experiment: Experiment, cfgs: Sequence[dict], overrides: Sequence[str]) -> list[Path]:
+def show_published(
+    value: str, experiment: Experiment, cfgs: Sequence[Configuration], overrides: Sequence[str]
+) -> list[Path]:
     """Print what the paper prints, without any record, and the cost of records of one's own; no file is written."""
     if value != "published=true":
         raise UserError(f"{value}: published=true prints the published values alone, without records")
@@ -76,7 +79,7 @@ def show_published(value: str, experiment: Experiment, cfgs: Sequence[dict], ove
         said = f"{experiment.name}: {experiment.paper} prints no numbers in {experiment.item}"
         raise UserError(f"{said}. {sentence}" if sentence else said)
     chosen = any(override.startswith("model=") for override in overrides)
-    for table in published_tables(experiment, [cfg["model"]["name"] for cfg in cfgs] if chosen else ()):
+    for table in published_tables(experiment, [cfg.model.name for cfg in cfgs] if chosen else ()):
         for part in table.parts(lead=1):
             out.print(TextTable(part.header, part.rows, table.title).rich(), "")
         for note in table.notes:
@@ -90,14 +93,14 @@ def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:
     """The experiment's name; with models that are not the experiment's, so that a small run replaces no full one."""
     names = [one.model for one in models]
     words = [] if set(names) <= set(experiment.models) else names
-    words += ["hidden"] * (models[0].cfg["question"] == "hidden")
+    words += ["hidden"] * (models[0].cfg.question == "hidden")
     return folder_name("-".join([experiment.name, *words]))
 
 
 def _csv(cells: pd.DataFrame, marks: ErrataMarks, experiment: Experiment, models: Sequence[ModelRecords]) -> str:
     """A row per cell with every digit; `errata` has the known errors in its published value."""
     about = {"experiment": experiment.name, "paper": experiment.paper, "item": experiment.item}
-    about["question"] = models[0].cfg["question"]
+    about["question"] = models[0].cfg.question
     errata = [marks.text_of(cell) for _, cell in cells.iterrows()]
     cells = cells.drop(columns=["row", "block", "value_index", "fewest"]).assign(errata=errata)
     return csv_text(pd.DataFrame([about] * len(cells)).join(cells))

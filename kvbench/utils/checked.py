@@ -9,7 +9,7 @@
 no number, "8" is no integer, a whole number is a float. What two fields say of each other is for `__post_init__`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import NoneType
 from typing import Annotated, Any, Literal, dataclass_transform, get_args, get_origin
@@ -78,14 +78,26 @@ def _one_line(init: Callable, made: type, prefix: str) -> Callable:
         try:
             init(self, *args, **kwargs)
         except ValidationError as error:
-            raise explained(error, made, prefix) from None
+            raise explained(error.errors(), made, prefix) from None
 
     return __init__
 
 
-def explained(error: ValidationError, of: type, prefix: str = "") -> UserError:
-    """The first mistake that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
-    errors = [each | {"loc": _named(of, each["loc"])} for each in error.errors()]
+def check_given(form: type[Any], values: Mapping[str, object], prefix: str = "") -> None:
+    """Raise UserError for the first of `values` that a field of a checked dataclass does not allow; fields that are
+    left out are no mistake.
+    """
+    try:
+        form.__init__.__wrapped__(object.__new__(form), **values)  # pydantic's own
+    except ValidationError as error:
+        wrong = [each for each in error.errors() if each["type"] != "missing"]
+        if wrong:
+            raise explained(wrong, form, prefix) from None
+
+
+def explained(found: Sequence[Any], of: type, prefix: str = "") -> UserError:
+    """The first of the mistakes that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
+    errors = [each | {"loc": _named(of, each["loc"])} for each in found]
     first = errors[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), UserError):
         return cause  # raised by a __post_init__

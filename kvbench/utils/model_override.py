@@ -1,7 +1,7 @@
 """`model=org/name` and `model=/folder` on the command line: short for the keys of model=hf."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -16,12 +16,6 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 def model_name(path: str | None, hub_id: str | None) -> str | None:
     """What a model of model=hf is called: the hub's id, or the name of its folder."""
     return Path(path).expanduser().resolve().name if path else hub_id
-
-
-def check_named(model: Mapping) -> None:
-    """Raise UserError for model=hf without a hub id or a folder."""
-    if not model.get("name"):
-        raise UserError("model=hf needs a model: model=org/name on the hub, or model=/folder")
 
 
 OmegaConf.register_new_resolver("model_name", model_name, replace=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.regular_files import read_bytes
-from kvbench.utils.validation import is_number
 
 NUMBERS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
 
@@ -16,9 +15,15 @@ def model_shape(shape: Mapping) -> Mapping:
     for name, number in shape.items():
         if name not in NUMBERS:
             raise unknown("key in model.shape", str(name), NUMBERS)
-        if not is_number(number) or number != int(number) or number < 1:
+        if not _is_number(number) or number != int(number) or number < 1:
             raise UserError(f"model.shape.{name}={number!r} must be an integer of at least 1")
     return shape
+
+
+def check_folder(path: str) -> None:
+    """Raise UserError where a model's folder is not in the hub's layout."""
+    if not (Path(path) / "config.json").is_file():
+        raise UserError(f"model.path={path!r} must be a folder with a config.json")
 
 
 def check_folder_shape(name: str, shape: Mapping, folder: Path) -> None:
@@ -58,6 +63,10 @@ def shape_of(config: Mapping) -> dict[str, int | None]:
     heads, width = numbers["num_attention_heads"], config.get("hidden_size")
     if numbers["num_key_value_heads"] is None:
         numbers["num_key_value_heads"] = heads
-    if numbers["head_dim"] is None and is_number(heads) and is_number(width) and heads > 0:
+    if numbers["head_dim"] is None and _is_number(heads) and _is_number(width) and heads > 0:
         numbers["head_dim"] = width // heads
     return numbers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from kvbench.cache.kept_positions import LEVELS, decode, edges
 from kvbench.evaluation.settings import Setting
+from kvbench.records.recorded import recorded
 from kvbench.utils.hashing import digest
 from kvbench.verify.check_answers import is_full
 from kvbench.verify.check_code import preset_of
@@ -27,7 +28,7 @@ def bytes_fit(folder: Folder) -> Check:
     wrong, missing, per_token, lengths, settings = [], [], set(), {}, {}
     for manifest in folder.manifests.values():
         try:
-            settings |= {digest(setting.key): setting for setting in settings_of(manifest.get("config") or {})}
+            settings |= {digest(setting.key): setting for setting in settings_of(recorded(manifest))}
         except ValueError as error:
             missing.append(f"settings cannot be built here: {error}")
     for record, manifest in folder.with_manifests():
@@ -54,7 +55,7 @@ def bytes_fit(folder: Folder) -> Check:
 
 def _shape_known(manifest: Mapping) -> dict | None:
     """The shape of a preset, unless the run skipped comparing it."""
-    config = (manifest.get("config") or {}).get("model") or {}
+    config = recorded(manifest).model
     shape = config.get("shape")
     return shape and ((preset_of(config.get("name")) or {}).get("shape") or shape)
 

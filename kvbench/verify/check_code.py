@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.models.folder import model_identity
 from kvbench.records.provenance import provenance
+from kvbench.records.recorded import recorded
 from kvbench.verify.folder import Folder
 from kvbench.verify.materials import Places, model_folder_of, offline
 from kvbench.verify.verdict import Check, Verdict, judged
@@ -42,7 +43,7 @@ def one_model(folder: Folder, places: Places) -> Check:
     """The model's name and configuration are those of a preset, and its files those that are here."""
     wrong, missing, proven = [], [], True
     for manifest in folder.manifests.values():
-        config = (manifest.get("config") or {}).get("model") or {}
+        config = recorded(manifest).model
         model = manifest.get("model") or {}
         preset = preset_of(config.get("name"))
         if preset is None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+from kvbench.records.recorded import recorded
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder
 from kvbench.verify.verdict import Check, judged
@@ -18,8 +19,8 @@ def complete(folder: Folder) -> Check:
     wrong, missing, shards = [], [], defaultdict(set)
     for run, manifest in folder.manifests.items():
         requested, wanted = manifest.get("requested") or [], manifest.get("wanted")
-        config = manifest.get("config") or {}
-        shards[config.get("shards", 1)].add(config.get("shard", 0))
+        config = recorded(manifest)
+        shards[config.shards].add(config.shard)
         if not requested or not isinstance(wanted, int):
             missing.append(f"run {run} does not say what it requested")
             continue
@@ -35,8 +36,8 @@ def complete(folder: Folder) -> Check:
             wrong += lines
         else:
             missing += [f"run {run} did not finish ({manifest.get('status')})", *lines]
-        if config.get("limit") is not None:
-            missing += [] if folder.samples else [f"run {run} took the first {config['limit']} samples of each task"]
+        if config.limit is not None:
+            missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
     for count, there in shards.items():
         missing += [f"shards {sorted({*range(count)} - there)} of {count} are not there"] if len(there) < count else []

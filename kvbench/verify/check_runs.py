@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from kvbench.records.recorded import recorded
 from kvbench.utils.hashing import digest
-from kvbench.utils.validation import PLACES
+from kvbench.utils.places import PLACES
 from kvbench.utils.versions import raised
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.known import engine_labels, settings_of
@@ -35,7 +36,7 @@ def identity_of(manifest: Mapping) -> dict:
     """What all records of a folder have in common, from the manifest of one of its runs."""
     found = {name: manifest[name] for name in IDENTITY if name in manifest}
     found |= raised((manifest.get("versions") or {}).get("benchmark") or {})
-    return found | ({"records": "probes"} if (manifest.get("config") or {}).get("probe") else {})
+    return found | ({"records": "probes"} if recorded(manifest).probe else {})
 
 
 def setting_key(record: Mapping) -> str:
@@ -75,11 +76,10 @@ def runs_agree(folder: Folder) -> Check:
             wrong += [f"run {run}: {line}" for line in _requested(manifest)]
         except ValueError as error:
             missing.append(f"run {run}: its settings cannot be built here: {error}")
-        if (manifest.get("config") or {}).get("engine"):
+        if recorded(manifest).engine:
             missing.append(f"run {run}: the hashes of an engine's settings contain what it said of itself")
     for record, manifest in folder.with_manifests():
-        config = manifest.get("config") or {}
-        if record["model"] != (config.get("model") or {}).get("name"):
+        if record["model"] != recorded(manifest).model.get("name"):
             wrong.append(f"{named(record)}: its run has another model than {record['model']!r}")
         if record["question"] != manifest.get("question"):
             wrong.append(f"{named(record)}: its run has another protocol than question={record['question']}")
@@ -91,26 +91,26 @@ def runs_agree(folder: Folder) -> Check:
 
 
 def _configured(manifest: Mapping) -> Iterator[str]:
-    config = manifest.get("config") or {}
-    benchmark = {key: value for key, value in (config.get("benchmark") or {}).items() if key not in PLACES | {"about"}}
+    config = recorded(manifest)
+    benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | {"about"}}
     here = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
     if benchmark != here:
         yield "its benchmark is not the one of its configuration"
-    if config.get("question") != manifest.get("question"):
+    if config.question != manifest.get("question"):
         yield "its protocol is not the one of its configuration"
-    if config.get("first_token", "full") != manifest.get("first_token", "full"):
+    if config.first_token != manifest.get("first_token", "full"):
         yield "its first_token is not the one of its configuration"
-    if (config.get("model") or {}).get("chat_template") != manifest.get("chat_template"):
+    if config.model.get("chat_template") != manifest.get("chat_template"):
         yield "its chat template is not the one of its configuration"
 
 
 def _requested(manifest: Mapping) -> Iterator[str]:
     """Raises ValueError where the settings cannot be built."""
-    config = manifest.get("config") or {}
-    if config.get("probe"):
+    config = recorded(manifest)
+    if config.probe:
         raise ValueError("they are probes")
-    if config.get("engine"):
-        if manifest.get("settings") != engine_labels(config["engine"]):
+    if config.engine:
+        if manifest.get("settings") != engine_labels(config.engine):
             yield "its settings are not those of its configuration"
         return
     settings = settings_of(config)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
+from kvbench.records.recorded import recorded
 from kvbench.records.samples import row_of
 from kvbench.runner.shards import first_of_each_task
 from kvbench.verify.folder import Folder, named
@@ -77,14 +78,11 @@ def _chosen(folder: Folder, samples: Sequence[Sample]) -> list[str]:
     """Samples of runs that are not the first `limit` of each task."""
     wanted: set[str] = set()
     for manifest in folder.manifests.values():
-        limit = (manifest.get("config") or {}).get("limit")
+        limit = recorded(manifest).limit
         wanted |= {sample.id for sample in first_of_each_task(samples, limit)}
     covered = {record["sample"] for record in folder.records}
     finished = all(manifest.get("status") == "finished" for manifest in folder.manifests.values())
-    shards = {
-        ((one.get("config") or {}).get("shards", 1), (one.get("config") or {}).get("shard", 0))
-        for one in folder.manifests.values()
-    }
+    shards = {(recorded(one).shards, recorded(one).shard) for one in folder.manifests.values()}
     whole = all(len([1 for all_, _ in shards if all_ == count]) == count for count, _ in shards)
     wrong = [f"sample {name!r} is not among the first ones that the run requested" for name in sorted(covered - wanted)]
     if finished and whole:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from kvbench.records.recorded import recorded
 from kvbench.verify.check_bytes import ELEMENT
 from kvbench.verify.check_code import preset_of
 from kvbench.verify.folder import Folder, named
@@ -38,7 +39,7 @@ def _possible(record: Mapping, manifest: Mapping) -> Iterator[str]:
         return
     device = manifest.get("device")
     machines = max(len((manifest.get("hardware") or {}).get("gpus") or []), 1)
-    config = (manifest.get("config") or {}).get("model") or {}
+    config = recorded(manifest).model
     preset = preset_of(config.get("name")) if config.get("shape") else None  # else the network may be another one
     weights, element = (preset or {}).get("parameters") or 0, ELEMENT.get(manifest.get("dtype"), 2)
     if device not in FLOPS:

@@ -9,7 +9,7 @@ from kvbench.records.load import files
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
-from kvbench.utils.validation import PLACES
+from kvbench.utils.places import PLACES
 
 EPILOG = """\
 verdicts: proven (recomputed here), plausible (the folder agrees with itself and with what is possible), unproven

@@ -8,9 +8,10 @@ from omegaconf import OmegaConf
 
 from kvbench.benchmarks import Benchmark
 from kvbench.config import CONF
+from kvbench.configuration.configuration import chosen_methods
 from kvbench.engines.settings import engine_settings
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.papers.experiment import chosen_methods
+from kvbench.records.recorded import Recorded
 
 
 @cache
@@ -36,17 +37,16 @@ def unknown_targets(node: object) -> list[str]:
     return sorted({name for name in _targets(node) if name not in targets() and name != "None"})
 
 
-def settings_of(config: Mapping) -> list[Setting]:
+def settings_of(config: Recorded) -> list[Setting]:
     """The settings that a run's configuration requests.
 
     Raises ValueError where it names classes that conf/ does not, or files that are not here.
     """
-    methods = chosen_methods(config)
+    methods = chosen_methods(config.method, config.experiment)
     if unknown := unknown_targets(methods):
         raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
-    compress = (config.get("decode") or {}).get("compress")
     try:
-        return build_settings(methods, config.get("ratio"), config.get("budget"), compress)
+        return build_settings(methods, config.ratio, config.budget, config.compress)
     except (OSError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from error
 

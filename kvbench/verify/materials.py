@@ -14,8 +14,9 @@ from kvbench.benchmarks.base import data_hash
 from kvbench.config import build
 from kvbench.metrics.answers import METRICS
 from kvbench.models.embedded import PACKAGES, embedded_folder
+from kvbench.records.recorded import recorded
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.validation import PLACES
+from kvbench.utils.places import PLACES
 from kvbench.verify.known import unknown_targets
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
@@ -47,7 +48,7 @@ def materials(manifest: Mapping, places: Places) -> Materials:
 
 def makes_its_own(manifest: Mapping) -> bool:
     """Whether the run's samples came from this version of kvbench alone, without data of the machine."""
-    benchmark = (manifest.get("config") or {}).get("benchmark") or {}
+    benchmark = recorded(manifest).benchmark
     return manifest.get("kvbench") == __version__ and not any(benchmark.get(name) for name in PLACES)
 
 
@@ -63,7 +64,7 @@ def tokenizer_of(manifest: Mapping, places: Places) -> PreTrainedTokenizerBase:
 
 def model_folder_of(manifest: Mapping, places: Places) -> Path:
     """The folder of the model's files here. Raises an error where there is none."""
-    model, config = manifest.get("model") or {}, (manifest.get("config") or {}).get("model") or {}
+    model, config = manifest.get("model") or {}, recorded(manifest).model
     if path := places.get("model.path") or config.get("path"):
         return Path(path)
     if (package := config.get("embedded")) in PACKAGES:
@@ -77,7 +78,7 @@ def model_folder_of(manifest: Mapping, places: Places) -> Path:
 
 def samples_of(manifest: Mapping, tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
-    config = (manifest.get("config") or {}).get("benchmark") or manifest["benchmark"]
+    config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
     config |= {key: value for key in PLACES if (value := places.get(f"benchmark.{key}"))}
     if unknown := unknown_targets(config):
         raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")

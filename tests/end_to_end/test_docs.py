@@ -6,13 +6,11 @@ import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from kvbench.config import CONF, options
+from kvbench.configuration import resolved
 from kvbench.evaluation.settings import build_settings
-from kvbench.models import model_spec
 from kvbench.papers.command_line import jobs
-from kvbench.papers.experiment import chosen_methods
 from kvbench.records import load
 from kvbench.runner.help import COMMANDS
 from kvbench.utils.model_override import expanded
@@ -170,12 +168,11 @@ def test_a_command_of_the_documentation_is_one(command):
         return  # the guide's own files: see above
     for job in jobs([argument for argument in command if argument not in not_here]):
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = OmegaConf.to_container(compose("config", expanded(job)), resolve=True)
-        model_spec(cfg["model"])
-        methods = {name: node for name, node in chosen_methods(cfg).items() if "kvpress" not in str(node)}
+            cfg = resolved(compose("config", expanded(job)))
+        methods = {name: node for name, node in cfg.methods.items() if "kvpress" not in str(node)}
         if methods.get("_target_"):
             methods["_target_"] = f"tests.support.{methods['_target_']}"
-        assert methods == {"_target_": None} or build_settings(methods, cfg["ratio"], cfg["budget"])
+        assert methods == {"_target_": None} or build_settings(methods, cfg.ratio, cfg.budget)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

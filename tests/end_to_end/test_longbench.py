@@ -105,7 +105,7 @@ def test_the_table_rounds_a_tie_as_eval_py_does(benchmark, expected):
 
 
 def config(*overrides: str) -> dict:
-    return compose("benchmark=longbench", *overrides)["benchmark"]
+    return compose("benchmark=longbench", *overrides).benchmark
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_every_model_has_room_for_its_prompts_and_longest_answers():
         cfg = compose(
             "benchmark=longbench", f"model={model}", f"benchmark.data_dir={ROWS}", "benchmark.tasks=multi_news"
         )
-        assert build(cfg["benchmark"], "benchmark", Benchmark).longest <= cfg["model"]["max_length"]
+        assert build(cfg.benchmark, "benchmark", Benchmark).longest <= cfg.model.max_length
 
 
 def test_a_model_without_a_published_length_wants_one():

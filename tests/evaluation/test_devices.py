@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from kvbench.benchmarks import Sample, Sampling, Turn
-from kvbench.config import choices, composed
+from kvbench.config import choices
+from kvbench.configuration import configured
 from kvbench.evaluation.decode import batched, decode, decode_greedily, generate, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
@@ -105,7 +106,7 @@ def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_probes_observe_on_gpus_what_they_observe_on_a_cpu(gpus):
-    observations = build_probes(composed([f"probe=[{','.join(choices('probe'))}]"])["probe"])
+    observations = build_probes(configured([f"probe=[{','.join(choices('probe'))}]"]).probe)
     values = []
     for count in (0, gpus):
         with on(count):

@@ -186,7 +186,7 @@ def test_probes_and_methods_do_not_share_a_folder(probed, tiny_folder, tmp_path)
 )
 def test_a_mistake_is_told_before_a_model_is_loaded(more, message):
     with pytest.raises(UserError, match=message) as error:
-        build_probes(compose(*more)["probe"])
+        build_probes(compose(*more).probe)
     assert "\n" not in str(error.value)
 
 
@@ -209,8 +209,8 @@ def test_a_prompt_within_the_window_is_told():
 @pytest.mark.parametrize("small", [[], ["model=smollm2-135m"]])
 def test_an_experiment_of_probes_is_made_for_its_model_and_for_the_small_one(name, small):
     cfg = load(name, *small)
-    axes = {"layers": "heads", "token_map": "tokens", "attention_map": "map"}[Experiment.of(cfg).show]
-    for observation in build_probes(cfg["probe"]):
+    axes = {"layers": "heads", "token_map": "tokens", "attention_map": "map"}[Experiment.of(cfg.experiment).show]
+    for observation in build_probes(cfg.probe):
         assert observation.probe.axes == axes
         assert max(observation.probe.layers or [0]) < (30 if small else 32)
         assert observation.probe.quantity

@@ -10,7 +10,6 @@ from kvbench.evaluation.decode import batched, read
 from kvbench.evaluation.prompts import tokenise
 from kvbench.prefill import prefill
 from kvbench.records import load
-from kvbench.runner.early import check_values
 from tests.evaluation.test_prompts import sample
 from tests.support.config import method
 from tests.support.runs import arguments, compose, run
@@ -74,4 +73,4 @@ def test_a_budget_of_the_whole_prompt_answers_as_fullkv(folders):
 )
 def test_what_it_cannot_mean_is_refused_before_anything_is_loaded(more, message):
     with pytest.raises(UserError, match=message):
-        check_values(compose(*more))
+        compose(*more)

@@ -167,7 +167,7 @@ def test_a_conversation_is_one_shards(tmp_path):
     others = [replace(sample, id=f"other {sample.id}", context_id="other") for sample in conversation()]
     mixed = [sample for pair in zip(conversation(), others, strict=True) for sample in pair]
     assert [len(group) for group in together(mixed, "visible")] == [3, 3]
-    parts = [samples_of_shard(mixed, {"question": "visible", "shard": i, "shards": 2}) for i in range(2)]
+    parts = [samples_of_shard(mixed, "visible", i, 2) for i in range(2)]
     assert [{sample.context_id for sample in part} for part in parts] == [{"c"}, {"other"}]
 
 

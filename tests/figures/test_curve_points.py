@@ -18,7 +18,7 @@ from tests.support.made_runs import make_runs
 
 def test_our_points_are_means_over_tasks_with_intervals_over_samples(figure5):
     part = part_of(figure5, FIG5, "model=llama3-8b")
-    (column,) = columns(["average"], part.cfg["benchmark"], part.cfg["benchmark"])
+    (column,) = columns(["average"], part.cfg.benchmark, part.cfg.benchmark)
     frame = our_points(part, [column], "r")
     assert list(frame["line"].unique()) == [FULL, "pyramidinfer", "pyramidkv_paper", "spindlekv_paper"]
     assert frame["column"].unique() == ["average"]
@@ -39,8 +39,8 @@ def test_published_points_are_those_of_the_papers_table(figure5, tmp_path, model
         make_runs(tmp_path, FIG5, f"model={model}", score=somehow, samples=1, **BYTES)
         top = tmp_path
     part = part_of(top, FIG5, f"model={model}")
-    experiment = Experiment.of(part.cfg)
-    shown = columns(experiment.columns, part.cfg["benchmark"], part.cfg["benchmark"])
+    experiment = Experiment.of(part.cfg.experiment)
+    shown = columns(experiment.columns, part.cfg.benchmark, part.cfg.benchmark)
     printed = published_points(part, experiment, shown, "r")
     table = published(f"spindlekv_table{stem}")
     table = table[(table["column"] == "average") & (table["method"] == "spindle")]
@@ -78,15 +78,15 @@ def test_a_curve_over_a_parameter_joins_the_settings_that_differ_in_it_alone(tmp
     with pytest.raises(
         UserError, match=r"no number 'colour' for the axis: .*r, r_bytes, r_mean, .*budget, ratio, .*l0"
     ):
-        our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "colour")
+        our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "colour")
     with pytest.raises(UserError, match="has no budget for the axis"):
-        our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "budget")
-    points = our_points(part, columns(["trec"], part.cfg["benchmark"], part.cfg["benchmark"]), "r_mean", "r_read")
+        our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "budget")
+    points = our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "r_mean", "r_read")
     assert points[points["line"] != FULL][["x", "ratio"]].nunique().tolist() == [1, 1]
     assert points["ratio"].iloc[-1] == points["x"].iloc[-1] == 0.2118
 
 
 def test_a_setting_alone_on_its_line_keeps_its_label():
     (cfg,) = configurations(["+experiment=pooling_merge_fig7", "method=[full,snapkv]", "ratio=[0.2,0.4]"])
-    named = line_names(build_settings(cfg["method"], cfg["ratio"], cfg["budget"]), "beta")
+    named = line_names(build_settings(cfg.method, cfg.ratio, cfg.budget), "beta")
     assert sorted(set(named.values())) == ["pooling", "snapkv 0.2", "snapkv 0.4"]

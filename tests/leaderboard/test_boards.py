@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from kvbench.config import composed
+from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.leaderboard.boards import boards
 from kvbench.leaderboard.submissions import read_submissions
@@ -16,8 +16,8 @@ SCORES = {"full": 1.0, "snapkv": 0.9, "h2o": 0.1}
 
 
 @cache
-def configuration(*more: str) -> dict:
-    return composed(["method=[full,snapkv,h2o]", "ratio=0.5", *more])
+def configuration(*more: str) -> Configuration:
+    return configured(["method=[full,snapkv,h2o]", "ratio=0.5", *more])
 
 
 def hand_in(folder, *more, fields=None, manifest=None, **options):

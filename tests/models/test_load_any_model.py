@@ -3,9 +3,9 @@
 import pytest
 from transformers import AutoModelForCausalLM
 
-from kvbench.config import composed
+from kvbench.configuration import configured
 from kvbench.errors import UserError
-from kvbench.models import ModelSpec, load, model_spec
+from kvbench.models import ModelSpec, load
 from kvbench.runner.manifest import folder_identity
 from tests.support.command import command_line
 from tests.support.tiny import tiny_config
@@ -25,18 +25,18 @@ def folder(embedded, tmp_path_factory):
 
 
 def test_a_model_of_the_hub_is_named_after_its_id():
-    spec = model_spec(composed(["model=org/Name-1.5", "model.revision=abc"])["model"])
+    spec = configured(["model=org/Name-1.5", "model.revision=abc"]).model
     assert (spec.name, spec.hub_id, spec.revision, spec.max_length) == ("org/Name-1.5", "org/Name-1.5", "abc", None)
 
 
 def test_a_folder_names_the_model_and_its_configuration_the_context_limit(folder):
-    spec = model_spec(composed([f"model={folder}"])["model"])
+    spec = configured([f"model={folder}"]).model
     assert (spec.name, spec.path) == (folder.name, str(folder))
     assert load(spec).spec.max_length == 512
 
 
 def test_a_given_context_limit_holds(folder):
-    spec = model_spec(composed([f"model={folder}", "model.max_length=400"])["model"])
+    spec = configured([f"model={folder}", "model.max_length=400"]).model
     assert load(spec).spec.max_length == 400
 
 
@@ -80,8 +80,8 @@ def test_a_model_that_is_not_there_is_one_line(model, message, capsys, tmp_path)
 
 def test_load_args_reach_from_pretrained_and_are_part_of_the_identity(folder):
     rope = "{rope_type: yarn, rope_theta: 10000.0, factor: 4.0, original_max_position_embeddings: 512}"
-    cfg = composed([f"model={folder}", f"model.load_args={{rope_parameters: {rope}}}"])
-    loaded = load(model_spec(cfg["model"]))
+    cfg = configured([f"model={folder}", f"model.load_args={{rope_parameters: {rope}}}"])
+    loaded = load(cfg.model)
     assert {key: loaded.model.config.rope_parameters[key] for key in YARN} == YARN
     assert loaded.model.model.rotary_emb.attention_scaling > 1
     assert folder_identity(cfg, loaded, [])["load_args"] == {"rope_parameters": YARN}

@@ -39,16 +39,16 @@ THINKING = [{}, {"enable_thinking": False}, {"enable_thinking": True}]
 
 
 def test_presets_of_qwen3_do_not_think_unless_it_is_switched_on():
-    assert model_spec(compose("model=qwen3-8b")["model"]).template_args == {"enable_thinking": False}
-    on = compose("model=qwen3-4b", "model.template_args.enable_thinking=true")["model"]
-    assert model_spec(on).template_args == {"enable_thinking": True}
+    assert compose("model=qwen3-8b").model.template_args == {"enable_thinking": False}
+    on = compose("model=qwen3-4b", "model.template_args.enable_thinking=true").model
+    assert on.template_args == {"enable_thinking": True}
 
 
 def test_a_template_that_writes_todays_date_writes_the_same_one_every_day(embedded):
     assert with_template(embedded, DATED).render("Hi", chat=True) == "Today Date: 26 Jul 2024\nHi"
     iso = DATED.replace("%d %b %Y", "%Y-%m-%d")
     assert with_template(embedded, iso).render("Hi", chat=True) == "Today Date: 2024-07-26\nHi"
-    assert compose("model=llama3.2-1b")["model"]["template_args"] == {"date_string": "26 Jul 2024"}
+    assert compose("model=llama3.2-1b").model.template_args == {"date_string": "26 Jul 2024"}
 
 
 def test_a_date_of_ones_own_reaches_the_template(embedded):

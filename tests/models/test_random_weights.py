@@ -17,7 +17,7 @@ def test_random_weights_are_the_same_for_the_same_shape_and_need_no_hub():
 
 
 def test_the_shipped_shape_is_llama_3_8b():
-    config = compose("model=llama3-8b-random")["model"]["random"]
+    config = compose("model=llama3-8b-random").model.random
     with torch.device("meta"):
         from transformers import AutoConfig, AutoModelForCausalLM
 

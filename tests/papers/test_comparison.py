@@ -7,7 +7,7 @@ from tests.support.speed_runs import frame_of
 
 
 def experiment(name: str) -> Experiment:
-    return Experiment.of(load(name))
+    return Experiment.of(load(name).experiment)
 
 
 def test_published_times_stand_beside_ours_of_the_same_place():

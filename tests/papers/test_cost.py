@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvbench.config import composed
+from kvbench.configuration import configured
 from kvbench.evaluation.settings import build_settings
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.command_line import configurations
@@ -68,7 +68,7 @@ FLOPS = 2 * 1000 * 100 + 2 * (2 * 100) * 4 * 8 * 100  # of a prompt of 100 token
 
 
 def settings(*names, **sizes):
-    methods = composed([f"method=[{','.join(names)}]"])["method"]
+    methods = configured([f"method=[{','.join(names)}]"]).method
     return build_settings({name: methods[name] for name in names}, sizes.get("ratio"), sizes.get("budget"))
 
 
@@ -102,12 +102,13 @@ def test_a_speed_run_repeats_each_setting_alone_for_every_sequence():
 @pytest.mark.parametrize("size", [PromptSize(None, 10), PromptSize(100, 10, batch=None)])
 def test_without_a_length_or_with_the_largest_batch_there_is_no_estimate(size):
     assert estimate(SHAPE, settings("full"), [size], "auto", SLOW) is None
-    assert Shape.of({"shape": None, "parameters": 5}) is None
-    assert Shape.of({"shape": {"head_dim": 8}, "parameters": 5}) is None
+    assert Shape.of(None, 5) is None
+    assert Shape.of({"head_dim": 8}, 5) is None
 
 
 def test_a_prompt_of_8k_tokens_on_llama_3_8b_takes_what_its_numbers_say():
-    shape = Shape.of(composed(["model=llama3-8b"])["model"])
+    model = configured(["model=llama3-8b"]).model
+    shape = Shape.of(model.shape, model.parameters)
     flops = 2 * 8_030_261_248 * 8192 + 2 * 32 * 32 * 128 * 8192**2
     assert shape.flops(8192) == flops
     assert H100.seconds(flops, 0) == pytest.approx(0.3771, rel=1e-3)
@@ -130,11 +131,11 @@ WIDTHS = {
 
 @pytest.mark.parametrize("name", WIDTHS)
 def test_a_presets_parameters_follow_from_its_widths(name):
-    model = composed([f"model={name}"])["model"]
-    layers, heads, kv_heads, size, vocabulary = model["shape"].values()
+    model = configured([f"model={name}"]).model
+    layers, heads, kv_heads, size, vocabulary = model.shape.values()
     width, inner, tied = WIDTHS[name]
     layer = 2 * width * (heads + kv_heads) * size + 3 * width * inner + 2 * width
-    assert model["parameters"] == (1 if tied else 2) * vocabulary * width + layers * layer + width
+    assert model.parameters == (1 if tied else 2) * vocabulary * width + layers * layer + width
 
 
 # --- what is printed

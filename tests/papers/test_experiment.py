@@ -11,13 +11,13 @@ from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.config import build, options
 from kvbench.errors import UserError
-from kvbench.models import model_spec
+from kvbench.evaluation.settings import settings_of
 from kvbench.papers.columns import columns, requested_tasks
 from kvbench.papers.cost import cost, row_of
 from kvbench.papers.costs import costs
-from kvbench.papers.experiment import Experiment, chosen_methods, load
+from kvbench.papers.experiment import Experiment, load
 from kvbench.runner.request import check
-from tests.support.experiments import NAMES, column_names, composed, config, settings_of
+from tests.support.experiments import NAMES, column_names, composed, config
 from tests.support.paths import DATA
 
 METRICS = {"average", "needle", "kv_compression", "layer_compression"}
@@ -76,23 +76,23 @@ def test_the_files_include_the_tables_and_figures_of_the_four_papers():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
-    experiment = Experiment.of(config(name))
+    experiment = Experiment.of(config(name).experiment)
     assert experiment.name == name
     assert set(experiment.models) <= set(options("model"))
-    assert config(name)["model"]["name"] == experiment.models[0]
+    assert config(name).model.name == experiment.models[0]
     told = re.sub("[^a-z0-9]", "", f"{experiment.paper} {experiment.item}".lower()).replace("figure", "fig")
     assert name.replace("_", "") == told
     for model in experiment.models:
         cfg = config(name, model)
         settings = settings_of(cfg)
         assert len({setting.label for setting in settings}) == len(settings) >= 2
-        here = cfg["benchmark"] | OFFLINE.get(cfg["benchmark"]["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
-        check(settings, build(here, "benchmark", Benchmark), model_spec(cfg["model"]))  # the longest prompt fits
+        here = cfg.benchmark | OFFLINE.get(cfg.benchmark["_target_"].rpartition(".")[2], {"data_dir": str(rows)})
+        check(settings, build(here, "benchmark", Benchmark), cfg.model)  # the longest prompt fits
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_file_of_costs_is_what_the_configurations_give(name):
-    models = Experiment.of(config(name)).models
+    models = Experiment.of(config(name).experiment).models
     assert costs()[name] == row_of(name, cost([config(name, model) for model in models])), (
         "run python scripts/make_costs.py"
     )
@@ -102,14 +102,14 @@ def test_the_file_of_costs_is_what_the_configurations_give(name):
 def test_parameters_are_for_methods_that_exist(name):
     """A method's parameters without its file are for one that a derived file leaves out, not for a misspelt one."""
     cfg = config(name)
-    known = set(options("method")) | set(chosen_methods(cfg))
-    assert set(cfg["method"]) <= known
-    assert {method for method in Experiment.of(cfg).methods if method not in known} == set()
+    known = set(options("method")) | set(cfg.methods)
+    assert set(cfg.method) <= known
+    assert {method for method in Experiment.of(cfg.experiment).methods if method not in known} == set()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("pyramidkv") and name != "pyramidkv_fig2"])
 def test_pyramidkvs_experiments_name_todays_script_and_that_of_june_2024(name):
-    experiment = Experiment.of(config(name))
+    experiment = Experiment.of(config(name).experiment)
     assert "pyramidkv_paper_2024_06" in " ".join(experiment.chosen)
     early = [f"{preset}_2024_06" for preset in experiment.methods if f"{preset}_2024_06" in options("method")]
     assert all(experiment.rows(preset) == experiment.rows(preset[: -len("_2024_06")]) for preset in early)
@@ -117,19 +117,19 @@ def test_pyramidkvs_experiments_name_todays_script_and_that_of_june_2024(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("simlayerkv")])
 def test_simlayerkvs_longbench_prompts_have_a_chat_template_for_llama_2_alone(name):
-    experiment = Experiment.of(config(name))
-    if config(name)["benchmark"]["_target_"] != "kvbench.benchmarks.LongBench":
+    experiment = Experiment.of(config(name).experiment)
+    if config(name).benchmark["_target_"] != "kvbench.benchmarks.LongBench":
         return
     for model in experiment.models:
         template = "auto" if model == "llama2-7b-chat" else "none"
-        assert config(name, model)["model"]["chat_template"] == template
+        assert config(name, model).model.chat_template == template
     assert any("raw text" in choice for choice in experiment.chosen)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_several_models_are_a_sweep(name):
     params = OmegaConf.select(composed(name)[1], "sweeper.params") or {}
-    models = Experiment.of(config(name)).models
+    models = Experiment.of(config(name).experiment).models
     assert len(models) == 1 or "model" in params
     assert params.get("model", models[0]) == ",".join(models)
 
@@ -137,12 +137,12 @@ def test_several_models_are_a_sweep(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_are_tasks_or_metrics_that_the_run_makes(name):
     cfg = config(name)
-    tasks = set(column_names(Experiment.of(cfg))) - METRICS
-    kind = cfg["benchmark"]["_target_"].rpartition(".")[2]
+    tasks = set(column_names(Experiment.of(cfg.experiment))) - METRICS
+    kind = cfg.benchmark["_target_"].rpartition(".")[2]
     if kind == "LongBench":
-        assert tasks <= set(requested_tasks(cfg["benchmark"]))
+        assert tasks <= set(requested_tasks(cfg.benchmark))
     elif kind == "Ruler":
-        assert cfg["benchmark"]["tasks"] == "all"
+        assert cfg.benchmark["tasks"] == "all"
         assert all(any(task.startswith(column) for task in RULER) for column in tasks)
     elif kind == "Speed":
         assert tasks and tasks <= SPEED
@@ -153,7 +153,7 @@ def test_columns_are_tasks_or_metrics_that_the_run_makes(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scaled_down_run_composes(name):
     cfg = load(name, "model=smollm2-135m", "limit=2")
-    assert cfg["model"]["name"] == "smollm2-135m" and cfg["limit"] == 2
+    assert cfg.model.name == "smollm2-135m" and cfg.limit == 2
     assert len(settings_of(cfg)) == len(settings_of(config(name)))
 
 
@@ -173,9 +173,9 @@ def test_a_scaled_down_run_composes(name):
     ],
 )
 def test_a_mistake_in_an_experiment_is_reported(changes, message):
-    node = {**load("spindlekv_table1")["experiment"], **changes}
+    node = {**load("spindlekv_table1").experiment, **changes}
     with pytest.raises(UserError, match=message):
-        Experiment.of({"experiment": {key: value for key, value in node.items() if value is not ...}})
+        Experiment.of({key: value for key, value in node.items() if value is not ...})
 
 
 def test_an_unknown_experiment_is_reported_with_the_nearest():
@@ -185,9 +185,9 @@ def test_an_unknown_experiment_is_reported_with_the_nearest():
 
 def test_a_single_column_and_a_task_set_are_columns():
     cfg = load("spindlekv_table1", "benchmark.tasks=simlayerkv5")
-    node = cfg["experiment"] | {"columns": "simlayerkv5"}
-    experiment = Experiment.of({"experiment": node})
+    node = cfg.experiment | {"columns": "simlayerkv5"}
+    experiment = Experiment.of(node)
     assert experiment.columns == ["simlayerkv5"]
-    assert [column.name for column in columns(experiment.columns, cfg["benchmark"], cfg["benchmark"])] == [
+    assert [column.name for column in columns(experiment.columns, cfg.benchmark, cfg.benchmark)] == [
         *("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh"),
     ]

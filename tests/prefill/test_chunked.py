@@ -11,7 +11,6 @@ from kvbench.prefill import FullPrefill, Needs, in_chunks, prefill
 from kvbench.prefill.chunked import ChunkedLayer, ChunkedPrefill, chunked_prefill
 from kvbench.prefill.pruned import PrunedPrefill
 from kvbench.records import load
-from kvbench.runner.early import check_values
 from tests.support.command import command_line
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices, device_of, place
@@ -124,7 +123,7 @@ def test_what_cannot_be_had_in_chunks_is_one_line(overrides, line, tmp_path, cap
 def test_a_chunk_that_is_no_number_of_tokens_is_refused(chunk):
     config = compose()
     with pytest.raises(UserError, match=r"prefill\.chunk"):
-        check_values(config | {"prefill": {"chunk": chunk}})
+        config.changed(prefill={"chunk": chunk})
 
 
 def test_the_mask_of_a_chunk_has_no_elements_on_a_gpu():

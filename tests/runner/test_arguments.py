@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from kvbench.config import choices, composed, more_configuration, options
+from kvbench.config import choices, more_configuration, options
+from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.papers.captions import title
 from kvbench.runner.arguments import options_first, without_config_dir
@@ -84,9 +85,9 @@ def test_names_of_ones_own_are_choices_with_a_line_about_them(mine, capsys):
 
 def test_an_experiment_of_ones_own_is_not_said_to_be_changed(mine):
     with more_configuration(mine):
-        cfg = composed(["+experiment=my_item"])
+        cfg = configured(["+experiment=my_item"])
         assert title(cfg) == "Mine table 1"
-        assert title(composed(["+experiment=my_item", "method.mine.scoring.window=8"])) == (
+        assert title(configured(["+experiment=my_item", "method.mine.scoring.window=8"])) == (
             "Mine table 1, changed: mine.scoring.window 8"
         )
 
@@ -133,12 +134,12 @@ EARLY = {
 def test_cheap_mistakes_are_found_before_torch_is_imported():
     code = f"""
 import sys
-from kvbench.config import composed
+from kvbench.configuration import configured
 from kvbench.errors import UserError
-from kvbench.runner.early import check_values
+from kvbench.runner.prerequisites import check_machine
 for override, line in {EARLY}.items():
     try:
-        check_values(composed([override]))
+        check_machine(configured([override]))
     except UserError as error:
         assert line in str(error), (override, str(error))
     else:
@@ -163,7 +164,7 @@ def test_the_same_values_are_checked_where_no_command_line_is():
     from kvbench.runner.request import build_request
 
     with pytest.raises(UserError, match="unknown question 'hiden'"):
-        build_request(composed(["question=hiden"]))
+        build_request(configured(["question=hiden"]))
 
 
 @pytest.mark.heavy

@@ -37,7 +37,7 @@ def command(tiny_folder, capsys):
         few = ("method=[full,snapkv]", "ratio=0.5", *more)
         try:
             with cli.one_line_errors():
-                cli._run(OmegaConf.create(compose(*arguments(tiny_folder, out, *few))))
+                cli._run(OmegaConf.create(compose(*arguments(tiny_folder, out, *few)).plain))
         except SystemExit as end:
             return end.code, capsys.readouterr().err
         return 0, capsys.readouterr().err

@@ -6,7 +6,6 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.records import load
 from kvbench.records.store import Store, records_name
-from kvbench.runner.early import check_shard
 from tests.support.config import method_configs
 from tests.support.runs import arguments, compose, outcomes, run
 
@@ -39,7 +38,7 @@ def test_two_shards_write_side_by_side_but_no_shard_twice(tmp_path):
 @pytest.mark.parametrize("shard, shards", [(2, 2), (-1, 2), (0, 0), ("x", 2), (0, True)])
 def test_a_shard_that_does_not_exist_is_refused(shard, shards):
     with pytest.raises(UserError, match="shard"):
-        check_shard(shard, shards)
+        compose().changed(shard=shard, shards=shards)
 
 
 def test_a_method_may_bring_its_own_ratios_or_budgets():
@@ -57,4 +56,4 @@ def test_a_method_may_bring_its_own_ratios_or_budgets():
 
 def test_a_sweep_of_the_command_can_name_a_methods_own_ratio():
     config = compose("method=snapkv", "+method.snapkv.ratio=0.3")
-    assert [s.label for s in build_settings(config["method"], 0.5, None)] == ["snapkv 0.3"]
+    assert [s.label for s in build_settings(config.method, 0.5, None)] == ["snapkv 0.3"]

@@ -156,7 +156,7 @@ def test_under_slurm_a_job_that_fails_before_it_has_a_folder_leaves_word(tiny_fo
 
 def test_elsewhere_than_under_slurm_nothing_is_left_of_a_run_that_fails_at_once(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    with pytest.raises(ValueError), job.starting({"output_dir": str(tmp_path)}):
+    with pytest.raises(ValueError), job.starting(compose(f"output_dir={tmp_path}")):
         raise ValueError
     assert not list(tmp_path.iterdir())
 

@@ -85,11 +85,11 @@ def test_only_torchruns_variables_with_several_processes_make_a_group(monkeypatc
 def test_each_process_gets_its_shard_and_its_gpu(monkeypatch):
     cfg = compose("model=llama3-8b-random")
     cpu = Group(2, 4, 2).shard_of(cfg)
-    assert (cpu["shards"], cpu["shard"], cpu["model"]["device"]) == (4, 2, "auto")
+    assert (cpu.shards, cpu.shard, cpu.model.device) == (4, 2, "auto")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    assert Group(6, 8, 2).shard_of(cfg)["model"]["device"] == "cuda:2"
-    assert cfg["model"]["device"] == "auto"
+    assert Group(6, 8, 2).shard_of(cfg).model.device == "cuda:2"
+    assert cfg.model.device == "auto"
     with pytest.raises(UserError, match=r"process 7 has no GPU: this machine has 4"):
         Group(7, 8, 7).shard_of(cfg)
 

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
+from kvbench.configuration.sections import Wandb
 from kvbench.runner import tracking
 from kvbench.runner.tracking import Tracker
 from tests.support.paths import ROOT
 from tests.support.waiting import HANG
 
-OFFLINE = {"mode": "offline", "project": "kvbench-test", "entity": None}
+OFFLINE = Wandb("offline", "kvbench-test", None)
 RECORD = {"setting": "snapkv 0.2", "scores": {"exact": 1.0}}
 TABLE = pd.DataFrame({"setting": ["snapkv 0.2"], "exact": [0.5]})
 
@@ -29,7 +31,7 @@ def tracker(folder, told, options=OFFLINE, name="niah-tiny-1234"):
 
 def test_disabled_does_nothing_and_needs_nothing(tmp_path, told, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)  # as if not installed
-    idle = tracker(tmp_path, told, {"mode": "disabled", "project": "p", "entity": None})
+    idle = tracker(tmp_path, told, Wandb("disabled", "p", None))
     idle.record(RECORD)
     idle.finish({"table": TABLE}, [])
     assert not told and not list(tmp_path.iterdir())
@@ -73,7 +75,7 @@ def test_no_key_and_no_network_leave_a_warning(tmp_path, told, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setattr(tracking, "_WAIT", 1)
-    live = tracker(tmp_path, told, OFFLINE | {"mode": "online"})
+    live = tracker(tmp_path, told, replace(OFFLINE, mode="online"))
     assert not live.active and len(told) == 1
 
 
@@ -85,11 +87,13 @@ def test_an_uninstalled_package_leaves_a_warning(tmp_path, told, monkeypatch):
 
 SILENT = """
 import os, pathlib, socket, sys
+from kvbench.configuration.sections import Wandb
+from kvbench.configuration.sections import Wandb
 from kvbench.runner import tracking
 tracking._WAIT = tracking._EXIT = 1
 server = socket.create_server(("127.0.0.1", 0))  # connections queue up, and nothing answers
 os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{server.getsockname()[1]}"}
-options = {"mode": "online", "project": "p", "entity": None}
+options = Wandb("online", "p", None)
 with tracking.Tracker(options, "niah-tiny", pathlib.Path(sys.argv[1]), print) as live:
     live.start({})
     live.finish({}, [])

@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kvbench.evaluation.settings import Setting, build_settings, is_full
+from kvbench.configuration import Configuration
+from kvbench.evaluation.settings import Setting, is_full, settings_of
 from kvbench.papers.columns import requested_tasks
 from kvbench.papers.command_line import configurations
-from kvbench.papers.experiment import chosen_methods
 from kvbench.records.manifest import write_manifest
 from kvbench.records.store import Store
 from kvbench.tables.make import make
@@ -20,7 +20,7 @@ LAYERS = 4
 
 
 def records_of(
-    cfg: dict,
+    cfg: Configuration,
     score: Callable[[Setting, str, int], float],
     samples: int = 4,
     lengths: Sequence[int | None] = (None,),
@@ -31,15 +31,15 @@ def records_of(
 
     `skip` leaves some out, `fields` are set on all.
     """
-    benchmark = cfg["benchmark"]["_target_"].rpartition(".")[2].lower().removeprefix("pyramidkv")
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    benchmark = cfg.benchmark["_target_"].rpartition(".")[2].lower().removeprefix("pyramidkv")
+    settings = settings_of(cfg)
     return [
         records.record(
             **{
-                "key": digest(cfg["benchmark"], cfg["model"]["name"], task, i, length, setting.key, fields),
+                "key": digest(cfg.benchmark, cfg.model.name, task, i, length, setting.key, fields),
                 "run": "made",
                 "benchmark": benchmark,
-                "model": cfg["model"]["name"],
+                "model": cfg.model.name,
                 "sample": f"{task}:{length or ''}{i}",
                 "setting": setting.label,
                 "method": setting.name,
@@ -48,7 +48,7 @@ def records_of(
                 "budget": setting.budget,
                 "task": task,
                 **({} if length is None else {"length": length}),
-                "question": cfg["question"],
+                "question": cfg.question,
                 "prediction": "…",
                 "scores": {"score": score(setting, task, i), "other": 0.0},
                 "r": 1.0 if is_full(setting) else setting.ratio or 0.25,
@@ -59,14 +59,14 @@ def records_of(
             }
         )
         for length in lengths
-        for task in (requested_tasks(cfg["benchmark"]) or ["needle"])
+        for task in (requested_tasks(cfg.benchmark) or ["needle"])
         for i in range(samples)
         for setting in settings
         if not skip(setting, task, i)
     ]
 
 
-def write_run(folder: Path, cfg: dict, made: Sequence[dict], shard: str = "", **manifest: object) -> Path:
+def write_run(folder: Path, cfg: Configuration, made: Sequence[dict], shard: str = "", **manifest: object) -> Path:
     """A folder of records with its manifest, `manifest` overriding what it says."""
     with Store(folder, shard) as store:
         for each in made:
@@ -76,13 +76,13 @@ def write_run(folder: Path, cfg: dict, made: Sequence[dict], shard: str = "", **
         records.manifest(
             **{
                 "run": "made",
-                "config": cfg,
+                "config": cfg.plain,
                 "model": {"source": "hub", "revision": "0123456789abcdef"},
                 "dtype": "torch.bfloat16",
                 "device": "cuda",
-                "benchmark": {key: value for key, value in cfg["benchmark"].items() if key != "about"},
+                "benchmark": {key: value for key, value in cfg.benchmark.items() if key != "about"},
                 "data_sha256": hashlib.sha256(b"data").hexdigest(),
-                "question": cfg["question"],
+                "question": cfg.question,
                 "git": "abcdef0123456789",
                 "hardware": {"gpus": ["GPU of the tests"], "cpu": "CPU"},
                 **manifest,
@@ -95,7 +95,7 @@ def write_run(folder: Path, cfg: dict, made: Sequence[dict], shard: str = "", **
 def make_runs(top: Path, *overrides: str, **options) -> list[Path]:
     """A folder below `top` for each model of an experiment."""
     cfgs = configurations(overrides)
-    return [write_run(top / cfg["model"]["name"], cfg, records_of(cfg, **options)) for cfg in cfgs]
+    return [write_run(top / cfg.model.name, cfg, records_of(cfg, **options)) for cfg in cfgs]
 
 
 # Tables of such runs

@@ -13,7 +13,7 @@ TESTERS = ["niah_kamradt", "niah_pyramidkv", "niah_pyramidkv_mistral", "niah_kvp
 
 def benchmark(name: str, *overrides: str):
     return build(
-        compose(f"benchmark={name}", *(f"benchmark.{override}" for override in overrides))["benchmark"], name, Benchmark
+        compose(f"benchmark={name}", *(f"benchmark.{override}" for override in overrides)).benchmark, name, Benchmark
     )
 
 

@@ -9,6 +9,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench.config import CONF
+from kvbench.configuration import Configuration
 from kvbench.records import load
 from kvbench.records.store import RECORDS, read_records
 from kvbench.runner import run as command
@@ -26,14 +27,14 @@ def _composed(overrides: tuple[str, ...]) -> dict:
         return OmegaConf.to_container(compose_config("config", list(overrides)), resolve=True)
 
 
-def compose(*overrides: str) -> dict:
+def compose(*overrides: str) -> Configuration:
     """The configuration of `kvbench OVERRIDES`."""
     values = dict(override.split("=", 1) for override in overrides if "=" in override)
     places = {key: values[key] for key in PLACES if values.get(key, "").startswith("/")}
     config = copy.deepcopy(_composed(tuple(o for o in overrides if o.partition("=")[0] not in places)))
     for key, place in places.items():
         reduce(dict.__getitem__, PLACES[key], config)[key.rpartition(".")[2]] = place
-    return config
+    return Configuration.of(config)
 
 
 def run(*overrides: str) -> Path:

@@ -1,5 +1,7 @@
 """Runs of speed on a tiny model, and records of speed."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from kvbench.cache.decode_bytes import DecodeBytes
@@ -46,10 +48,8 @@ def turn(decode: float, prefill: float = 2.0) -> Measurement:
 
 
 def spec(**random) -> ModelSpec:
-    config = compose(*TINY)["model"]
-    return ModelSpec(
-        **{key: value for key, value in config.items() if key != "about"} | {"random": config["random"] | random}
-    )
+    model = compose(*TINY).model
+    return replace(model, random=model.random | random)
 
 
 def frame_of(*rows: dict) -> pd.DataFrame:

@@ -10,11 +10,11 @@ from omegaconf import OmegaConf
 
 from kvbench.config import CONF
 from kvbench.errors import UserError
-from kvbench.evaluation.settings import build_settings
+from kvbench.evaluation.settings import build_settings, settings_of
 from kvbench.papers.columns import Column, columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.comparison import value_of_column, values_of_row
-from kvbench.papers.experiment import Experiment, chosen_methods, names
+from kvbench.papers.experiment import Experiment, names
 from kvbench.papers.published import errata, items, published
 from kvbench.records.store import RECORDS
 from kvbench.tables.command import main
@@ -44,14 +44,14 @@ from tests.support.runs import run
 )
 def test_every_published_figure_is_met_by_a_cell(name, apart):
     (cfg,) = configurations([f"+experiment={name}"])
-    experiment = Experiment.of(cfg)
+    experiment = Experiment.of(cfg.experiment)
     figures = published(experiment.published)
-    shown = columns(experiment.columns, cfg["benchmark"], cfg["benchmark"])
+    shown = columns(experiment.columns, cfg.benchmark, cfg.benchmark)
     again = ["method", "column", "printed"]  # what is printed again for another setting
     met = set()
-    for setting in build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"]):
-        for length in cfg["benchmark"]["lengths"] if name == "simlayerkv_table3" else [None]:
-            row = values_of_row(figures, experiment, cfg["model"]["name"], setting, length)
+    for setting in settings_of(cfg):
+        for length in cfg.benchmark["lengths"] if name == "simlayerkv_table3" else [None]:
+            row = values_of_row(figures, experiment, cfg.model.name, setting, length)
             found = [figure for column in shown if (figure := value_of_column(row, column)) is not None]
             met |= {tuple(figure[name] for name in again) for figure in found}
     assert met == {tuple(figure[again]) for _, figure in figures.iterrows() if figure["column"] not in apart}
@@ -59,8 +59,8 @@ def test_every_published_figure_is_met_by_a_cell(name, apart):
 
 def test_a_method_that_fits_several_figures_is_reported():
     (cfg,) = configurations(["+experiment=pyramidkv_table4", "experiment.methods.pyramidkv_w16=pyramidkv"])
-    experiment, figures = Experiment.of(cfg), published("pyramidkv_table4")
-    setting = next(s for s in build_settings(chosen_methods(cfg), None, 128) if s.name == "pyramidkv_w16")
+    experiment, figures = Experiment.of(cfg.experiment), published("pyramidkv_table4")
+    setting = next(s for s in build_settings(cfg.methods, None, 128) if s.name == "pyramidkv_w16")
     row = values_of_row(figures, experiment, "llama3-8b", setting)
     with pytest.raises(
         UserError, match="several published values of pyramidkv's Table 4 fit the method 'pyramidkv' in qasper"

@@ -6,10 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kvbench.evaluation.settings import build_settings
+from kvbench.evaluation.settings import settings_of
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.papers.command_line import configurations
-from kvbench.papers.experiment import chosen_methods
 from kvbench.tables.paper.cells import blocks
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
 
@@ -96,7 +95,7 @@ def test_a_run_of_less_says_so(tmp_path):
 
 def test_settings_at_ratios_that_only_nearly_agree_make_a_block():
     (cfg,) = configurations(["+experiment=spindlekv_table1"])
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    settings = settings_of(cfg)
     found = [(block, setting.label) for block, setting in blocks(settings)]
     assert found[:5] == [
         (0, "full"),
@@ -110,7 +109,7 @@ def test_settings_at_ratios_that_only_nearly_agree_make_a_block():
 
 def test_one_method_at_more_ratios_than_another_shares_a_block_where_they_are_equal():
     (cfg,) = configurations(["+experiment=pooling_merge_table2", "budget=[64,128]", "+method.pooling_merge.budget=128"])
-    settings = build_settings(chosen_methods(cfg), cfg["ratio"], cfg["budget"])
+    settings = settings_of(cfg)
     found = {setting.label: block for block, setting in blocks(settings)}
     assert found["pooling_merge 128"] == found["pyramidkv_paper_h2o 128"] != found["pyramidkv_paper_h2o 64"]
 

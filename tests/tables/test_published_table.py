@@ -10,7 +10,7 @@ from kvbench.tables.published_table import SOURCE, published_tables
 
 
 def experiment(name: str) -> Experiment:
-    return Experiment.of(configurations([f"+experiment={name}"])[0])
+    return Experiment.of(configurations([f"+experiment={name}"])[0].experiment)
 
 
 def test_rows_and_columns_are_those_of_the_paper_with_its_known_errors():

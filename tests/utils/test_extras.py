@@ -12,12 +12,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kvbench.config import composed
+from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.metrics.backends import rouge_scorer
 from kvbench.records.load import read_file
 from kvbench.records.store import PACK, RECORDS, read_records
-from kvbench.runner.early import check_values
+from kvbench.runner.prerequisites import check_machine
 from kvbench.runner.request import build_request
 from kvbench.utils import extras
 from kvbench.utils.row_files import read_file as read_rows
@@ -81,8 +81,8 @@ def without(monkeypatch):
     "module, call",
     [
         ("rouge_score", lambda folder: rouge_scorer(["rouge1"])),
-        ("rouge_score", lambda folder: build_request(composed(["benchmark=niah", "benchmark.needle=sentence"]))),
-        ("wandb", lambda folder: check_values(composed(["wandb.mode=offline"]))),
+        ("rouge_score", lambda folder: build_request(configured(["benchmark=niah", "benchmark.needle=sentence"]))),
+        ("wandb", lambda folder: check_machine(configured(["wandb.mode=offline"]))),
         ("pyarrow", lambda folder: read_file(folder / PACK)),
         ("pyarrow", lambda folder: read_rows(folder / "rows.parquet", {})),
     ],

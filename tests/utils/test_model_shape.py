@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from kvbench.config import choices, composed
+from kvbench.config import choices
+from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
-from kvbench.runner.early import check_values
+from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.model_shape import NUMBERS, check_shape, shape_of
 from tests.support.config import model_config
 
@@ -31,7 +32,7 @@ def test_every_preset_has_a_shape_whose_heads_divide(name):
 
 def test_another_network_under_a_presets_name_is_one_line_before_anything_is_loaded(narrow):
     with pytest.raises(UserError) as caught:
-        check_values(composed(["model=llama3-8b", f"model.path={narrow}"]))
+        check_machine(configured(["model=llama3-8b", f"model.path={narrow}"]))
     assert str(caught.value) == (
         f"model=llama3-8b: {narrow} is a different network (num_hidden_layers 2, not 32; "
         f"num_attention_heads 4, not 32; num_key_value_heads 2, not 8; head_dim 16, not 128); "
@@ -41,12 +42,12 @@ def test_another_network_under_a_presets_name_is_one_line_before_anything_is_loa
 
 
 def test_without_a_shape_and_under_its_own_name_nothing_is_compared(narrow):
-    check_values(composed(["model=llama3-8b", f"model.path={narrow}", "model.shape=null"]))
-    check_values(composed([f"model={narrow}"]))
+    check_machine(configured(["model=llama3-8b", f"model.path={narrow}", "model.shape=null"]))
+    check_machine(configured([f"model={narrow}"]))
 
 
 def test_what_a_configuration_leaves_out_follows_from_the_rest_or_is_not_compared():
-    shape = composed(["model=llama2-7b-chat"])["model"]["shape"]
+    shape = configured(["model=llama2-7b-chat"]).model.shape
     assert shape_of(LLAMA2) == shape  # as Llama-2's config.json: neither KV heads nor head size
     check_shape("llama2-7b-chat", shape, LLAMA2, "org/name")
     check_shape("llama2-7b-chat", shape, {}, "org/name")
@@ -60,8 +61,8 @@ def test_the_vocabulary_of_a_fine_tuned_copy_can_be_set(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA2 | {"vocab_size": 32016}))
     common = ["model=llama2-7b-chat", f"model.path={tmp_path}"]
     with pytest.raises(UserError, match="vocab_size 32016, not 32000"):
-        check_values(composed(common))
-    check_values(composed([*common, "model.shape.vocab_size=32016"]))
+        check_machine(configured(common))
+    check_machine(configured([*common, "model.shape.vocab_size=32016"]))
 
 
 @pytest.mark.parametrize(

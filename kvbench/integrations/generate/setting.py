@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from kvbench.config import choices, composed
+from kvbench.config import choices
+from kvbench.configuration import configured
 from kvbench.errors import UserError, unknown
-from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods import Method
 from kvbench.prefill import FullPrefill
 
@@ -34,9 +35,7 @@ def setting_of(
         if method not in (names := choices("method")):
             raise unknown("method", method, names)
         values = [f"{key}={value}" for key, value in (("ratio", ratio), ("budget", budget)) if value is not None]
-        config = composed([f"method={method}", *values, *overrides])
-        found = build_settings(config["method"], config["ratio"], config["budget"], config["decode"]["compress"])
-        setting = found[0]
+        setting = settings_of(configured([f"method={method}", *values, *overrides]))[0]
     if setting.method.ratio_of == "total" and setting.ratio is not None:
         raise UserError(
             f"{setting.label}: decode.compress.of=total is a share of the prompt and of the new tokens, whose number a "

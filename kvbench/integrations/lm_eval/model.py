@@ -1,6 +1,7 @@
 """kvbench's models in lm-evaluation-harness: contexts are compressed, answers generated or scored from the caches."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -14,14 +15,14 @@ from transformers import AutoConfig
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.config import composed
+from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, generate, read_all
 from kvbench.evaluation.framing import NO_TEMPLATE
 from kvbench.evaluation.passes import Compressed, SharedPass, num_layers
-from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods import Dense, FullKV
-from kvbench.models import load, model_spec
+from kvbench.models import load
 from kvbench.prefill import ContextFrame
 from kvbench.utils.text import first_line
 
@@ -70,9 +71,9 @@ class KVBenchLM(HFLM):
         here = torch.cuda.is_available() or "cuda" not in str(device)  # lm-eval's default is a GPU, there or not
         request = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
         options = request | {"model.device": (here and device) or "auto"} | more
-        config = composed([f"{key}={rendered(value)}" for key, value in options.items()])
-        self.setting = one_setting(config)
-        self.loaded = load(model_spec(config["model"] | (elsewhere(pretrained) if pretrained else {})))
+        cfg = configured([f"{key}={rendered(value)}" for key, value in options.items()])
+        self.setting = one_setting(cfg)
+        self.loaded = load(replace(cfg.model, **elsewhere(pretrained)) if pretrained else cfg.model)
         super().__init__(
             pretrained=self.loaded.model,
             tokenizer=self.loaded.tokenizer,
@@ -197,8 +198,8 @@ def rendered(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def one_setting(config: dict) -> Setting:
-    settings = build_settings(config["method"], config["ratio"], config["budget"], config["decode"]["compress"])
+def one_setting(cfg: Configuration) -> Setting:
+    settings = settings_of(cfg)
     if len(settings) != 1:
         labels = ", ".join(setting.label for setting in settings)
         raise UserError(f"lm-eval runs one setting at a time, not {labels}: one method=, with one ratio= or budget=")

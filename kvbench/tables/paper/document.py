@@ -45,7 +45,7 @@ def document(
 ) -> Document:
     """`missing` are the models without records."""
     about = experiment.about[0].upper() + experiment.about[1:]
-    above = [f"{about}.", *_deviations(models), f"Question {models[0].cfg['question']} when compressing."]
+    above = [f"{about}.", *_deviations(models), f"Question {models[0].cfg.question} when compressing."]
     above += _by_model({one.model: list(_samples(one, columns)) for one in models})
     above += [f"No records of {model}." for model in missing]
     return Document(

@@ -11,7 +11,7 @@ from kvbench.benchmarks import niah, ruler
 from kvbench.config import CONF, options
 from kvbench.metrics.answers import METRICS
 from kvbench.metrics.names import ANSWERS, OF_BENCHMARK
-from kvbench.runner.early import check_typed
+from kvbench.runner.prerequisites import check_typed
 from tests.support.paths import ROOT
 from tests.support.runs import compose
 
@@ -50,7 +50,7 @@ def test_what_is_typed_is_checked_as_hydra_reads_it():
 
 def test_the_names_of_metrics_are_those_of_the_functions_and_benchmarks():
     assert tuple(METRICS) == ANSWERS
-    named = {compose(f"benchmark={name}")["benchmark"]["_target_"].rpartition(".")[2] for name in options("benchmark")}
+    named = {compose(f"benchmark={name}").benchmark["_target_"].rpartition(".")[2] for name in options("benchmark")}
     assert {*OF_BENCHMARK} == named and (CONF / "benchmark").is_dir()
     for name, metrics in OF_BENCHMARK.items():
         kind = next(getattr(module, name) for module in (benchmarks, niah, ruler) if hasattr(module, name))

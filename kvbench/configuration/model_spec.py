@@ -1,24 +1,30 @@
-"""The description of a model: what conf/model sets, checked before anything is loaded."""
+"""The description of a model: what conf/model sets, checked before anything is loaded and without torch."""
 
-import inspect
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 from pydantic import AfterValidator
-from transformers import PreTrainedTokenizerBase
 
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
-from kvbench.utils.model_override import check_named
 from kvbench.utils.model_shape import model_shape
-from kvbench.utils.validation import model_folder
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+if TYPE_CHECKING:
+    import torch
 
 # Parameters of apply_chat_template itself, which kvbench sets; every other argument reaches the template.
-OWN_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
-OWN_ARGUMENTS -= {"tools", "documents", "kwargs"}
+OWN_ARGUMENTS = frozenset(
+    "add_generation_prompt chat_template continue_final_message conversation max_length padding "
+    "return_assistant_tokens_mask return_dict return_tensors sanitize_control_tokens self tokenize tokenizer_kwargs "
+    "truncation".split()
+)
+# Kinds of devices that torch.device knows.
+DEVICES = (
+    "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia "
+    "privateuseone".split()
+)
+_DEVICE = re.compile(rf"({'|'.join(DEVICES)})(:(0|[1-9]\d*))?", re.ASCII)
 # Arguments of from_pretrained that other keys set, or that would load something else than the weights that are hashed.
 SET_BY_KVBENCH = frozenset(
     "attn_implementation cache_dir code_revision config device_map dtype force_download gguf_file "
@@ -28,22 +34,20 @@ SET_BY_KVBENCH = frozenset(
 
 
 def _device(name: str) -> str:
-    if name != "auto":
-        try:  # syntax alone: whether the device exists, only the machine that loads the model can say
-            torch.device(name)
-        except RuntimeError as error:
-            raise ValueError("auto or a device of torch: cpu, cuda or cuda:0") from error
+    # syntax alone: whether the device exists, only the machine that loads the model can say
+    if name != "auto" and not _DEVICE.fullmatch(name):
+        raise ValueError("auto or a device of torch: cpu, cuda or cuda:0")
     return name
 
 
-def _template_args(arguments: dict) -> dict:
+def _template_args(arguments: dict[str, Any]) -> dict[str, Any]:
     taken = [name for name in arguments if name in OWN_ARGUMENTS]
     if taken:
         raise ValueError(f"variables of the chat template, which {taken[0]!r} is not")
     return arguments
 
 
-def _load_args(arguments: dict) -> dict:
+def _load_args(arguments: dict[str, Any]) -> dict[str, Any]:
     taken = [name for name in arguments if name in SET_BY_KVBENCH]
     if taken:
         raise ValueError(f"arguments of from_pretrained that kvbench leaves free, which {taken[0]!r} is not")
@@ -51,7 +55,6 @@ def _load_args(arguments: dict) -> dict:
 
 
 Device = Annotated[str, AfterValidator(_device)]
-ModelFolder = Annotated[str, AfterValidator(model_folder)]
 Shape = Annotated[dict[str, int], AfterValidator(model_shape)]
 LoadArgs = Annotated[dict[str, Any], AfterValidator(_load_args)]
 TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
@@ -66,7 +69,7 @@ class ModelSpec:
     max_length: Positive | None = None
     hub_id: str | None = None
     revision: str = "main"
-    path: ModelFolder | None = None  # a local folder in the hub's layout; wins over hub_id
+    path: str | None = None  # a local folder in the hub's layout; wins over hub_id
     shape: Shape | None = None  # layers, heads and vocabulary that the loaded network must have
     parameters: Positive | None = None  # of the network; estimates of an experiment's cost read it
     embedded: str | None = None  # a Python package that ships the model as GGUF
@@ -81,7 +84,7 @@ class ModelSpec:
     lazy_threshold: float | None = None  # SimLayerKV's delta; only its YAML reads it
     longbench_max_length: dict[str, int] | None = None  # by prompt_protocol; only LongBench's YAML reads it
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (self.path or self.hub_id or self.embedded):
             raise UserError(f"model {self.name!r} has none of path, hub_id and embedded")
         if self.random is not None and (self.load_args or self.max_length is None):
@@ -89,17 +92,26 @@ class ModelSpec:
             raise UserError(f"model {self.name!r} has random weights and {what}")
 
     def resolve_device(self) -> str:
+        import torch
+
         if self.device != "auto":
             return self.device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
-    def resolve_dtype(self) -> torch.dtype | str:
+    def resolve_dtype(self) -> "torch.dtype | str":
+        import torch
+
         if self.dtype != "auto":
-            return DTYPES[self.dtype]
+            chosen: torch.dtype = getattr(torch, self.dtype)
+            return chosen
         return torch.float32 if self.resolve_device() == "cpu" else "auto"
 
 
-def model_spec(config: Mapping) -> ModelSpec:
-    """The model of a configuration's node. Raises UserError for an unknown or missing key and for a bad value."""
-    check_named(config)
-    return ModelSpec(**{key: value for key, value in config.items() if key != "about"})
+def model_spec(node: Mapping[str, Any]) -> ModelSpec:
+    """The model of a configuration's `model` section. Raises UserError for an unknown or missing key and a bad value.
+
+    Of a folder nothing is read: it may be another machine's.
+    """
+    if not node.get("name"):
+        raise UserError("model=hf needs a model: model=org/name on the hub, or model=/folder")
+    return ModelSpec(**{key: value for key, value in node.items() if key != "about"})

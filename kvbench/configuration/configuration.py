@@ -1,0 +1,162 @@
+"""The configuration as a typed object: parsed once from what conf/ and the command line make."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import PlainValidator
+
+from kvbench.configuration.amounts import Amounts, Budget, Ratio, amounts
+from kvbench.configuration.kinds import (
+    NODE,
+    NULL,
+    ONE,
+    WORD,
+    Count,
+    CountOrNull,
+    Node,
+    NodeOrNull,
+    Single,
+    Text,
+    TextOrNull,
+    of_kind,
+)
+from kvbench.configuration.model_spec import ModelSpec, model_spec
+from kvbench.configuration.sections import Decode, Prefill, Wandb, check_keys, section
+from kvbench.errors import UserError, unknown
+from kvbench.utils.checked import check_given, checked
+
+DIGITS = 18  # of a whole number, so that it fits into 64 bits
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def _model(value: object) -> ModelSpec:
+    return value if isinstance(value, ModelSpec) else model_spec(of_kind(NODE, NULL)(value))
+
+
+def _distance(value: object) -> Literal["auto"] | bool:
+    word = str(of_kind(ONE)(value))
+    word = word.lower() if isinstance(value, bool | int) else word
+    if word not in ("auto", "true", "false"):
+        raise unknown("distance", word, ("auto", "true", "false"))
+    return "auto" if word == "auto" else word == "true"
+
+
+@checked(frozen=True)
+class Configuration:
+    """What a command is to do. Each key is explained where its default stands, in conf/config.yaml.
+
+    `method`, `probe`, `engine` and `benchmark` hold the parameters of classes, whose signatures define them: these
+    sections stay mappings, and are checked where the classes are built.
+    """
+
+    plain: dict[str, Any]  # as composed, with keys of the user's own: what manifests record
+    ratio: Ratio
+    budget: Budget
+    method: Node
+    press: TextOrNull
+    press_args: NodeOrNull
+    probe: Node
+    limit: CountOrNull
+    question: Annotated[Literal["visible", "hidden"], WORD]
+    first_token: Annotated[Literal["full", "compressed"], WORD]
+    memory: Annotated[Literal["shared", "stream"], WORD]
+    distance: Annotated[Literal["auto"] | bool, PlainValidator(_distance)]
+    kernels: Annotated[Literal["auto", "torch", "triton"], WORD]
+    prefill: Annotated[Prefill, section(Prefill, "prefill.")]
+    decode: Annotated[Decode, section(Decode, "decode.")]
+    wandb: Annotated[Wandb, section(Wandb, "wandb.")]
+    shards: Count
+    shard: Single
+    experiment: NodeOrNull
+    engine: NodeOrNull
+    output_dir: Text
+    model: Annotated[ModelSpec, PlainValidator(_model)]
+    benchmark: Node
+
+    def __post_init__(self) -> None:
+        amounts(self.ratio, self.budget)
+        if isinstance(self.shard, bool) or not isinstance(self.shard, int) or not 0 <= self.shard < self.shards:
+            raise UserError(f"shard={self.shard} must be from 0 to {self.shards - 1} with shards={self.shards}")
+        if (self.question, self.first_token) == ("hidden", "compressed"):
+            raise UserError(
+                "question=hidden reads every first token through the compressed cache: leave first_token out"
+            )
+        if self.probe and self.first_token == "compressed":
+            raise UserError("probe= observes prompts and compresses nothing: leave first_token=compressed out")
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """The parsed form of a composed configuration. Raises UserError with the first mistake found."""
+        _check_values(plain)
+        for group in ("model", "benchmark"):
+            if not plain.get(group):  # ~model
+                raise UserError(f"no {group} is chosen: {group}=NAME")
+        check_keys(cls, {"plain": plain, **plain})
+        return cls(plain={**plain}, **{key: value for key, value in plain.items() if key in KEYS})
+
+    def changed(self, **values: object) -> Self:
+        """The configuration with other values of some keys, in the form that YAML has for them."""
+        return self.of({**self.plain, **values})
+
+    @property
+    def amounts(self) -> Amounts:
+        """The ratios or budgets of every method that has none of its own."""
+        return amounts(self.ratio, self.budget)
+
+    @property
+    def methods(self) -> dict[str, Any]:
+        """The chosen methods: `method` as `chosen_methods` has it."""
+        return chosen_methods(self.method, self.experiment)
+
+
+def chosen_methods(method: Mapping[str, Any], experiment: object) -> dict[str, Any]:
+    """The methods of a section `method`, without the parameters of an experiment's methods that the run leaves out.
+
+    `+experiment=… method=[full,snapkv]` drops the files of the experiment's other methods, but not the parameters that
+    the experiment sets for them.
+    """
+    if experiment is None:
+        return dict(method)
+    return {name: node for name, node in method.items() if not isinstance(node, Mapping) or "_target_" in node}
+
+
+KEYS = frozenset(each.name for each in fields(Configuration)) - {"plain"}
+SECTIONS: dict[str, type[Any]] = {"prefill": Prefill, "decode": Decode, "wandb": Wandb}
+# Whose value on the command line is the name of a file, and in the composed configuration what the file says.
+GROUPS = frozenset({"method", "model", "benchmark", "probe", "engine", "experiment"})
+
+
+def every_key() -> list[str]:
+    """The keys as the command line has them: those of sections after a dot."""
+    inside = [f"{name}.{each.name}" for name, form in SECTIONS.items() for each in fields(form)]
+    return sorted([*KEYS, *inside])
+
+
+def check_some(values: Mapping[str, object]) -> None:
+    """Check values by their dotted keys, as far as each can be wrong by itself. Raises UserError for the first."""
+    if values.get("ratio") is not None:
+        amounts(values["ratio"], values.get("budget"))
+    check_given(Configuration, {key: value for key, value in values.items() if key in KEYS - GROUPS - {*SECTIONS}})
+    for name, form in SECTIONS.items():
+        keys = [each.name for each in fields(form) if f"{name}.{each.name}" in values]
+        check_given(form, {key: values[f"{name}.{key}"] for key in keys}, f"{name}.")
+
+
+def _check_values(node: object, path: str = "") -> None:
+    """Refuse numbers beyond 64 bits, and texts with a NUL or, from bytes that are not UTF-8, a surrogate: neither files
+    nor JSON can have them.
+    """
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            _check_values(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(node, list | tuple):
+        for value in node:
+            _check_values(value, path)
+    elif isinstance(node, int) and not -(10**DIGITS) < node < 10**DIGITS:
+        raise UserError(f"{path}: a whole number has at most {DIGITS} digits, not {len(str(abs(node)))}")
+    elif isinstance(node, str) and UNSTORABLE.search(node):
+        raise UserError(
+            f"{path}={node!a} has a NUL or bytes that are not UTF-8, which no file's name or record can have"
+        )

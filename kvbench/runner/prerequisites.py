@@ -1,0 +1,76 @@
+"""What a run needs of this machine, checked before torch is imported, which takes seconds: data, a model's folder and
+packages; and a benchmark's own values, where it reads nothing when it is built.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kvbench.config import build
+from kvbench.configuration import Configuration, ModelSpec
+from kvbench.configuration.compose import typed_values
+from kvbench.configuration.configuration import check_some
+from kvbench.errors import UserError, unknown
+from kvbench.metrics.names import AGREEMENT, ANSWERS, OF_BENCHMARK
+from kvbench.utils.extras import require
+from kvbench.utils.model_shape import check_folder, check_folder_shape
+from kvbench.utils.places import PLACES
+
+OURS = "kvbench."  # begins the _target_ of a benchmark whose keys are known
+PUBLISHED = "published"  # in place of a path: what a package has of it
+
+
+def check_typed(arguments: Sequence[str]) -> None:
+    """Check a command's overrides, each by itself, before Hydra composes the configuration, which takes a second."""
+    values = typed_values(arguments)
+    check_some(values)
+    check_places({key.removeprefix("benchmark."): values[key] for key in values if key.startswith("benchmark.")})
+
+
+def check_machine(cfg: Configuration) -> None:
+    """Raise UserError for the first thing that this machine lacks, and for wrong values of the benchmark."""
+    if cfg.wandb.mode != "disabled":
+        require(f"wandb.mode={cfg.wandb.mode}", "wandb")
+    check_model(cfg.model)
+    if str(cfg.benchmark.get("_target_")).startswith(OURS):
+        check_benchmark(cfg.benchmark)
+
+
+def check_model(model: ModelSpec) -> None:
+    """Refuse a model.path without a model, or with another network than the preset's."""
+    if model.path is not None:
+        check_folder(model.path)
+        if model.shape is not None:
+            check_folder_shape(model.name, model.shape, Path(model.path))
+
+
+def check_benchmark(benchmark: Mapping[str, object]) -> None:
+    """Refuse wrong values of a benchmark of kvbench, by building it where it fetches no data when it is built."""
+    check_places(benchmark)
+    if str(benchmark["_target_"]).endswith(".OwnPrompts"):
+        check_metric(benchmark.get("metric"))
+    if "data_dir" not in benchmark:
+        from kvbench.benchmarks import Benchmark  # brings pandas, which some commands do without
+
+        build(benchmark, "benchmark", Benchmark)
+
+
+def check_places(benchmark: Mapping[str, object]) -> None:
+    """Refuse files and folders of a benchmark that do not exist."""
+    for key in PLACES:
+        path = benchmark.get(key)
+        if isinstance(path, str) and path != PUBLISHED and not Path(path).exists():
+            raise UserError(f"benchmark.{key}={path!r} does not exist")
+
+
+def check_metric(name: object) -> None:
+    """Refuse a metric of one's own prompts that is neither known nor a function's name, which has a dot."""
+    if isinstance(name, str) and "." not in name and name not in ANSWERS:
+        raise unknown("metric", name, [*ANSWERS, "module.function"])
+
+
+def check_measure(name: str | None, benchmark: Mapping[str, object]) -> None:
+    """Refuse a score that no record of a benchmark of kvbench's has; those of others are known once it is built."""
+    kind = str(benchmark.get("_target_"))
+    known = OF_BENCHMARK.get(kind.rpartition(".")[2]) if kind.startswith(OURS) else None
+    if name is not None and known is not None and name not in (*known, *AGREEMENT):
+        raise unknown("measure", name, [*known, *AGREEMENT])
