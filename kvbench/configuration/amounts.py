@@ -75,5 +75,7 @@ def _budget(value: object) -> object:
 
 
 # As given: captions and messages repeat them.
-Ratio = Annotated[float | list[float] | None, PlainValidator(_ratio)]
-Budget = Annotated[int | list[int] | None, PlainValidator(_budget)]
+Ratio = Annotated[
+    float | list[float] | None, PlainValidator(_ratio), "number above 0 and at most 1, or a list, or `null`"
+]
+Budget = Annotated[int | list[int] | None, PlainValidator(_budget), "integer of at least 1, or a list, or `null`"]

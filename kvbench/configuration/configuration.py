@@ -68,7 +68,7 @@ class Configuration:
     decode: Annotated[Decode, section(Decode, "decode.")]
     wandb: Annotated[Wandb, section(Wandb, "wandb.")]
     shards: Count
-    shard: Single
+    shard: Annotated[Single, "integer from 0 to shards − 1"]
     experiment: NodeOrNull
     engine: NodeOrNull
     output_dir: Text

@@ -49,13 +49,15 @@ def _text_or_null(value: object) -> str | None:
     return None if of_kind(ONE, NULL)(value) is None else str(value)
 
 
+# A text among the annotations says in words what is allowed (kvbench.configuration.describe).
+
 # Parameters of a class, which its signature defines: here a mapping, checked where the class is built.
 Node = Annotated[dict[str, Any], PlainValidator(of_kind(NODE))]
 NodeOrNull = Annotated[dict[str, Any] | None, PlainValidator(of_kind(NODE, NULL))]
 Text = Annotated[str, PlainValidator(of_kind(TEXT))]
 TextOrNull = Annotated[str | None, PlainValidator(of_kind(TEXT, NULL))]
 NameOrNull = Annotated[str | None, PlainValidator(_text_or_null)]
-CountOrNull = Annotated[int | None, PlainValidator(at_least(1, NULL))]
-Count = Annotated[int, PlainValidator(at_least(1))]
+CountOrNull = Annotated[int | None, PlainValidator(at_least(1, NULL)), "integer of at least 1 or `null`"]
+Count = Annotated[int, PlainValidator(at_least(1)), "integer of at least 1"]
 Single = Annotated[int, PlainValidator(of_kind(ONE))]
 WORD = BeforeValidator(_word)

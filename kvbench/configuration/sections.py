@@ -29,7 +29,7 @@ class Prefill:
 @checked(prefix="decode.", frozen=True)
 class Decode:
     compress: NodeOrNull
-    batch: Annotated[str, PlainValidator(_batch)]  # auto, all, or a number's digits
+    batch: Annotated[str, PlainValidator(_batch), "`auto`, `all` or an integer of at least 1"]  # digits, for a number
 
 
 @checked(prefix="wandb.", frozen=True)

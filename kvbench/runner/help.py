@@ -13,11 +13,12 @@ from kvbench.errors import unknown
 from kvbench.papers.costs import short_cost
 from kvbench.papers.gpu import H100
 from kvbench.runner.help_methods import family, grouped
+from kvbench.utils.yaml_comments import commented
 
 # groups of choices: what to type, and a remark
 GROUPS = {
     "method": ("method=", "one or a list"),
-    "engine": ("engine=", "another program that answers, in place of methods"),
+    "engine": ("engine=", "another program that answers, in place of methods; its keys are engine.KEY="),
     "model": ("model=", ""),
     "benchmark": ("benchmark=", ""),
     "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
@@ -70,11 +71,13 @@ SECTIONS = (*GROUPS, "settings", "commands", "all")
 
 
 def help_text(section: str | None = None) -> str:
-    """What can be chosen and set, read from the YAML files: an overview, one of SECTIONS with a line about each, or a
-    method with its presets.
+    """What can be chosen and set, read from the YAML files: an overview, one of SECTIONS with a line about each, a
+    method with its presets, or a key of the configuration.
 
     Raises UserError for an unknown section.
     """
+    if section is not None and section not in SECTIONS and (described := _keys(section)):
+        return "\n".join(described)
     if section in choices("method"):
         return "\n".join(_lines({name: options("method")[name] for name in family(section)}))
     if section is not None and section not in SECTIONS:
@@ -113,6 +116,7 @@ def _overview() -> list[str]:
         "",
         *_commands(),
         "",
+        "[bold]--help KEY[/] describes a key, such as ratio or decode.batch.",
         f"[bold]--help SECTION[/] describes each choice: {', '.join(SECTIONS)}",
     ]
 
@@ -144,7 +148,7 @@ def _lines(about: Mapping[str, str], width: int = 0) -> list[str]:
     lines = []
     for name, text in about.items():
         first, *rest = wrap(text, room, break_on_hyphens=False) or [""]
-        lines.append(f"  [cyan]{name:<{width}}[/]  {escape(first)}")
+        lines.append(f"  [cyan]{escape(f'{name:<{width}}')}[/]  {escape(first)}")
         lines += [f"{'':<{width + 4}}{escape(line)}" for line in rest]
     return lines
 
@@ -168,7 +172,7 @@ def _experiments() -> list[str]:
 def _settings() -> list[str]:
     return [
         "[bold]Settings[/]",
-        *(f"  [cyan]{escape(f'{key:<33}')}[/]  {escape(comment)}" for key, comment in settings()),
+        *_lines(dict(settings())),
         "",
         "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2. hydra/launcher=slurm with",
         r"shards=8 'shard=range(0,8)' runs it as a Slurm array; kvbench status \[FOLDER] shows the progress.",
@@ -178,6 +182,22 @@ def _settings() -> list[str]:
         'eval "$(kvbench -sc install=bash)" completes names and keys in bash and zsh;',
         "kvbench -sc install=fish | source does so in fish.",
     ]
+
+
+def _keys(name: str) -> list[str]:
+    """What a key is, or each key of a section; empty for any other name."""
+    comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
+    if not any(key == name or key.startswith(f"{name}.") for key in comments):
+        return []
+    from kvbench.configuration.describe import keys  # brings pydantic, which the other sections do without
+
+    lines = []
+    for key in keys():
+        if key.name == name or key.name.startswith(f"{name}."):
+            about = wrap(key.about, max(get_terminal_size((120, 24)).columns - 2, 40), break_on_hyphens=False)
+            lines += [f"[cyan]{escape(f'{key.name}={key.default}')}[/]", *(f"  {escape(line)}" for line in about)]
+            lines += [f"  [dim]values: {key.values.replace('`', '')}[/]"]
+    return lines
 
 
 def _commands() -> list[str]:
@@ -190,18 +210,13 @@ def _commands() -> list[str]:
 
 def settings() -> list[tuple[str, str]]:
     """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
-    commented = []
-    for line in (CONF / "config.yaml").read_text(encoding="utf-8").splitlines():
-        key, _, rest = line.partition(":")
-        if key.isidentifier() and "#" in rest:
-            value, _, comment = rest.partition("#")
-            commented.append((f"{key}={value.strip()}", comment.strip()))
+    comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
     return [
-        *commented,
-        ("prefill.chunk=null", "tokens of a prompt to prefill at a time, so that activations fit"),
-        ("decode.compress={every:128,budget:2048}", "methods that score tokens also compress while decoding"),
-        ("decode.batch=auto", "settings of a sample that decode together. all: every one; 1: one by one; N: at most N"),
-        ("wandb.mode=disabled", "offline or online: log the run to Weights & Biases"),
+        *(
+            (f"{key}={one.value}", one.about)
+            for key, one in comments.items()
+            if key not in GROUPS and not key.startswith("hydra")
+        ),
         ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
@@ -210,7 +225,6 @@ def settings() -> list[tuple[str, str]]:
         ("storage@method.NAME.storage=kivi", f"exchange the storage: {_names('storage')}"),
         ("scoring@method.NAME.scoring=…", f"exchange the scoring: {_names('scoring')}"),
         ("allocation@method.NAME.allocation=…", f"exchange the allocation: {_names('allocation')}"),
-        ("method._target_=module.Class", "your own method, run beside the chosen ones"),
     ]
 
 
