@@ -1,7 +1,7 @@
 """How much is kept: `ratio=` and `budget=`, of the whole configuration or of one method."""
 
 from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import PlainValidator
 
@@ -53,7 +53,7 @@ def _budgets(value: object) -> list[int]:
     return list(dict.fromkeys(budgets))
 
 
-def _as_list(value: object) -> list:
+def _as_list(value: object) -> list[Any]:
     values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     if not values:
         raise UserError("an empty list of ratios or budgets leaves nothing to run")

@@ -11,7 +11,6 @@ from kvbench.configuration.amounts import Amounts, Budget, Ratio, amounts
 from kvbench.configuration.kinds import (
     NODE,
     NULL,
-    ONE,
     WORD,
     Count,
     CountOrNull,
@@ -36,8 +35,7 @@ def _model(value: object) -> ModelSpec:
 
 
 def _distance(value: object) -> Literal["auto"] | bool:
-    word = str(of_kind(ONE)(value))
-    word = word.lower() if isinstance(value, bool | int) else word
+    word = str(value).lower() if isinstance(value, bool) else str(value)
     if word not in ("auto", "true", "false"):
         raise unknown("distance", word, ("auto", "true", "false"))
     return "auto" if word == "auto" else word == "true"
@@ -136,8 +134,7 @@ def every_key() -> list[str]:
 
 def check_some(values: Mapping[str, object]) -> None:
     """Check values by their dotted keys, as far as each can be wrong by itself. Raises UserError for the first."""
-    if values.get("ratio") is not None:
-        amounts(values["ratio"], values.get("budget"))
+    amounts(values.get("ratio"), values.get("budget"))
     check_given(Configuration, {key: value for key, value in values.items() if key in KEYS - GROUPS - {*SECTIONS}})
     for name, form in SECTIONS.items():
         keys = [each.name for each in fields(form) if f"{name}.{each.name}" in values]

@@ -25,12 +25,11 @@ def _kind(value: object) -> str:
     return NULL if value is None else next((kind for type_, kind in kinds if isinstance(value, type_)), ONE)
 
 
-def at_least(least: int, *others: str) -> Callable[[object], int | None]:
-    """A function that returns integers of at least `least`; `others` may be NULL, for a key that can be null."""
-    check = of_kind(ONE, *others)
+def at_least(least: int, null: bool = False) -> Callable[[object], int | None]:
+    """A function that returns integers of at least `least`, and None where `null`."""
 
     def number(value: object) -> int | None:
-        if check(value) is None:
+        if value is None and null:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"an integer of at least {least}")
@@ -41,7 +40,6 @@ def at_least(least: int, *others: str) -> Callable[[object], int | None]:
 
 def _word(value: object) -> object:
     """A word for a Literal; true and false as YAML has them."""
-    of_kind(ONE)(value)
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -57,7 +55,7 @@ NodeOrNull = Annotated[dict[str, Any] | None, PlainValidator(of_kind(NODE, NULL)
 Text = Annotated[str, PlainValidator(of_kind(TEXT))]
 TextOrNull = Annotated[str | None, PlainValidator(of_kind(TEXT, NULL))]
 NameOrNull = Annotated[str | None, PlainValidator(_text_or_null)]
-CountOrNull = Annotated[int | None, PlainValidator(at_least(1, NULL)), "integer of at least 1 or `null`"]
+CountOrNull = Annotated[int | None, PlainValidator(at_least(1, null=True)), "integer of at least 1 or `null`"]
 Count = Annotated[int, PlainValidator(at_least(1)), "integer of at least 1"]
 Single = Annotated[int, PlainValidator(of_kind(ONE))]
 WORD = BeforeValidator(_word)

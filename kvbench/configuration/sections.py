@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import PlainValidator
 
-from kvbench.configuration.kinds import NODE, ONE, WORD, CountOrNull, NameOrNull, NodeOrNull, of_kind
+from kvbench.configuration.kinds import NODE, WORD, CountOrNull, NameOrNull, NodeOrNull, of_kind
 from kvbench.errors import UserError
 from kvbench.utils.checked import checked
 
@@ -14,7 +14,6 @@ Form = TypeVar("Form")
 
 
 def _batch(value: object) -> str:
-    of_kind(ONE)(value)
     number = int(value) if isinstance(value, str) and value.isdecimal() else value
     if value not in ("auto", "all") and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
         raise ValueError("auto, all or an integer of at least 1")

@@ -18,7 +18,7 @@ from tests.support.tiny import tiny_model
 DENSE = {"sdpa": "flash_attention", "sdpa_decode": "flash_attention"}
 
 
-@pytest.mark.parametrize("value", ["cuda", "", True])
+@pytest.mark.parametrize("value", ["cuda", "", None, True])
 def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(value):
     with pytest.raises(UserError, match=r"kernels.*auto, torch.* triton"):
         configured([]).changed(kernels=value)
