@@ -8,10 +8,9 @@ import torch
 from kvbench.errors import UserError
 from kvbench.runner.job import slurm
 from kvbench.runner.memory import out_of_memory
-from kvbench.runner.request import check_texts
 from kvbench.runner.status import state
 from tests.support.command import command_line
-from tests.support.runs import arguments, run
+from tests.support.runs import arguments, compose, run
 
 
 @pytest.mark.parametrize("value", ["", "abc", "-1", "1.5"])
@@ -67,12 +66,12 @@ def test_other_errors_stay_what_they_are():
 
 @pytest.mark.parametrize("text", ["a\0b", "caf\udce9", "\ud800"])
 def test_a_text_that_no_file_can_have_is_refused_with_its_key(text):
-    for node, key in (({"limit": 1, "path": text}, "path"), ({"model": {"name": text}}, "model.name")):
+    for changes, key in (({"output_dir": text}, "output_dir"), ({"model": {"name": text}}, "model.name")):
         with pytest.raises(UserError, match=f"^{key}='.*' has a NUL or bytes that are not UTF-8") as refused:
-            check_texts(node)
+            compose().changed(**changes)
         assert str(refused.value).isascii()
     with pytest.raises(UserError, match=r"^benchmark\.tasks="):
-        check_texts({"benchmark": {"tasks": ["fine", text]}})
+        compose().changed(benchmark={"tasks": ["fine", text]})
 
 
 def test_bytes_on_the_command_line_that_are_not_utf_8_are_one_line(tmp_path, capsys):
