@@ -73,7 +73,7 @@ class Setting:
 
 def settings_of(cfg: Configuration) -> list[Setting]:
     """The settings that a configuration requests of its methods. Raises UserError for a bad value."""
-    return build_settings(cfg.methods, cfg.ratio, cfg.budget, cfg.decode.compress)
+    return _settings(cfg.methods, cfg.amounts, cfg.decode.compress)
 
 
 def build_settings(
@@ -84,7 +84,10 @@ def build_settings(
     `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV that has none
     of its own. Raises UserError for a bad value.
     """
-    shared = amounts(ratio, budget)
+    return _settings(methods, amounts(ratio, budget), compress)
+
+
+def _settings(methods: Mapping[str, Mapping], shared: Amounts, compress: Mapping | None) -> list[Setting]:
     chosen = named(methods) if compress is None else while_decoding(named(methods), compress)
     return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared)]
 

@@ -113,8 +113,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     first: dict[str, int] = {}  # the records that a job writes to -> the first job that does
     for number, one in enumerate(configs, start=1):
         build_request(one)
-        target = {key: value for key, value in one.plain.items() if key not in NOT_IN_FOLDER}
-        target = json.dumps(target | {"probe": bool(one.probe)}, sort_keys=True)
+        own = {key: value for key, value in one.plain.items() if key not in NOT_IN_FOLDER}
+        target = json.dumps(own | {"probe": bool(one.probe)}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
