@@ -54,6 +54,7 @@ def test_a_key_that_is_missing_or_of_another_kind_is_one_line(key):
         ("kernels=null", "unknown kernels 'None'. Allowed: auto, torch, triton"),
         ("kernels=false", "unknown kernels 'false'. Allowed: auto, torch, triton"),
         ("distance=1", "unknown distance '1'. Allowed: auto, false, true"),
+        ("shards=0", "shards=0 must be an integer of at least 1"),
         ("shard=1", "shard=1 must be from 0 to 0 with shards=1"),
         ("~model", "no model is chosen: model=NAME"),
         ("~benchmark", "no benchmark is chosen: benchmark=NAME"),
