@@ -41,6 +41,7 @@ from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
@@ -51,6 +52,7 @@ from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
+from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -86,6 +88,7 @@ __all__ = [
     "Chunks",
     "Codebook",
     "ColumnSums",
+    "Compactor",
     "CriticalKV",
     "DecodeCompression",
     "Dense",
@@ -117,6 +120,7 @@ __all__ = [
     "Microscaling",
     "MiniCache",
     "Needs",
+    "NonCausalAttention",
     "OnlyLazyLayers",
     "PooledHeads",
     "PoolingMerge",

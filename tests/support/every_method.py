@@ -11,7 +11,7 @@ from kvbench.evaluation import rules
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.ops.rope import Rope
-from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
+from kvbench.prefill import Blocks, FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
 from tests.support.tiny import prompt, random_state, tiny_model
@@ -20,12 +20,14 @@ LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
 
 
 N, STEPS = 120, 12
+BLOCKS = frozenset({Blocks(16), Blocks(16, 8, 4)})
 
 
 # Published windows are longer than a test's prompt: the same methods with windows that bind, and some layers lazy.
 SMALL = {
     "ChunkedEviction": {"chunk": 16},
     "Codebook": {"window": 8},
+    "Compactor": {"block": 16},
     "ColumnSums": {"recent": 8},
     "DecodeCompression": {"every": 4},
     "DuoAttention": {"sinks": 4, "recent": 8},
@@ -33,6 +35,7 @@ SMALL = {
     "LAVa": {"window": 8},
     "LagKV": {"lag": 16},
     "MeanVariance": {"window": 8},
+    "NonCausalAttention": {"block": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "Preference": {"window": 8},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
@@ -132,7 +135,14 @@ def model():
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
     again = frozenset({Reconstruction()})
     needs = Needs(
-        32, True, True, frozenset({8, 32}), frozenset({4}), True, again if plan == FullPrefill() else frozenset()
+        32,
+        True,
+        True,
+        frozenset({8, 32}),
+        frozenset({4}),
+        True,
+        again if plan == FullPrefill() else frozenset(),
+        block_sums=BLOCKS,
     )
     return SharedPass(model(), prompt(n), plan, needs)
 

@@ -16,6 +16,7 @@ from transformers import (
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState
+from kvbench.prefill.block_sums import Blocks, BlockSums
 from kvbench.prefill.query_moments import query_moments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 
@@ -105,6 +106,10 @@ def random_layer(
     state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
     state.lookahead_sums = lookahead
     state.value_output_norm = torch.rand(heads, n, generator=generator)
+    for blocks in (Blocks(16), Blocks(16, 8, 4), Blocks(256), Blocks(256, 8, 4)):  # the last two as shipped
+        inside = BlockSums(blocks, n)
+        inside.add(queries, keys, 0)
+        state.block_sums[blocks] = inside.total()
     scores = torch.rand(kv_heads, n, generator=generator)
     scores[:, :4] = float("inf")
     state.reconstruction = {Reconstruction(): ContextScores(scores, min(n, 4))}
