@@ -15,8 +15,8 @@ from kvbench.evaluation.passes import SharedPass
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, Reconstruction
 from kvbench.utils.versions import versions
 from tests.support.config import NAMES
-from tests.support.every_method import BLOCKS, HEAD_DIM, LAYERS, setting, steps
-from tests.support.tiny import tiny_model
+from tests.support.every_method import HEAD_DIM, LAYERS, setting, steps
+from tests.support.tiny import BLOCKS, tiny_model
 
 N, RATIO, TOKENS, SEED = 90, 0.5, 4, 0
 

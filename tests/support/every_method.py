@@ -11,16 +11,15 @@ from kvbench.evaluation import rules
 from kvbench.evaluation.passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.ops.rope import Rope
-from kvbench.prefill import Blocks, FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
+from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
-from tests.support.tiny import prompt, random_state, tiny_model
+from tests.support.tiny import BLOCKS, prompt, random_state, tiny_model
 
 LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
 
 
 N, STEPS = 120, 12
-BLOCKS = frozenset({Blocks(16), Blocks(16, 8, 4)})
 
 
 # Published windows are longer than a test's prompt: the same methods with windows that bind, and some layers lazy.
