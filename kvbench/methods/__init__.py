@@ -25,6 +25,7 @@ from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
 from kvbench.methods.heads.adakv import AdaKV
 from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.composite import CompositeHeads
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.headkv import HeadKV
 from kvbench.methods.heads.lava import LAVaHeads
@@ -47,6 +48,7 @@ from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.kvcompose import KVCompose
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
@@ -89,6 +91,7 @@ __all__ = [
     "Codebook",
     "ColumnSums",
     "Compactor",
+    "CompositeHeads",
     "CriticalKV",
     "DecodeCompression",
     "Dense",
@@ -103,6 +106,7 @@ __all__ = [
     "HeadBudgets",
     "HeadKV",
     "KNorm",
+    "KVCompose",
     "KVzip",
     "Kept",
     "KeyDiff",

@@ -14,7 +14,7 @@ from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
-from tests.support.tiny import BLOCKS, prompt, random_state, tiny_model
+from tests.support.tiny import BLOCKS, REREAD, prompt, random_state, tiny_model
 
 LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
 
@@ -132,7 +132,7 @@ def model():
 
 @cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    again = frozenset({Reconstruction()})
+    again = frozenset({Reconstruction(), REREAD})
     needs = Needs(
         32,
         True,

@@ -13,6 +13,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from kvbench.methods.scoring.kvcompose import WHOLE
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState
@@ -25,6 +26,7 @@ FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config
 LAYOUTS = {"mha": (4, 4), "gqa": (6, 2), "mqa": (4, 1)}
 
 # What presets observe, as tests make them small and as shipped.
+REREAD = Reconstruction(WHOLE, 0, 0, None, "mean")
 BLOCKS = frozenset({Blocks(16), Blocks(16, 8, 4), Blocks(256), Blocks(256, 8, 4)})
 
 
@@ -115,7 +117,8 @@ def random_layer(
         state.block_sums[blocks] = inside.total()
     scores = torch.rand(kv_heads, n, generator=generator)
     scores[:, :4] = float("inf")
-    state.reconstruction = {Reconstruction(): ContextScores(scores, min(n, 4))}
+    inner = scores.masked_fill(scores.isposinf(), 0.5)
+    state.reconstruction = {Reconstruction(): ContextScores(scores, min(n, 4)), REREAD: ContextScores(inner, 0)}
     if rope is not None:
         state.query_moments = {4: query_moments(queries, rope, 4)}
     return state

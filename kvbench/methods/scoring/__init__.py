@@ -9,6 +9,7 @@ from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.kvcompose import KVCompose
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
@@ -29,6 +30,7 @@ __all__ = [
     "Compactor",
     "ExpectedAttention",
     "KNorm",
+    "KVCompose",
     "KVzip",
     "KeyDiff",
     "LAVa",
