@@ -9,8 +9,10 @@ from kvbench.cache.base import LayerCache, storage_bytes
 from kvbench.cache.cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
 from kvbench.cache.ragged import RaggedLayer
+from kvbench.cache.ragged_quantised import RaggedQuantisedLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.duo_attention import DuoLayer
+from kvbench.methods.simlayerkv import FirstDecodeLayer
 from kvbench.methods.storage.codebook_layer import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState
@@ -33,10 +35,10 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
     reachable(list(caches), found, set())
     listed = [tensor for layer in caches for tensor in layer.tensors()]
     tables = _tables(caches)
-    small = all(len(table) <= 64 and table.nbytes <= 100 * len(table) for table in tables)
+    small = all(rows <= 64 and table.nbytes <= 100 * rows for table, rows in tables)
     hold(small, "a table of offsets has more than a few numbers for each head")
     # the graph of objects may mention a few empty tensors and no others
-    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
+    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *(table for table, _ in tables)]}
     unlisted = storage_bytes(found[address] for address in hidden)
     hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that tensors() does not list")
     counted, stored = sum(layer.nbytes for layer in caches), storage_bytes(listed)
@@ -48,14 +50,18 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
         )
 
 
-def _tables(caches: Sequence[LayerCache]) -> list[Tensor]:
-    """Where a codebook's streams or packed heads lie, and how many entries or tokens these have: a few numbers for each
-    head, which no ratio counts (docs/reserve-ratio.md has their sizes)."""
+def _tables(caches: Sequence[LayerCache]) -> list[tuple[Tensor, int]]:
+    """Where a codebook's streams or the tokens of single heads lie, and how many entries or tokens these have: a few
+    numbers for each head, which no ratio counts (docs/reserve-ratio.md has their sizes). With the heads of each table.
+    """
+    caches = [cache.inner if isinstance(cache, FirstDecodeLayer) else cache for cache in caches]
     books = [x.books for x in caches if isinstance(x, CodebookLayer)]
     tables = [table for own in books for table in (own.layout, own.k.sizes, own.v.sizes)]
     packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
     tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
-    return tables + [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]
+    tables += [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]
+    ragged = [x for x in caches if isinstance(x, RaggedQuantisedLayer) and x.tables is not None]
+    return [(table, len(table)) for table in tables] + [(x.tables, len(x.older[0].counts)) for x in ragged]
 
 
 def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:

@@ -25,6 +25,7 @@ from kvbench.methods.full import FullKV
 from kvbench.methods.h2o import H2O
 from kvbench.methods.heads.adakv import AdaKV
 from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.composite import CompositeHeads
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.headkv import HeadKV
 from kvbench.methods.heads.lava import LAVaHeads
@@ -41,16 +42,19 @@ from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.kvcompose import KVCompose
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
+from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -86,6 +90,8 @@ __all__ = [
     "Chunks",
     "Codebook",
     "ColumnSums",
+    "Compactor",
+    "CompositeHeads",
     "CriticalKV",
     "DecodeCompression",
     "Dense",
@@ -100,6 +106,7 @@ __all__ = [
     "HeadBudgets",
     "HeadKV",
     "KNorm",
+    "KVCompose",
     "KVzip",
     "Kept",
     "KeyDiff",
@@ -117,6 +124,7 @@ __all__ = [
     "Microscaling",
     "MiniCache",
     "Needs",
+    "NonCausalAttention",
     "OnlyLazyLayers",
     "PooledHeads",
     "PoolingMerge",

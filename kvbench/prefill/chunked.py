@@ -80,6 +80,7 @@ class ChunkedLayer(CaptureLayer):
                 self.sums = torch.zeros(query.shape[1], self.n, device=query.device)
             self.lse.append(column_sums(query[0], self.keys[0], scaling, start, sums=self.sums, lse=lse)[1])
         self.add_moments(query, start)
+        self.add_block_sums(query, start, self.n)
         if self.seen == self.n:
             self.finish(self.complete(scaling, query.shape[1]))
         return out
@@ -87,7 +88,7 @@ class ChunkedLayer(CaptureLayer):
     def complete(self, scaling: float, num_attention_heads: int) -> LayerState:
         """The state after the last chunk."""
         state = self.state_of(scaling, num_attention_heads)
-        state.query_moments = self.moments
+        self.hand_over(state)
         for w in self.needs.lookahead_sums:
             state.lookahead_sums[w] = self.lookahead_sums(w, state.keys, scaling)
         if window := self.needs.window:

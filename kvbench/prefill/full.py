@@ -16,6 +16,7 @@ from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.log_sums import attention_and_log_sums
 from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.prefill.block_sums import Blocks, BlockSums
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.query_moments import QueryMoments, query_moments
@@ -44,6 +45,7 @@ class CaptureLayer(AttendingLayer):
         self.projection: Tensor | None = None  # where the norms of projected values are needed
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
+        self.blocks: dict[Blocks, BlockSums] = {}
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         # values are a view of the projection; a copy owns its bytes only
@@ -61,7 +63,8 @@ class CaptureLayer(AttendingLayer):
             first_causal = max(state.n - w, 0)
             state.lookahead_sums[w], _ = column_sums(query[0], state.keys, scaling, first_causal=first_causal)
         self.add_moments(query, 0)
-        state.query_moments = self.moments
+        self.add_block_sums(query, 0, state.n)
+        self.hand_over(state)
         return state
 
     def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
@@ -77,6 +80,17 @@ class CaptureLayer(AttendingLayer):
         for skip in self.needs.query_moments:
             rope = fixed_rotation(self.rope, "the mean of the queries before RoPE")
             self.moments[skip] = query_moments(query[0], rope, skip, start, self.moments.get(skip))
+
+    def add_block_sums(self, query: Tensor, start: int, n: int) -> None:
+        """Add query [1, num_attention_heads, q, head_dim] of a prompt of n tokens at positions start, start+1, …"""
+        for blocks in self.needs.block_sums:
+            self.blocks.setdefault(blocks, BlockSums(blocks, n)).add(query[0], self.keys[0], start)
+
+    def hand_over(self, state: LayerState) -> None:
+        """What was gathered over the prompt's queries becomes part of the state."""
+        state.query_moments = self.moments
+        state.block_sums = {blocks: sums.total() for blocks, sums in self.blocks.items()}
+        self.blocks = {}
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         out, lse = self.attention(query, scaling)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,13 +29,16 @@ class Reconstruction:
     chunk      tokens that are read again at a time.
     lead       tokens of the chunk before that end the request of every chunk but the first.
     sinks      first tokens that count as the prefix of a prompt without one.
-    requests   the texts of the first request and of the others.
+    requests   the texts of the first request and of the others; None: the chunk follows the context at once, without
+               the chat template's end either.
+    group      what becomes of the most attention that each query head of a group gives.
     """
 
     chunk: int = 2000
     lead: int = 8
     sinks: int = 4
-    requests: tuple[str, str] = REQUESTS
+    requests: tuple[str, str] | None = REQUESTS
+    group: Literal["max", "mean"] = "max"
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,16 @@ class ContextScores:
 
 
 def largest_attention(
-    queries: Tensor, keys: Tensor, scaling: Scaling, first: int, last: int, tile: int | None = None
+    queries: Tensor,
+    keys: Tensor,
+    scaling: Scaling,
+    first: int,
+    last: int,
+    tile: int | None = None,
+    group: Literal["max", "mean"] = "max",
 ) -> Tensor:
-    """The most attention that keys first … last-1 get from any query of their group: [num_key_value_heads, last-first].
+    """The most attention that keys first … last-1 get from any query of their group, or the mean over the group's heads
+    of the most that each gives: [num_key_value_heads, last-first].
 
     queries [num_attention_heads, q, head_dim] are of the last q of the keys [num_key_value_heads, len, head_dim], both
     after RoPE; each attends to the keys up to its own, and the keys before `last` are not after any query. float32 in
@@ -85,7 +96,7 @@ def largest_attention(
     length = keys.shape[1]
     keys = keys.float()
     grouped = queries.unflatten(0, (len(keys), -1))  # [num_key_value_heads, group, q, head_dim]
-    most = torch.full((len(keys), last - first), float("-inf"), device=keys.device)
+    most = torch.full((*grouped.shape[:2], last - first), float("-inf"), device=keys.device)
     step = max((tile or TILES.get(keys.device.type, TILE)) // (heads * length), 1)
     for at in range(0, q, step):
         rows = grouped[:, :, at : at + step]
@@ -94,5 +105,5 @@ def largest_attention(
         own = torch.ones(t, t, dtype=torch.bool, device=keys.device)
         logits[..., -t:].masked_fill_(own.triu(1), float("-inf"))
         lse = log_sum(logits, scaling)[..., None]
-        torch.maximum(most, (logits[..., first:last] - lse).amax(dim=(1, 2)), out=most)
-    return most.exp()
+        torch.maximum(most, (logits[..., first:last] - lse).amax(dim=2), out=most)
+    return most.amax(dim=1).exp() if group == "max" else most.exp().mean(dim=1)

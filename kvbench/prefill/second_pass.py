@@ -1,5 +1,7 @@
 """The second pass over a context: the model reads it again, with its own cache in front (KVzip)."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
@@ -19,10 +21,12 @@ class RereadLayer(AttendingLayer):
     into `scores` [num_key_value_heads, n].
     """
 
-    def __init__(self, layer: LayerState, end: int, prefix: int, chunk: slice, scores: Tensor):
+    def __init__(
+        self, layer: LayerState, end: int, prefix: int, chunk: slice, scores: Tensor, group: Literal["max", "mean"]
+    ):
         super().__init__()
         self.layer, self.end, self.prefix, self.chunk, self.scores = layer, end, prefix, chunk, scores
-        self.seen = end
+        self.group, self.seen = group, end
         self.held = 0  # bytes of the copy of keys and values
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -35,7 +39,9 @@ class RereadLayer(AttendingLayer):
         keys, (start, stop) = self.keys[0], (self.chunk.start, self.chunk.stop)
         parts = [keys[:, : self.prefix], keys[:, self.chunk], keys[:, self.end :]]
         last = self.prefix + stop - start
-        self.scores[:, self.chunk] = largest_attention(query[0], torch.cat(parts, dim=1), scaling, self.prefix, last)
+        self.scores[:, self.chunk] = largest_attention(
+            query[0], torch.cat(parts, dim=1), scaling, self.prefix, last, group=self.group
+        )
         out = dense_attention(query, self.keys, self.values, scaling)
         self.keys = self.values = None
         return out
@@ -54,7 +60,7 @@ def reconstruct(
     rope = Rope.of(model)
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(
-            f"the second pass of KVzip lengthens the text, and this model's rotation depends on {rope.varies}"
+            f"a second pass over the context lengthens the text, and this model's rotation depends on {rope.varies}"
         )
     n = len(input_ids)
     start, end = frame.span(n)
@@ -64,7 +70,10 @@ def reconstruct(
     for start in range(prefix, end, how.chunk):
         chunk = slice(start, min(start + how.chunk, end))
         ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
-        layers = [RereadLayer(layer, end, prefix, chunk, row) for layer, row in zip(state.layers, scores, strict=True)]
+        layers = [
+            RereadLayer(layer, end, prefix, chunk, row, how.group)
+            for layer, row in zip(state.layers, scores, strict=True)
+        ]
         windows = {place: layer.cut(end) for place, layer in state.windows.items()}
         every = interleaved(layers, windows)
         model(
@@ -79,6 +88,8 @@ def reconstruct(
 
 def asked(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:
     """Token ids between the context and the chunk read again from `start` on: a request, its lead, the suffix."""
+    if how.requests is None:
+        return []
     first = start == prefix
     lead = [] if first else input_ids[start - min(how.lead, how.chunk) : start].tolist()
     return [*frame.request(how.requests[not first]), *lead, *frame.suffix]

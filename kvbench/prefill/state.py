@@ -13,6 +13,7 @@ from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
 from kvbench.ops.window_moments import WindowMoments, window_moments
+from kvbench.prefill.block_sums import Blocks
 from kvbench.prefill.query_moments import QueryMoments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 
@@ -29,6 +30,7 @@ class Needs:
     value_output_norm: bool = False  # L1 norms of the values after the output projection
     reconstructions: frozenset[Reconstruction] = frozenset()  # second passes over the context, after the whole first
     context: bool = False  # where the context lies in the prompt
+    block_sums: frozenset[Blocks] = frozenset()  # attention inside blocks without a mask
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -40,6 +42,7 @@ class Needs:
             self.value_output_norm or other.value_output_norm,
             self.reconstructions | other.reconstructions,
             self.context or other.context,
+            self.block_sums | other.block_sums,
         )
 
 
@@ -61,6 +64,7 @@ class LayerState:
     positions: Tensor | None = None  # their original positions, ascending, [n], or [num_key_value_heads, n]
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
     query_moments: dict[int, QueryMoments] = field(default_factory=dict)  # by s
+    block_sums: dict[Blocks, Tensor] = field(default_factory=dict)  # [num_attention_heads, n - skip - leave] float32
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
     context: tuple[int, int] | None = None  # where it begins and ends in the prompt, without the chat template

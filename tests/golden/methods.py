@@ -16,7 +16,7 @@ from kvbench.prefill import FullPrefill, Needs, PrefillPlan, Reconstruction
 from kvbench.utils.versions import versions
 from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, setting, steps
-from tests.support.tiny import tiny_model
+from tests.support.tiny import BLOCKS, REREAD, tiny_model
 
 N, RATIO, TOKENS, SEED = 90, 0.5, 4, 0
 
@@ -28,8 +28,8 @@ def model() -> PreTrainedModel:
 
 @cache
 def shared_pass(plan: PrefillPlan) -> SharedPass:
-    again = frozenset({Reconstruction()}) if plan == FullPrefill() else frozenset()
-    needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, again)
+    again = frozenset({Reconstruction(), REREAD}) if plan == FullPrefill() else frozenset()
+    needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, again, block_sums=BLOCKS)
     ids = 3 + torch.randperm(94, generator=torch.Generator().manual_seed(SEED))[:N]
     return SharedPass(model(), ids, plan, needs)
 

@@ -17,7 +17,7 @@ from kvbench.prefill import FullPrefill, Needs, Reconstruction
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
 from tests.support.sliding import SHAPE, WINDOW, sliding_model
-from tests.support.tiny import prompt
+from tests.support.tiny import BLOCKS, REREAD, prompt
 
 N, STEPS = 100, 4
 FULL = [1, 3, 5, 7]  # as many as the methods' own tests have, where head scores are read from files
@@ -34,7 +34,16 @@ def model():
 @cache
 def shared_pass() -> SharedPass:
     again = frozenset({Reconstruction(chunk=40)})
-    needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, frozenset({Reconstruction()}) | again)
+    needs = Needs(
+        32,
+        True,
+        True,
+        frozenset({8, 32}),
+        frozenset({4}),
+        True,
+        frozenset({Reconstruction(), REREAD}) | again,
+        block_sums=BLOCKS,
+    )
     return SharedPass(model(), prompt(N), FullPrefill(), needs)
 
 

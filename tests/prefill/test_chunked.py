@@ -7,7 +7,7 @@ from torch.nn.attention.bias import CausalBias
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.ops.attention import lower_right
-from kvbench.prefill import FullPrefill, Needs, in_chunks, prefill
+from kvbench.prefill import Blocks, FullPrefill, Needs, in_chunks, prefill
 from kvbench.prefill.chunked import ChunkedLayer, ChunkedPrefill, chunked_prefill
 from kvbench.prefill.pruned import PrunedPrefill
 from kvbench.records import load
@@ -18,7 +18,8 @@ from tests.support.runs import arguments, compose, outcomes, run
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 N = 90
-NEEDS = Needs(20, True, True, frozenset({8, 32}), frozenset({0, 20}), True)
+BLOCKS = frozenset({Blocks(16), Blocks(7, 8, 4), Blocks(200, 3, 1, True), Blocks(30, 60, 40)})
+NEEDS = Needs(20, True, True, frozenset({8, 32}), frozenset({0, 20}), True, block_sums=BLOCKS)
 OBSERVED = ("keys", "values", "queries", "column_sums", "lse", "value_output_norm")
 
 
@@ -35,6 +36,9 @@ def test_keys_values_observations_and_logits_are_those_of_one_piece(layout, chun
         assert a.lookahead_sums.keys() == b.lookahead_sums.keys()
         for w, sums in b.lookahead_sums.items():
             torch.testing.assert_close(a.lookahead_sums[w], sums, rtol=1e-4, atol=1e-4)
+        assert a.block_sums.keys() == b.block_sums.keys() == BLOCKS
+        for blocks, sums in b.block_sums.items():
+            torch.testing.assert_close(a.block_sums[blocks], sums, rtol=1e-4, atol=1e-4)
         assert a.query_moments.keys() == b.query_moments.keys()
         for skip, moments in b.query_moments.items():
             torch.testing.assert_close(a.query_moments[skip].mean, moments.mean, rtol=1e-4, atol=1e-4)

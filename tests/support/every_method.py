@@ -14,7 +14,7 @@ from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES, method_configs
-from tests.support.tiny import prompt, random_state, tiny_model
+from tests.support.tiny import BLOCKS, REREAD, prompt, random_state, tiny_model
 
 LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
 
@@ -26,6 +26,7 @@ N, STEPS = 120, 12
 SMALL = {
     "ChunkedEviction": {"chunk": 16},
     "Codebook": {"window": 8},
+    "Compactor": {"block": 16},
     "ColumnSums": {"recent": 8},
     "DecodeCompression": {"every": 4},
     "DuoAttention": {"sinks": 4, "recent": 8},
@@ -33,6 +34,7 @@ SMALL = {
     "LAVa": {"window": 8},
     "LagKV": {"lag": 16},
     "MeanVariance": {"window": 8},
+    "NonCausalAttention": {"block": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "Preference": {"window": 8},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
@@ -130,9 +132,16 @@ def model():
 
 @cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    again = frozenset({Reconstruction()})
+    again = frozenset({Reconstruction(), REREAD})
     needs = Needs(
-        32, True, True, frozenset({8, 32}), frozenset({4}), True, again if plan == FullPrefill() else frozenset()
+        32,
+        True,
+        True,
+        frozenset({8, 32}),
+        frozenset({4}),
+        True,
+        again if plan == FullPrefill() else frozenset(),
+        block_sums=BLOCKS,
     )
     return SharedPass(model(), prompt(n), plan, needs)
 

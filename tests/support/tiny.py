@@ -13,15 +13,21 @@ from transformers import (
     Qwen3Config,
 )
 
+from kvbench.methods.scoring.kvcompose import WHOLE
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState
+from kvbench.prefill.block_sums import Blocks, BlockSums
 from kvbench.prefill.query_moments import query_moments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 
 FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 # name -> (num_attention_heads, num_key_value_heads)
 LAYOUTS = {"mha": (4, 4), "gqa": (6, 2), "mqa": (4, 1)}
+
+# What presets observe, as tests make them small and as shipped.
+REREAD = Reconstruction(WHOLE, 0, 0, None, "mean")
+BLOCKS = frozenset({Blocks(16), Blocks(16, 8, 4), Blocks(256), Blocks(256, 8, 4)})
 
 
 def tiny_config(family: str = "llama", layout: str = "gqa", num_layers: int = 3, head_dim: int = 8):
@@ -105,9 +111,14 @@ def random_layer(
     state = LayerState(keys, values, head_dim**-0.5, heads, rope, queries[:, -window:], sums, lse, similarity)
     state.lookahead_sums = lookahead
     state.value_output_norm = torch.rand(heads, n, generator=generator)
+    for blocks in BLOCKS:
+        inside = BlockSums(blocks, n)
+        inside.add(queries, keys, 0)
+        state.block_sums[blocks] = inside.total()
     scores = torch.rand(kv_heads, n, generator=generator)
     scores[:, :4] = float("inf")
-    state.reconstruction = {Reconstruction(): ContextScores(scores, min(n, 4))}
+    inner = scores.masked_fill(scores.isposinf(), 0.5)
+    state.reconstruction = {Reconstruction(): ContextScores(scores, min(n, 4)), REREAD: ContextScores(inner, 0)}
     if rope is not None:
         state.query_moments = {4: query_moments(queries, rope, 4)}
     return state

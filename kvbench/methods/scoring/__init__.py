@@ -4,15 +4,18 @@ from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.chunks import Chunks
 from kvbench.methods.scoring.column_sums import ColumnSums
+from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
+from kvbench.methods.scoring.kvcompose import KVCompose
 from kvbench.methods.scoring.kvzip import KVzip
 from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
+from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -24,14 +27,17 @@ __all__ = [
     "AroundContext",
     "Chunks",
     "ColumnSums",
+    "Compactor",
     "ExpectedAttention",
     "KNorm",
+    "KVCompose",
     "KVzip",
     "KeyDiff",
     "LAVa",
     "LastQuery",
     "LeverageScore",
     "MeanVariance",
+    "NonCausalAttention",
     "Random",
     "Scoring",
     "WindowAttention",

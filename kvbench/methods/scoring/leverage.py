@@ -38,11 +38,15 @@ class LeverageScore(Scoring):
         return self.window
 
     def votes(self, layer: LayerState) -> Tensor:
+        return self.keep_sinks(self.between(layer, 0, 0))
+
+    def between(self, layer: LayerState, skip: int, leave: int) -> Tensor:
+        """Leverage among the tokens but the first `skip` and the last `leave`, float32 [num_key_value_heads, len]."""
         rope = fixed_rotation(layer.rope, "LeverageScore")
-        places = torch.arange(layer.n, device=layer.keys.device)
-        keys = rope.rotate(layer.keys, -places).double()
+        places = torch.arange(skip, layer.n - leave, device=layer.keys.device)
+        keys = rope.rotate(layer.keys[:, skip : layer.n - leave], -places).double()
         sketch = self.matrix(layer.index, layer.num_key_value_heads, layer.keys.shape[2]).to(keys.device)
-        return self.keep_sinks(leverage(keys, sketch).float())
+        return leverage(keys, sketch).float()
 
     def matrix(self, index: int, heads: int, head_dim: int) -> Tensor:
         """The Gaussian matrices of a layer's heads, float64 [heads, head_dim, sketch]."""

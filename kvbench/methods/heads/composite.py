@@ -1,0 +1,40 @@
+"""Composite tokens: layers compete with the mean over heads of their best scores, of their second best, …"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+
+@checked(frozen=True)
+class CompositeHeads(HeadBudgets):
+    """Equally many tokens in all heads of a layer, by composite tokens (KVCompose, Akulov et al. 2025, arXiv
+    2509.05165).
+
+    A layer's composite token number i is the i-th best token of each head, which need not be one token of the text; its
+    score is the mean over heads. The lowest layer has at each place the best score of any layer, so no layer keeps more
+    than it does. The best composite tokens of the whole model stay. Source: KVComposePress in kvpress (structured).
+
+    Equal scores go to the smaller place, then to the lower layer. The press leaves a token in a layer without any; here
+    a layer's share may be what always stays alone.
+    """
+
+    whole_model = pools_layers = True
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
+        return self.pooled([ranked], tokens, window, layer.n)[0]
+
+    def pooled(self, ranked: Sequence[Tensor], budget: float, window: int, n: int) -> Tensor:
+        """As `PooledHeads.pooled`: how many tokens before the window each head of each layer keeps, [layers, heads]."""
+        scores = torch.stack([rows.to(ranked[0].device, non_blocking=True) for rows in ranked])
+        sure = scores.isposinf().sum(dim=-1)
+        composite = scores.mean(dim=1)  # [layers, n - window]
+        composite[0] = composite.amax(dim=0)
+        order = composite.T.flatten().argsort(descending=True, stable=True)
+        first = order[: len(ranked) * (int(budget) - window)] % len(ranked)
+        counts = first.new_zeros(len(ranked)).scatter_add_(0, first, torch.ones_like(first))
+        return torch.maximum(counts[:, None].clamp(min=1).expand_as(sure), sure)

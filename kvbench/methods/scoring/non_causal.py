@@ -1,0 +1,50 @@
+"""Compactor's attention score: attention inside blocks of tokens, to later tokens too."""
+
+from torch import Tensor
+from torch.nn.functional import avg_pool1d
+
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import Blocks, LayerState, Needs
+from kvbench.utils.checked import NonNegative, Positive, checked
+
+POOLED = 3  # neighbouring tokens whose scores are averaged, as in kvpress
+
+
+@checked
+class NonCausalAttention(Scoring):
+    """Attention that a token receives in its block, without a causal mask (Chari & Van Durme 2025, Compactor,
+    arXiv 2507.08143).
+
+    The prompt is cut into blocks of `block` tokens, and every query of a block attends to all keys of it. The score is
+    the sum over queries times the norm of the value, averaged over 3 neighbours (zeros beyond the ends). Source:
+    NonCausalAttnPress in kvpress, by the paper's author, with its unscaled logits.
+
+    filled   fill the last block up with queries and keys of zeros, which attend and are attended to, as in kvpress,
+             whose mask has a small number in place of a large one; false: a shorter block.
+    sinks    first tokens that are always kept.
+    window   last tokens that are always kept.
+    """
+
+    block: Positive = 256
+    filled: bool = False
+    sinks: NonNegative = 0
+    window: NonNegative = 0
+
+    def __post_init__(self) -> None:
+        self.needs = Needs(block_sums=frozenset([self.blocks(0, 0)]))
+
+    def blocks(self, skip: int, leave: int) -> Blocks:
+        return Blocks(self.block, skip, leave, self.filled)
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        return self.keep_sinks(self.between(layer, 0, 0))
+
+    def between(self, layer: LayerState, skip: int, leave: int) -> Tensor:
+        """Scores of the tokens but the first `skip` and the last `leave`, float32 [num_attention_heads, len]."""
+        sums = layer.block_sums[self.blocks(skip, leave)]
+        norms = layer.values[:, skip : layer.n - leave].float().norm(dim=-1)
+        weighted = sums * norms.repeat_interleave(len(sums) // len(norms), dim=0)
+        return avg_pool1d(weighted, POOLED, stride=1, padding=POOLED // 2)

@@ -1,0 +1,36 @@
+"""Budgets by composite tokens: against a plain loop, and what stays."""
+
+import torch
+
+from kvbench.methods import CompositeHeads
+
+LAYERS, HEADS, N = 4, 2, 20
+
+
+def ranked(seed: int = 0) -> list[torch.Tensor]:
+    scores = torch.rand(LAYERS, HEADS, N, generator=torch.Generator().manual_seed(seed))
+    return list((scores * torch.arange(1, LAYERS + 1)[:, None, None]).sort(dim=-1, descending=True).values)
+
+
+def test_the_best_means_of_all_layers_stay_and_the_lowest_layer_has_the_best_of_each_place():
+    rows = ranked()
+    composite = [[sum(head[i] for head in row.tolist()) / HEADS for i in range(N)] for row in rows]
+    composite[0] = [max(layer[i] for layer in composite) for i in range(N)]
+    best = sorted(((score, -i, -at) for at, row in enumerate(composite) for i, score in enumerate(row)), reverse=True)
+    expected = [sum(-at == layer for _, _, at in best[: LAYERS * 6]) for layer in range(LAYERS)]
+    counts = CompositeHeads().pooled(rows, 6, 0, N)
+    assert counts.tolist() == [[count] * HEADS for count in expected]
+    assert counts.sum() == LAYERS * HEADS * 6 and counts.max() == counts[0, 0] and len(set(expected)) > 2
+
+
+def test_a_window_and_tokens_that_always_stay_count_in_the_budget():
+    rows = ranked()
+    for row in rows:
+        row[:, :3] = float("inf")
+    counts = CompositeHeads().pooled(rows, 8, 2, N + 2)
+    assert counts.min() >= 3 and counts.sum() == LAYERS * HEADS * 6
+
+
+def test_no_layer_is_left_without_a_token():
+    rows = [torch.full((HEADS, N), 0.0 if layer == 2 else 1.0) for layer in range(LAYERS)]
+    assert CompositeHeads().pooled(rows, 4, 0, N)[2].tolist() == [1, 1]

@@ -1,0 +1,117 @@
+"""Every format under every eviction that takes a storage: alone and in a batch, token by token and in blocks."""
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import batched, read_all, step
+from kvbench.evaluation.rules import check_bytes, check_lengths
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import Codebook, Dense, Fp8, Ggml, Kivi, Microscaling, Rerotated, Storage, ThinK, TurboQuant
+from kvbench.methods.base import Method
+from tests.support.config import NAMES
+from tests.support.every_method import LAYERS, N, model, pass_of, setting
+from tests.support.tiny import prompt
+
+pytestmark = pytest.mark.heavy
+
+FORMATS: dict[str, Storage] = {
+    **{f"fp8 {scale}": Fp8(scale) for scale in ("unit", "head", "token", "channel")},
+    **{name: Ggml(name, name) for name in ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},
+    "q8_0 q4_0 rotated": Ggml("q8_0", "q4_0", "hadamard"),
+    **{
+        name: Microscaling(name, name)
+        for name in ("nvfp4", "mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2")
+    },
+    "kivi": Kivi(4, 32, 32),
+    "kivi k8v2": Kivi(residual=32, key_bits=8, value_bits=2),
+    **{f"turboquant {bits}": TurboQuant(bits) for bits in (4, 3, 2)},
+    "turboquant k8v4": TurboQuant(4, keys="fp8", values="uniform", raw_layers=1),
+    "codebook": Codebook(window=8),
+    "think": ThinK(recent=4),
+    "rerotated": Rerotated(),
+    "dense": Dense(),
+}
+STEPS = 5
+REFUSED = (
+    r"decode_compression drops single tokens|holds the same number of tokens in every head|"
+    r"decode=(update|evict) .*dense|variant=decode .* ThinK reads them"
+)
+
+
+def with_storage(part: Method, storage: Storage) -> Method:
+    """The method with another storage, in the evictions that it consists of, too."""
+    names = {field.name for field in fields(part)}
+    parts = {name: with_storage(getattr(part, name), storage) for name in names & {"others", "policy"}}
+    return replace(part, **parts, **({"storage": storage} if "storage" in names else {}))
+
+
+def takes_storage(part: Method) -> bool:
+    names = {field.name for field in fields(part)} if is_dataclass(part) else set()
+    return "storage" in names or ("policy" in names and takes_storage(part.policy))
+
+
+@cache
+def evictions() -> list[str]:
+    """A preset of every class of eviction with every way to share the budget, by what distinguishes it."""
+    found: dict[tuple[object, ...], str] = {}
+    for name in NAMES:
+        method = setting(name).method
+        if not takes_storage(method):
+            continue
+        parts = [type(getattr(method, part, None)) for part in ("allocation", "heads", "policy", "others")]
+        choices = [getattr(method, part, None) for part in ("granularity", "decode", "variant")]
+        compressed = getattr(method, "decode_compression", None) is None
+        kind = (type(method), *parts, *choices, compressed, type(method.plan(N, LAYERS, N)))
+        found.setdefault(kind, name)
+    return list(found.values())
+
+
+def logits_of(rows: list[list[LayerCache]], tokens: Tensor) -> Tensor:
+    """The logits after each of tokens [t], read one by one: [rows, t, vocab_size]."""
+    cache = batched(rows)
+    positions = torch.full((1, 1), N)
+    outputs = [step(model(), cache, token.expand(len(rows)), positions) for token in tokens]
+    return torch.stack(outputs, dim=1)
+
+
+def compressed(one: Setting) -> list[LayerCache]:
+    source, budget = pass_of(one, N)
+    return source.compress(one.method, budget).caches
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    """Within a twentieth of what logits differ by: rounding may move a decoded number to the next code."""
+    assert found.isfinite().all()
+    assert float((found - expected).abs().mean()) < 0.05 * float(expected.std())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", evictions())
+@torch.inference_mode()
+def test_a_format_decodes_the_same_alone_in_a_batch_and_in_blocks(name: str, form: str) -> None:
+    settings = [setting(name, ratio) for ratio in (0.3, 0.6)]
+    try:
+        settings = [replace(one, method=with_storage(one.method, FORMATS[form])) for one in settings]
+    except UserError as error:
+        assert re.search(REFUSED, str(error)), error
+        return
+    tokens = prompt(STEPS, seed=5)
+    alone = []
+    for one in settings:
+        caches = compressed(one)
+        check_bytes(caches)
+        alone.append(logits_of([caches], tokens)[0])
+        check_bytes(caches)
+        check_lengths(caches, N + STEPS)
+    together = logits_of([compressed(one) for one in settings], tokens)
+    blocks = [read_all(model(), batched([compressed(one)]), tokens)[0] for one in settings]
+    for one, row, block in zip(alone, together, blocks, strict=True):
+        assert_near(row, one)
+        assert_near(block, one)

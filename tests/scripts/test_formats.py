@@ -1,0 +1,45 @@
+"""The committed table of formats is the one that the script makes of the committed rows."""
+
+import sys
+
+import pandas as pd
+import pytest
+
+from tests.support.paths import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import formats
+
+FOLDER = ROOT / "results" / "formats"
+
+
+@pytest.fixture(scope="module")
+def texts() -> pd.DataFrame:
+    return pd.read_csv(FOLDER / "text.csv")
+
+
+@pytest.fixture(scope="module")
+def needles() -> pd.DataFrame:
+    return pd.read_csv(FOLDER / "needles.csv")
+
+
+def test_the_table_is_made_of_the_rows_beside_it(texts, needles):
+    assert formats.table(texts, needles).markdown() == (FOLDER / "formats.md").read_text("utf-8")
+    changed = texts.assign(kl=texts["kl"] * 2)
+    assert formats.table(changed, needles).markdown() != (FOLDER / "formats.md").read_text("utf-8")
+
+
+def test_every_format_has_every_window_and_needle(texts, needles):
+    for rows, unit in ((texts, "essay"), (needles, "needle")):
+        counts = rows.groupby("format")[unit].nunique()
+        assert set(counts.index) == set(formats.FORMATS)
+        assert counts.nunique() == 1 and counts.iloc[0] * len(formats.FORMATS) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"), [("ggml q8_0", 8.5), ("ggml q4_0", 4.5), ("mxfp4", 4.25), ("nvfp4", 4.5), ("as it is", 16)]
+)
+def test_bits_are_those_of_the_format(texts, name, bits):
+    """NVFP4's float32 number for each head is less than a thousandth of a bit."""
+    assert texts[texts["format"] == name]["bits"].to_numpy() == pytest.approx(bits, abs=1e-3)
