@@ -41,7 +41,7 @@ class Completion:
 class Scored:
     """How an engine predicts given tokens behind a prompt."""
 
-    logprobs: Sequence[float | None]  # of each token, in nats; None where the engine gives none
+    logprobs: Sequence[float]  # of each token, in nats; NaN where the engine gives none
     top: Sequence[Top] | None = None  # the likeliest tokens at each place; None where the engine does not tell them
     read: int | None = None  # tokens of prompt and text, as the engine counted them
 

@@ -43,7 +43,7 @@ def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> N
     if len(scored.logprobs) != len(tokens):
         raise CannotAnswer(f"the engine scored {len(scored.logprobs)} of {len(tokens)} tokens")
     for place, value in enumerate(scored.logprobs):
-        if value is None or not value <= ROUNDING or not math.isfinite(value):
+        if not math.isfinite(value) or value > ROUNDING:
             raise CannotAnswer(f"the engine gives {value} as log-probability of token {place} of the text")
 
 

@@ -48,16 +48,16 @@ def scored(node: object, ids: Sequence[int], before: int) -> Scored:
     Raises BadAnswer where the answer has none, or those of other tokens.
     """
     logprobs = _choice(node).get("logprobs")
-    own = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
+    logprobs = logprobs if isinstance(logprobs, dict) else {}
+    own, named = logprobs.get("token_logprobs"), logprobs.get("tokens")
     if not isinstance(own, list):
         raise BadAnswer("the answer has no log-probabilities of the prompt's tokens")
     if len(own) not in (len(ids), len(ids) + 1):  # with the one token that was generated, or without it
         raise BadAnswer(f"the answer has log-probabilities of {len(own):,} tokens, and the prompt has {len(ids):,}")
-    named = logprobs.get("tokens")
     for place, (token, name) in enumerate(zip(ids, named if isinstance(named, list) else [], strict=False)):
         if isinstance(name, str) and name.startswith(AS_ID) and name != f"{AS_ID}{token}":
             raise BadAnswer(f"token {place} of the prompt is {name!r} in the answer, and {AS_ID}{token} was sent")
-    part = [_number(value) for value in own[before : len(ids)]]
+    part = [math.nan if (found := _number(value)) is None else found for value in own[before : len(ids)]]
     return Scored(part, echoed(node, before, len(ids) - before), answer_of(node).prompt_tokens)
 
 

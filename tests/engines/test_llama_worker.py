@@ -24,6 +24,10 @@ class Llama:
         if options["type_v"] == 99:
             raise ValueError("Failed to create llama_context")
 
+    @property
+    def n_tokens(self):
+        return len(self.read)
+
     def n_vocab(self):
         return VOCABULARY
 
@@ -89,6 +93,15 @@ def test_the_likeliest_tokens_have_log_probabilities_of_the_whole_vocabulary(wor
     (top,) = worker.follow([1, 2], [3], VOCABULARY)["top"]
     assert np.isclose(sum(np.exp(list(top.values()))), 1) and next(iter(top)) == "token_id:3"
     assert worker.follow([1], [5, 6], 1)["top"][1].keys() == {"token_id:6"}  # behind the given token, not its own
+
+
+def test_given_tokens_are_scored_by_their_own_probability_behind_all_before_them(worker):
+    found = worker.score([1, 2], [3, 9], VOCABULARY)
+    assert found["logprobs"] == [found["top"][0]["token_id:3"], found["top"][1]["token_id:9"]]
+    assert found["read"] == 4 and worker.model.read == [1, 2, 3]
+    assert max(found["top"][1], key=found["top"][1].get) == "token_id:4"
+    without = worker.score([1, 2], [3, 9], 0)
+    assert without["logprobs"] == found["logprobs"] and without["top"] is None
 
 
 def test_logits_that_are_not_finite_are_an_error(worker):
