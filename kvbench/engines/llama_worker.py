@@ -57,6 +57,8 @@ class Worker:
         import llama_cpp
         import numpy
 
+        # read when the cache is made; whatever this process was started with is no part of the settings
+        os.environ["LLAMA_ATTN_ROT_DISABLE"] = "0" if settings["rotation"] else "1"
         self.np, self.lib, self.log = numpy, llama_cpp, Log(llama_cpp)
         plain_buffers(llama_cpp)
         types = {name: getattr(llama_cpp, f"GGML_TYPE_{settings[name].upper()}", None) for name in ("k", "v")}

@@ -45,6 +45,13 @@ def test_the_perplexity_of_a_text_is_fullkvs_but_for_its_arithmetic_and_its_type
     assert f16["top1"] == 1 and q4["kl_at_least"] > 1e-3 and abs(q4["nll"] - f16["nll"]) > 1e-4
 
 
+def test_four_bits_without_rotation_are_further_from_f16(window):
+    own = ["engine=llama_cpp", "engine.k=[f16,q4_0]", "engine.threads=1", "engine.top=20"]
+    run(*window, *own)
+    _, rotated, plain = load(run(*window, *own, "engine.rotation=false"))["distance"]
+    assert plain["kl_at_least"] > 1.2 * rotated["kl_at_least"] > 0
+
+
 def test_another_models_file_is_refused(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     with pytest.raises(UserError, match=r"llama_cpp f16/f16: .*(failed to load|gguf)"):

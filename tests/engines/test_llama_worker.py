@@ -1,6 +1,7 @@
 """llama.cpp's worker with a model that stands for it: what is read, chosen, stopped at and told."""
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -12,7 +13,7 @@ from kvbench.engines import llama_worker
 from kvbench.engines.llama_worker import Worker
 
 SETTINGS = {"model_file": "a.gguf", "context": 64, "threads": 1, "gpu_layers": 0, "flash_attention": True}
-SETTINGS |= {"k": "q8_0", "v": "f16"}
+SETTINGS |= {"k": "q8_0", "v": "f16", "rotation": True}
 VOCABULARY = 10
 
 
@@ -66,6 +67,7 @@ class Bindings(types.ModuleType):
 @pytest.fixture
 def worker(monkeypatch) -> Worker:
     monkeypatch.setitem(sys.modules, "llama_cpp", Bindings())
+    monkeypatch.setenv("LLAMA_ATTN_ROT_DISABLE", "1")  # whatever it was started with; put back afterwards
     # an array of ctypes stands for llama.cpp's pointer
     monkeypatch.setattr(np.ctypeslib, "as_array", lambda found, shape: np.frombuffer(found, dtype=np.float32))
     return Worker(SETTINGS)
@@ -75,6 +77,12 @@ def test_it_tells_version_buffers_and_vocabulary(worker):
     assert worker.about() == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY}
     assert worker.model.options["type_k"] == 8 and worker.model.options["type_v"] == 1
     assert worker.lib.llama_model_default_params().use_extra_bufts is False
+
+
+def test_the_settings_decide_on_rotation_and_not_the_environment(worker):
+    assert os.environ["LLAMA_ATTN_ROT_DISABLE"] == "0"
+    Worker({**SETTINGS, "rotation": False})
+    assert os.environ["LLAMA_ATTN_ROT_DISABLE"] == "1"
 
 
 @pytest.mark.parametrize(
