@@ -1,5 +1,6 @@
 """Tables of scripts/engines.py: answers that engines share, and their distances, each with its 95 % interval."""
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -13,19 +14,21 @@ from kvbench.metrics.bootstrap import OF_SCORES, clustered, paired_interval
 UNCOMPRESSED = ("full", "llama_cpp f16/f16", "openvino f32", "vllm auto")
 # The same format in kvbench and in an engine.
 SAME_FORMAT = {"ggml_q8_0": "llama_cpp q8_0/q8_0", "ggml_q4_0": "llama_cpp q4_0/q4_0", "fp8_unit": "vllm fp8"}
-DIVERGENCES = ("kl", "kl_at_least")
+# What has no upper bound.
+IN_NATS = ("kl", "kl_at_least", "nll")
 
 
 def agreement(records: pd.DataFrame) -> pd.DataFrame:
-    """For each setting the share of answers with exactly FullKV's tokens, and the mean exact score."""
+    """For each setting the share of answers with exactly FullKV's tokens, and the mean score: the exact one, if any."""
     full = of(records, "full")["tokens"]
     rows = []
     for setting in records["setting"].unique():
         own = of(records, setting)
         own = own.loc[own.index.intersection(full.index)]
         equal = [tokens == full[sample] for sample, tokens in own["tokens"].items()]
-        exact = [scores["exact"] for scores in own["scores"]]
-        row = {"setting": setting, "samples": len(own), **share("equal", equal, own), **share("exact", exact, own)}
+        name = "exact" if "exact" in own["scores"].iloc[0] else next(iter(own["scores"].iloc[0]))
+        scores = [one[name] for one in own["scores"]]
+        row = {"setting": setting, "samples": len(own), **share("equal", equal, own), **share(name, scores, own)}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -91,6 +94,33 @@ def formats(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def texts(records: pd.DataFrame) -> pd.DataFrame:
+    """For each setting the perplexity of a text, nats per token, and their paired differences over the same windows:
+    from the same engine's uncompressed cache, and from FullKV.
+    """
+    engines = {name.partition(" ")[0]: name for name in UNCOMPRESSED}
+    found = {setting: nll(records, setting) for setting in records["setting"].unique()}
+    rows = []
+    for setting, own in found.items():
+        row = {"setting": setting, "samples": len(own), "perplexity": math.exp(own["nll"].mean())}
+        row |= share("nll", own["nll"], own)
+        for name, other in {"own": engines.get(setting.partition(" ")[0], "full"), "full": "full"}.items():
+            base = found[other].loc[own.index]
+            low, high = paired_interval(
+                own["nll"], base["nll"], clusters=units(own.reset_index()).tolist(), bounds=None
+            )
+            row |= {f"from_{name}": (own["nll"] - base["nll"]).mean()}
+            row |= {f"from_{name}_low": low, f"from_{name}_high": high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def nll(records: pd.DataFrame, setting: str) -> pd.DataFrame:
+    """A setting's records by sample, with the nats per token of each as a column."""
+    own = of(records, setting)
+    return own.assign(nll=[distance["nll"] for distance in own["distance"]])
+
+
 def of(records: pd.DataFrame, setting: str) -> pd.DataFrame:
     """A setting's records by sample."""
     return records[records["setting"] == setting].set_index("sample")
@@ -115,9 +145,9 @@ def agreed(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def share(name: str, values: Sequence[float], records: pd.DataFrame) -> dict[str, float]:
-    """The mean of values of these records, and its interval. All but divergences lie between 0 and 1."""
+    """The mean of values of these records, and its interval. Those in nats may lie above 1."""
     values = [float(value) for value in values]
     low, high = clustered(
-        [values], [units(records.reset_index()).tolist()], None if name.endswith(DIVERGENCES) else OF_SCORES
+        [values], [units(records.reset_index()).tolist()], None if name.endswith(IN_NATS) else OF_SCORES
     )
     return {name: sum(values) / len(values), f"{name}_low": low, f"{name}_high": high}

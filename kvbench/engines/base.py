@@ -37,6 +37,15 @@ class Completion:
     top: Sequence[Top] | None = None  # for each generated token; None where the engine gives none
 
 
+@dataclass(frozen=True)
+class Scored:
+    """How an engine predicts given tokens behind a prompt."""
+
+    logprobs: Sequence[float]  # of each token, in nats; NaN where the engine gives none
+    top: Sequence[Top] | None = None  # the likeliest tokens at each place; None where the engine does not tell them
+    read: int | None = None  # tokens of prompt and text, as the engine counted them
+
+
 class Session(ABC):
     """An engine that is ready to answer. Several threads may call it at once."""
 
@@ -50,6 +59,13 @@ class Session(ABC):
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
         """The likeliest tokens at the place of each of `tokens` after the prompt; None where the engine cannot say."""
         return None
+
+    def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
+        """The log-probability of each of `tokens` after the prompt, given all before it, and the `top` likeliest there.
+
+        Raises CannotAnswer and Gone as `complete` does.
+        """
+        raise CannotAnswer("the engine does not score given tokens")
 
 
 class CannotAnswer(Exception):
@@ -86,6 +102,10 @@ class Engine(ABC):
     @abstractmethod
     def connect(self, reader: Reader) -> None:
         """Find out what the engine is, and set `about`. Raises UserError where it cannot answer for this model."""
+
+    def cannot_score(self) -> str | None:
+        """Why the engine, once connected, does not score the tokens of a text, in one line; None where it does."""
+        return None
 
     @abstractmethod
     def session(self) -> AbstractContextManager[Session]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from kvbench.benchmarks import Sample
+from kvbench.engines import texts
 from kvbench.engines.base import CannotAnswer, Engine, Gone, Question, Session, Top
 from kvbench.engines.distance import compare
 from kvbench.engines.pool import in_parallel
@@ -66,7 +67,8 @@ class Asking:
     def made(self, sample: Sample) -> dict | Failure:
         asked = question(self.run.loaded, sample)
         try:
-            return record(self.run, sample, self.setting, self.answered(asked))
+            answered = self.scored(asked, sample) if sample.continuation else self.answered(asked)
+            return record(self.run, sample, self.setting, answered)
         except CannotAnswer as error:
             return failure(self.run, sample, self.setting, str(error))
 
@@ -81,6 +83,19 @@ class Asking:
         repeated = self.repeated(asked, text) if asked.sample in self.again else None
         distance = self.distance(asked, kept or None)
         return Answered(asked, text, tokens, seconds, kept or None, repeated, distance)
+
+    def scored(self, asked: Question, sample: Sample) -> Answered:
+        """A text behind the prompt in place of an answer. Without distances there is nothing to compare it with."""
+        text = texts.text_of(self.run.loaded, sample, asked)
+        top = self.engine.top if self.baseline is not None else 0
+        started = time.perf_counter()
+        found = texts.score(self.session, text, top)
+        seconds = time.perf_counter() - started
+        again = asked.sample in self.again
+        repeated = texts.repeated(found, texts.score(self.session, text, 0)) if again else None
+        reference = found.top if self.is_first else (self.baseline or {}).get(asked.sample, {}).get("top")
+        distance = texts.measures(self.run.loaded, text, found, reference if top else None)
+        return Answered(asked, "", [], seconds, found.top if top and self.is_first else None, repeated, distance)
 
     def repeated(self, asked: Question, text: str) -> dict:
         """Whether the same question has the same answer again."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Session, Top
+from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
 from kvbench.models import Reader
@@ -65,6 +65,10 @@ class Asked(Session):
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
         return self.asked({"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top})["top"]
+
+    def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
+        found = self.asked({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
+        return Scored(found["logprobs"], found["top"], found["read"])
 
     def asked(self, node: dict) -> dict:
         try:

@@ -28,6 +28,7 @@ class LlamaCpp(InWorker):
     model_file: str | None = None  # GGUF; None: that of the embedded model
     label: str | None = None  # None: llama_cpp and the types
     flash_attention: bool = True
+    rotation: bool = True  # of quantised K and V by a Hadamard transform, as llama.cpp does unless it is told not to
     context: Positive | None = None  # tokens that the cache has room for; None: the model's
     threads: Positive | None = None  # None: as many as cores
     gpu_layers: int = 0  # -1: all
@@ -47,12 +48,13 @@ class LlamaCpp(InWorker):
                 raise unknown(f"engine.{name}", str(getattr(self, name)), BITS)
         if self.v not in PLAIN and not self.flash_attention:
             raise UserError(f"engine.v={self.v} needs engine.flash_attention=true: llama.cpp quantises V with it alone")
-        self.label = self.label or f"llama_cpp {self.k}/{self.v}"
+        self.unrotated = not self.rotation and not {self.k, self.v} <= {*PLAIN}
+        self.label = self.label or f"llama_cpp {self.k}/{self.v}" + " unrotated" * self.unrotated
 
     @property
     def parameters(self) -> dict:
         own = {name: getattr(self, name) for name in ("k", "v", "flash_attention", "gpu_layers")}
-        return {"engine": "llama_cpp", **own}
+        return {"engine": "llama_cpp", **own, **({"rotation": False} if self.unrotated else {})}
 
     def connect(self, reader: Reader) -> None:
         self.elements = elements_of(reader)
@@ -66,6 +68,7 @@ class LlamaCpp(InWorker):
             raise UserError(f"engine.model_file={self.model_file} is no file")
         return {
             **{"model_file": str(self.file), "k": self.k, "v": self.v, "flash_attention": self.flash_attention},
+            "rotation": self.rotation,
             **{"context": self.context or reader.spec.max_length, "gpu_layers": self.gpu_layers},
             "threads": self.threads or len(os.sched_getaffinity(0)),
         }

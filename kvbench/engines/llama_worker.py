@@ -57,6 +57,8 @@ class Worker:
         import llama_cpp
         import numpy
 
+        # read when the cache is made; whatever this process was started with is no part of the settings
+        os.environ["LLAMA_ATTN_ROT_DISABLE"] = "0" if settings["rotation"] else "1"
         self.np, self.lib, self.log = numpy, llama_cpp, Log(llama_cpp)
         plain_buffers(llama_cpp)
         types = {name: getattr(llama_cpp, f"GGML_TYPE_{settings[name].upper()}", None) for name in ("k", "v")}
@@ -92,13 +94,16 @@ class Worker:
         pointer = self.lib.llama_get_logits_ith(self.model.ctx, -1)
         return self.np.ctypeslib.as_array(pointer, shape=(self.model.n_vocab(),)).astype("float64")
 
+    def log_probabilities(self, logits):
+        shifted = logits - logits.max()
+        return shifted - self.np.log(self.np.exp(shifted).sum())
+
     def top(self, logits, count):
         if not count:
             return {}
-        shifted = logits - logits.max()
-        shifted -= self.np.log(self.np.exp(shifted).sum())
-        first = self.np.argsort(-shifted, kind="stable")[:count]
-        return {f"token_id:{token}": float(shifted[token]) for token in first}
+        logs = self.log_probabilities(logits)
+        first = self.np.argsort(-logs, kind="stable")[:count]
+        return {f"token_id:{token}": float(logs[token]) for token in first}
 
     def complete(self, ids, max_new_tokens, stops, at_least_one, top):
         """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
@@ -121,11 +126,21 @@ class Worker:
 
     def follow(self, ids, tokens, top):
         """The likeliest tokens at the place of each of tokens behind a prompt."""
+        return {"top": self.score(ids, tokens, top)["top"]}
+
+    def score(self, ids, tokens, top):
+        """The log-probability of each of tokens behind a prompt, and the likeliest ones at its place.
+
+        They are read one by one, as generated ones are: each attends to what the cache holds of all before it.
+        """
         self.model.reset()
-        tops = [self.top(self.logits(ids), top)]
-        for token in tokens[:-1]:
-            tops.append(self.top(self.logits([token]), top))
-        return {"top": tops}
+        logs, tops, unread = [], [], ids
+        for token in tokens:
+            logits = self.logits(unread)
+            logs.append(float(self.log_probabilities(logits)[token]))
+            tops.append(self.top(logits, top))
+            unread = [token]
+        return {"logprobs": logs, "top": tops if top else None, "read": self.model.n_tokens + 1}  # the last is not read
 
 
 def main():

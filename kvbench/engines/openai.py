@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from dataclasses import field
 from urllib.parse import urlsplit
 
-from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Session, Top
+from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.http import Client, Refused, Unavailable
+from kvbench.engines.questions import check_scored
 from kvbench.engines.secrets import read_secret
 from kvbench.engines.server import WORDS, Server, find_server
-from kvbench.engines.server_answers import answer_of, check_model, echoed
+from kvbench.engines.server_answers import answer_of, check_model, scored
 from kvbench.errors import UserError
 from kvbench.models import Reader
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
@@ -57,8 +58,19 @@ class OpenAI(Engine):
     def connect(self, reader: Reader) -> None:
         self.secret = read_secret(self.key_env, self.key_file)
         with self.client() as client:
-            self.server = find_server(client, self.names(reader), reader.plain_tokens(WORDS))
+            self.words = reader.plain_tokens(WORDS)
+            self.server = find_server(client, self.names(reader), self.words)
         self.about = self.server.about
+
+    def cannot_score(self) -> str | None:
+        """Found out with a prompt of a few tokens."""
+        asked = Question("", self.words[:1], "", 1, frozenset())
+        try:
+            with self.session() as session:
+                check_scored(asked, self.words[1:], session.score(asked, self.words[1:], 1))
+        except (CannotAnswer, Gone) as error:
+            return f"engine.url={self.url} scores no prompt (echo with logprobs): {error}"
+        return None
 
     def names(self, reader: Reader) -> list[str]:
         """What the server may call the model."""
@@ -97,16 +109,19 @@ class Connection(Session):
         return self.asked(payload, answer_of)
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
-        """By `echo`, which has the log-probabilities of a prompt: here that of prompt and answer."""
-        if not (self.server.takes_ids and tokens):
-            return None
-        payload = {**self.prompt(question, [*question.ids, *tokens]), "max_tokens": 1, "temperature": 0}
         try:
-            return self.asked(
-                payload | {"echo": True, "logprobs": top}, lambda node: echoed(node, len(question.ids), len(tokens))
-            )
+            return self.score(question, tokens, top).top if tokens else None
         except CannotAnswer:
             return None
+
+    def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
+        """By `echo`, which has the log-probabilities of a prompt: here that of prompt and text."""
+        if not self.server.takes_ids:
+            raise CannotAnswer("it takes no token ids, so it may score other tokens")
+        ids = [*question.ids, *tokens]
+        payload = {**self.prompt(question, ids), "max_tokens": 1, "temperature": 0, "echo": True}
+        payload["logprobs"] = max(top, 1)  # some servers take 0 for none
+        return self.asked(payload, lambda node: scored(node, ids, len(question.ids)))
 
     def prompt(self, question: Question, ids: Sequence[int]) -> dict:
         prompt = [*ids] if self.server.takes_ids else question.text

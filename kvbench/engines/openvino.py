@@ -67,6 +67,11 @@ class OpenVINO(InWorker):
         hashed = f"sha256:{hash_of(self.file)}"
         self.about = {"version": told["version"], "genai": told["genai"], "model_file": hashed}
 
+    def cannot_score(self) -> str | None:
+        if self.max_cache_size is None:
+            return None
+        return f"engine.max_cache_size={self.max_cache_size} evicts only after a prompt: it has no part in its score"
+
     def launch(self, reader: Reader) -> dict:
         self.file = given_model(self.model_file, reader)
         if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():

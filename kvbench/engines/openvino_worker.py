@@ -67,7 +67,7 @@ class Worker:
         }
 
     def generate(self, ids, **rules):
-        """Tokens behind a prompt, and the log-probability of each."""
+        """Tokens behind a prompt, and the log-probability of each; with `echo` the prompt's before them."""
         if len(ids) + rules["max_new_tokens"] > self.settings["context"]:
             raise ValueError(
                 f"{len(ids)} tokens and {rules['max_new_tokens']} new ones exceed engine.context, "
@@ -110,6 +110,14 @@ class Worker:
             (token,), (log,) = self.generate([*ids, *tokens[:place]], max_new_tokens=1, ignore_eos=True)
             tops.append({f"token_id:{token}": log})
         return {"top": tops}
+
+    def score(self, ids, tokens, top):
+        """The log-probability of each of tokens, read in one pass with the prompt, which it repeats with theirs."""
+        whole = [*ids, *tokens]
+        found, logs = self.generate(whole, max_new_tokens=0, echo=True)
+        if found != whole:
+            raise ValueError("OpenVINO repeats another prompt than it was given")
+        return {"logprobs": logs[len(ids) :], "top": None, "read": len(found)}
 
 
 def main():

@@ -1,14 +1,17 @@
 """Samples as an engine reads them: the tokens, and rules for the end, that methods have."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.engines.base import CannotAnswer, Completion, Question
+from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import Reader
+
+ROUNDING = 1e-3  # by which a log-probability may exceed 0
 
 
 def question(reader: Reader, sample: Sample) -> Question:
@@ -30,6 +33,18 @@ def check_count(question: Question, completion: Completion) -> None:
         raise CannotAnswer("the engine did not say how many tokens the prompt has, so it may have read another one")
     if counted != ours:
         raise CannotAnswer(f"the engine counts {counted:,} tokens in the prompt, and kvbench {ours:,}")
+
+
+def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> None:
+    """Raise CannotAnswer where the engine read other tokens than were given behind the prompt, or scored not all."""
+    read, ours = scored.read, len(question.ids) + len(tokens)
+    if read != ours:
+        raise CannotAnswer(f"the engine counts {read} tokens in prompt and text, and kvbench {ours}")
+    if len(scored.logprobs) != len(tokens):
+        raise CannotAnswer(f"the engine scored {len(scored.logprobs)} of {len(tokens)} tokens")
+    for place, value in enumerate(scored.logprobs):
+        if not math.isfinite(value) or value > ROUNDING:
+            raise CannotAnswer(f"the engine gives {value} as log-probability of token {place} of the text")
 
 
 def ended(question: Question, completion: Completion, reader: Reader) -> tuple[list[int] | None, str]:

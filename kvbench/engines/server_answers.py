@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from kvbench.engines.base import CannotAnswer, Completion, Top
+from kvbench.engines.base import CannotAnswer, Completion, Scored, Top
+
+AS_ID = "token_id:"  # how servers that can write tokens as ids begin them
 
 
 class BadAnswer(CannotAnswer):
@@ -40,6 +42,25 @@ def echoed(node: object, before: int, tokens: int) -> Sequence[Top] | None:
     return part if len(part) == tokens and all(part) else None
 
 
+def scored(node: object, ids: Sequence[int], before: int) -> Scored:
+    """The log-probabilities of the tokens `ids` of a prompt that was echoed, from place `before` on.
+
+    Raises BadAnswer where the answer has none, or those of other tokens.
+    """
+    logprobs = _choice(node).get("logprobs")
+    logprobs = logprobs if isinstance(logprobs, dict) else {}
+    own, named = logprobs.get("token_logprobs"), logprobs.get("tokens")
+    if not isinstance(own, list):
+        raise BadAnswer("the answer has no log-probabilities of the prompt's tokens")
+    if len(own) not in (len(ids), len(ids) + 1):  # with the one token that was generated, or without it
+        raise BadAnswer(f"the answer has log-probabilities of {len(own):,} tokens, and the prompt has {len(ids):,}")
+    for place, (token, name) in enumerate(zip(ids, named if isinstance(named, list) else [], strict=False)):
+        if isinstance(name, str) and name.startswith(AS_ID) and name != f"{AS_ID}{token}":
+            raise BadAnswer(f"token {place} of the prompt is {name!r} in the answer, and {AS_ID}{token} was sent")
+    part = [math.nan if (found := _number(value)) is None else found for value in own[before : len(ids)]]
+    return Scored(part, echoed(node, before, len(ids) - before), answer_of(node).prompt_tokens)
+
+
 def _choice(node: object) -> dict:
     choices = node.get("choices") if isinstance(node, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -59,8 +80,11 @@ def _tops(node: object) -> list[Top] | None:
 def _top(node: object) -> Top:
     if not isinstance(node, dict):
         return {}
-    return {
-        token: float(value)
-        for token, value in node.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
+    return {token: found for token, value in node.items() if (found := _number(value)) is not None}
+
+
+def _number(value: object) -> float | None:
+    """A finite number; None for anything else."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)

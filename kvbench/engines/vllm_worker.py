@@ -71,8 +71,15 @@ class Worker:
 
     def follow(self, ids, tokens, top):
         """The likeliest tokens at the place of each of tokens, read in one pass with the prompt."""
+        return {"top": self.score(ids, tokens, top)["top"]}
+
+    def score(self, ids, tokens, top):
+        """The log-probability of each of tokens, read in one pass with the prompt, and the likeliest at its place."""
         output = self.ask([*ids, *tokens], max_tokens=1, ignore_eos=True, prompt_logprobs=top)
-        return {"top": [likeliest(one) for one in output.prompt_logprobs[len(ids) :]]}
+        places = output.prompt_logprobs[len(ids) :]
+        logs = [place[token].logprob for token, place in zip(tokens, places, strict=True)]
+        tops = [likeliest(place) for place in places]
+        return {"logprobs": logs, "top": tops, "read": len(output.prompt_token_ids)}
 
 
 def likeliest(place):

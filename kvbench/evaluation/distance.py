@@ -6,7 +6,6 @@ most likely token. Where an answer is expected, its log-likelihood is compared t
 this text in place of FullKV's answer, and the probability of its tokens is measured.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,9 +17,9 @@ from kvbench.evaluation.decode import batched, read, read_all
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, Row, Run
 from kvbench.evaluation.settings import is_full
+from kvbench.evaluation.texts import LONGEST, text_measures, text_tokens
 from kvbench.utils.device import reset_device_peak
 
-LONGEST = 1024  # tokens of an answer that are read: their logits are held at once, [tokens, vocab_size]
 CHUNK = 128  # tokens whose logits are compared at a time in float32
 
 
@@ -49,7 +48,7 @@ class Distances:
             if is_full(row.setting) and generation.not_finite is None:
                 ids = [*generation.tokens, *([] if generation.ended_by is None else [generation.ended_by])]
                 if prompt.sample.continuation:
-                    ids = self.run.loaded.plain_tokens(prompt.sample.continuation)
+                    ids = text_tokens(self.run.loaded, prompt.sample)
                 self.tokens[name] = torch.tensor(ids[:LONGEST])
                 self.reference[name] = self.forced(prompt, row)
         found = [self.of_row(prompt, row, output) for row, output in zip(rows, outputs, strict=True)]
@@ -81,9 +80,7 @@ class Distances:
         """
         first = 0 if len(prompt.question) else 1
         tokens = self.tokens[prompt.sample.id][first:]
-        size = len(self.run.loaded.tokenizer.decode(tokens.tolist()).encode())
-        nll = -loglik(logits[first:], tokens)
-        return {"nll": nll / len(tokens), "bits_per_byte": nll / math.log(2) / size}
+        return text_measures(self.run.loaded, tokens.tolist(), loglik(logits[first:], tokens))
 
     @torch.inference_mode()
     def forced(self, prompt: Prompt, row: Row) -> Forced:

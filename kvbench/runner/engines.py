@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvbench.benchmarks import Benchmark, Sample, Speed
+from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
 from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
@@ -34,11 +34,15 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
     return engine_settings(cfg.engine or {})
 
 
-def connected(spec: ModelSpec, settings: list[EngineSetting]) -> TextModel:
-    """The model's tokenizer and template, after every engine has said that it can answer for this model."""
+def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchmark) -> TextModel:
+    """The model's tokenizer and template, after every engine has said that it can answer for this model, and score
+    texts where the benchmark has any.
+    """
     texts = load_texts(spec)
     for setting in settings:
         setting.engine.connect(texts)
+        if isinstance(benchmark, Text) and (why := setting.engine.cannot_score()):
+            raise UserError(f"benchmark=text needs the probabilities of given tokens, and {setting.label!r}: {why}")
     return texts
 
 

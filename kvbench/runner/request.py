@@ -34,7 +34,9 @@ class Kind:
     evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
     report: Callable  # (run, folder): writes and names tables and figures
     folder: str = ""  # how the name of their folder begins
-    load: Callable | None = None  # (spec, settings): what stands in for the model; None: the model with its weights
+    load: Callable | None = (
+        None  # (spec, settings, benchmark): what stands in for the model; None: the model with its weights
+    )
     computed_by: Callable = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
     columns: frozenset[str] = OURS  # of its records, which no sample can have too
     check: Callable = check_turns  # (samples, settings, distance): refuses samples that are not defined for them

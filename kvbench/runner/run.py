@@ -129,7 +129,8 @@ def load_inputs(request: Request) -> tuple[Reader, list[Sample]]:
     transformers.utils.logging.disable_progress_bar()
     name = request.spec.name
     with out_of_memory(f"loading {name}"), status(f"loading {name}") as show:
-        loaded = request.kind.load(request.spec, request.settings) if request.kind.load else load(request.spec)
+        stand_in = request.kind.load
+        loaded = stand_in(request.spec, request.settings, request.benchmark) if stand_in else load(request.spec)
         check_longest(request.benchmark, loaded.spec)
         show(f"preparing the samples of {request.benchmark.name}")
         return loaded, request.benchmark.samples(loaded.tokenizer)

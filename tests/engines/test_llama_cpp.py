@@ -49,6 +49,14 @@ def test_lists_make_every_combination_with_labels_of_their_own():
     assert [setting.label for setting in engine_settings(same)] == ["llama_cpp f16/f16", "llama_cpp q8_0/q8_0"]
 
 
+def test_rotation_is_a_part_of_quantised_types_alone():
+    settings = engine_settings(composed_engine("llama_cpp", "engine.k=q4_0", "engine.rotation=[true,false]"))
+    assert [one.label for one in settings] == ["llama_cpp q4_0/q4_0", "llama_cpp q4_0/q4_0 unrotated"]
+    assert [one.engine.parameters.get("rotation") for one in settings] == [None, False]  # records of before have none
+    plain = LlamaCpp(k="f16", rotation=False)
+    assert plain.label == "llama_cpp f16/f16" and "rotation" not in plain.parameters
+
+
 @pytest.mark.parametrize(
     "overrides, message",
     [

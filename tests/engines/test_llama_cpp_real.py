@@ -36,6 +36,22 @@ def test_llama_cpp_finds_the_needle_under_its_types(tmp_path):
     assert f16.repeated["equal"] and q8.repeated["equal"]
 
 
+def test_the_perplexity_of_a_text_is_fullkvs_but_for_its_arithmetic_and_its_types(window):
+    folder = run(*window, "method=full")
+    assert run(*window, "engine=llama_cpp", "engine.k=[f16,q4_0]", "engine.threads=1", "engine.top=20") == folder
+    full, f16, q4 = load(folder)["distance"]
+    assert abs(f16["nll"] - full["nll"]) < 0.1 < full["nll"]  # it multiplies quantised weights in formats of its own
+    assert f16["nll"] / f16["bits_per_byte"] == pytest.approx(full["nll"] / full["bits_per_byte"])
+    assert f16["top1"] == 1 and q4["kl_at_least"] > 1e-3 and abs(q4["nll"] - f16["nll"]) > 1e-4
+
+
+def test_four_bits_without_rotation_are_further_from_f16(window):
+    own = ["engine=llama_cpp", "engine.k=[f16,q4_0]", "engine.threads=1", "engine.top=20"]
+    run(*window, *own)
+    _, rotated, plain = load(run(*window, *own, "engine.rotation=false"))["distance"]
+    assert plain["kl_at_least"] > 1.2 * rotated["kl_at_least"] > 0
+
+
 def test_another_models_file_is_refused(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     with pytest.raises(UserError, match=r"llama_cpp f16/f16: .*(failed to load|gguf)"):

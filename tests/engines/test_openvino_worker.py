@@ -30,7 +30,7 @@ class Pipeline:
         Pipeline.made.append(self)
 
     def add_request(self, number, ids, rules):
-        handle = types.SimpleNamespace(tokens=[], rules=rules, last=ids[0][-1])
+        handle = types.SimpleNamespace(tokens=[], rules=rules, ids=ids[0], last=ids[0][-1])
         handle.get_status = lambda: Status.IGNORED if handle.last == 66 else Status.FINISHED
         handle.read_all = lambda: [types.SimpleNamespace(generated_ids=handle.tokens, generated_log_probs=handle.logs)]
         self.waiting.append(handle)
@@ -55,6 +55,8 @@ class Pipeline:
             if token in stops:
                 break
         handle.logs = [-token / 100 for token in handle.tokens]
+        if handle.rules.get("echo"):  # the prompt comes before them; its first token has a number that is none
+            handle.tokens[:0], handle.logs[:0] = handle.ids, [1.0, *(-token / 10 for token in handle.ids[1:])]
         self.waiting.clear()
 
     def get_metrics(self):
@@ -115,6 +117,15 @@ def test_an_answer_is_followed_from_each_of_its_places(made):
     worker = made()
     assert worker.follow([1, 20], [5, 8], 1)["top"] == [{"token_id:21": -0.21}, {"token_id:6": -0.06}]
     assert made(max_cache_size=96, context=300).follow([1, 20], [5, 8], 1) == {"top": None}
+
+
+def test_given_tokens_are_scored_in_one_pass_that_repeats_them(made, monkeypatch):
+    worker = made()
+    assert worker.score([1, 20], [5, 8], 1) == {"logprobs": [-0.5, -0.8], "top": None, "read": 4}
+    assert len(Pipeline.made[0].read) == 2  # the first question, and one more
+    with pytest.raises(ValueError, match="repeats another prompt"):
+        monkeypatch.setattr(worker, "generate", lambda ids, **rules: ([1, 20, 5], [1.0, -1.0, -0.5]))
+        worker.score([1, 20], [5, 8], 1)
 
 
 def test_after_a_question_that_failed_the_next_one_is_answered(made):

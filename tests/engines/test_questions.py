@@ -3,8 +3,8 @@
 import pytest
 
 from kvbench.benchmarks import Sample, Turn
-from kvbench.engines.base import CannotAnswer, Completion, Question
-from kvbench.engines.questions import check_count, ended, ended_text, question, until_stop
+from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
+from kvbench.engines.questions import check_count, check_scored, ended, ended_text, question, until_stop
 from kvbench.evaluation.prompts import tokenise
 
 
@@ -45,6 +45,23 @@ def test_another_count_of_the_prompts_tokens_is_an_error():
         check_count(asked(), Completion("", prompt_tokens=4))
     with pytest.raises(CannotAnswer, match="did not say how many"):
         check_count(asked(), Completion(""))
+
+
+@pytest.mark.parametrize(
+    "scored, message",
+    [
+        (Scored([-1.0, -0.1], read=6), "counts 6 tokens in prompt and text, and kvbench 5"),
+        (Scored([-1.0, -0.1]), "counts None tokens"),
+        (Scored([-1.0], read=5), "scored 1 of 2 tokens"),
+        (Scored([-1.0, float("nan")], read=5), "gives nan as log-probability of token 1 of the text"),
+        (Scored([-1.0, float("-inf")], read=5), "gives -inf as log-probability of token 1"),
+        (Scored([1.0, -1.0], read=5), "gives 1.0 as log-probability of token 0"),
+    ],
+)
+def test_a_text_that_was_read_or_scored_otherwise_is_an_error(scored, message):
+    with pytest.raises(CannotAnswer, match=message):
+        check_scored(asked(), [7, 8], scored)
+    check_scored(asked(), [7, 8], Scored([-1.0, 1e-6], read=5))  # rounding may exceed 0
 
 
 def test_a_question_has_the_tokens_of_the_prompt_and_later_turns(embedded):

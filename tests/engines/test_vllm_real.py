@@ -34,6 +34,15 @@ def test_vllm_finds_the_needle_under_its_types_as_fullkv_does(tmp_path):
     assert auto.repeated["equal"] and auto.distance["top1"] == 1 and 0 < fp8.distance["kl_at_least"] < 0.5
 
 
+def test_the_perplexity_of_a_text_is_fullkvs_and_a_prompt_reads_the_quantised_cache(window):
+    folder = run(*window, "method=full")
+    assert run(*window, *VLLM, "engine.kv_cache_dtype=[auto,fp8]") == folder
+    full, auto, fp8 = load(folder)["distance"]
+    assert auto["nll"] == pytest.approx(full["nll"], abs=1e-3)
+    assert auto["bits_per_byte"] == pytest.approx(full["bits_per_byte"], abs=1e-3)
+    assert abs(fp8["nll"] - auto["nll"]) > 1e-3 and fp8["kl_at_least"] > 1e-3
+
+
 def test_a_type_that_it_refuses_is_told_in_its_words(tmp_path):
     with pytest.raises(UserError, match=r"^vllm fp9: .*should be 'auto'"):
         run(*NEEDLE, *VLLM, "engine.kv_cache_dtype=fp9", f"output_dir={tmp_path}")

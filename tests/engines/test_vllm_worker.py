@@ -43,7 +43,10 @@ class LLM:
             if last in params.get("stop_token_ids", ()):
                 break
         made = types.SimpleNamespace(token_ids=tokens, logprobs=[place(token) for token in tokens])
-        read = [None, *(place(token + 1) for token in ids[:-1])] if "prompt_logprobs" in params else None
+        read = None
+        if "prompt_logprobs" in params:  # the prompt's own token stands beside the likeliest ones
+            own = [{token: types.SimpleNamespace(logprob=-4.0)} for token in ids]
+            read = [None, *(at | place(before + 1) for before, at in zip(ids, own[1:], strict=False))]
         return [types.SimpleNamespace(outputs=[made], prompt_token_ids=ids, prompt_logprobs=read)]
 
 
@@ -78,6 +81,11 @@ def test_greedy_tokens_end_before_a_stop_token_or_at_the_limit(worker, stops, at
 def test_an_answer_is_followed_in_one_pass(worker):
     tops = worker.follow([1, 20], [5, 8], 2)["top"]
     assert [max(top, key=top.get) for top in tops] == ["token_id:21", "token_id:6"]  # behind 20, and behind 5
+
+
+def test_given_tokens_are_scored_by_their_own_probability(worker):
+    found = worker.score([1, 20], [22, 23], 2)  # behind 20 the second likeliest, and behind 22 the likeliest
+    assert found["logprobs"] == [-2.5, -0.1] and found["read"] == 4 and len(found["top"]) == 2
 
 
 def test_pydantics_manual_is_no_part_of_an_error():

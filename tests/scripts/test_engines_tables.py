@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from scripts.engines_tables import agreed, agreement, between, distances, formats
+from scripts.engines_tables import agreed, agreement, between, distances, formats, texts
 
 LIKELY = [{"token_id:1": -0.1}, {"token_id:2": -0.2}]
 OTHER = [{"token_id:1": -0.3}, {"token_id:2": -0.2}]
@@ -67,3 +67,26 @@ def test_a_format_stands_beside_the_engines(records):
 @pytest.mark.parametrize("a, b, share", [([1, 2], [1, 2], 1), ([1, 2], [1], 0.5), ([3], [1], 0), ([], [], 1)])
 def test_a_share_of_the_longer_answer_agrees(a, b, share):
     assert agreed(a, b) == share
+
+
+def scored(sample: int, setting: str, nll: float) -> dict:
+    return {**row(sample, setting, (), {"nll": nll}), "scores": {}}
+
+
+def test_perplexities_are_compared_over_the_same_windows_with_the_engines_own_and_with_fullkv():
+    rows = []
+    for sample in range(4):
+        nll = 2.0 + sample  # windows differ by far more than settings
+        shifts = {"full": 0, "ggml_q8_0": 0.01, "llama_cpp f16/f16": 0.1, "llama_cpp q4_0/q4_0": 0.3}
+        rows += [scored(sample, setting, nll + shift) for setting, shift in shifts.items()]
+    table = texts(pd.DataFrame(rows)).set_index("setting")
+    q4 = table.loc["llama_cpp q4_0/q4_0"]
+    assert q4["from_own"] == pytest.approx(0.2) and q4["from_own_low"] > 0.19 and q4["from_own_high"] < 0.21
+    assert q4["from_full"] == pytest.approx(0.3) and q4["perplexity"] == pytest.approx(math.exp(3.8))
+    assert q4["nll_high"] > 4 and table.loc["full", "from_own"] == 0
+    assert table.loc["ggml_q8_0", "from_own"] == table.loc["ggml_q8_0", "from_full"] == pytest.approx(0.01)
+
+
+def test_the_score_of_a_benchmark_without_an_exact_one_is_its_first(records):
+    other = records.assign(scores=[{"score": 0.25, "more": 1.0}] * len(records))
+    assert agreement(other)["score"].eq(0.25).all() and "exact" not in agreement(other)

@@ -48,13 +48,16 @@ class FakeEngine:
         if payload.get("return_token_ids"):
             choice["token_ids"] = tokens
         if payload.get("logprobs"):
-            every = [None, *prompt[1:], *tokens] if payload.get("echo") else tokens
-            choice["logprobs"] = {"top_logprobs": [self.top(token) for token in every]}
+            every = [*prompt, *tokens] if payload.get("echo") else tokens
+            tops = [self.top(token) for token in every]
+            if payload.get("echo"):
+                tops[0] = None  # nothing stands before it
+            own = [top and top[f"token_id:{token}"] for token, top in zip(every, tops, strict=True)]
+            names = [f"token_id:{token}" for token in every]
+            choice["logprobs"] = {"top_logprobs": tops, "token_logprobs": own, "tokens": names}
         return {"model": payload["model"], "choices": [choice], "usage": {"prompt_tokens": counted}}
 
-    def top(self, token: int | None) -> dict | None:
-        if token is None:
-            return None
+    def top(self, token: int) -> dict:
         return {f"token_id:{token}": -0.1 - self.shift / 10, f"token_id:{token + 1}": -3.0}
 
     @contextmanager
@@ -151,6 +154,12 @@ def choice_with(node: dict, **changes: object) -> dict:
     return {**node, "choices": [{**node["choices"][0], **changes}]}
 
 
+def scored_with(node: dict, name: str, change: Callable[[list], list]) -> dict:
+    """Another list under a name of the log-probabilities, where there are any."""
+    found = node["choices"][0].get("logprobs")
+    return choice_with(node, logprobs=found and {**found, name: change(found[name])})
+
+
 def without(node: dict, name: str) -> dict:
     return {key: value for key, value in node.items() if key != name}
 
@@ -184,6 +193,12 @@ MISBEHAVIOURS: dict[str, Callable[[Handler, dict], None]] = {
     "wrong model": lambda h, node: h.send(200, {**node, "model": "org/other"}),
     "other count": lambda h, node: h.send(200, {**node, "usage": {"prompt_tokens": 7}}),
     "no count": lambda h, node: h.send(200, without(node, "usage")),
+    # what it says of a prompt's tokens
+    "few scores": lambda h, node: h.send(200, scored_with(node, "token_logprobs", lambda found: found[:-3])),
+    "many scores": lambda h, node: h.send(200, scored_with(node, "token_logprobs", lambda found: [*found, -1.0])),
+    "unscored token": lambda h, node: h.send(200, scored_with(node, "token_logprobs", lambda f: [*f[:-2], None, -1])),
+    "no logarithm": lambda h, node: h.send(200, scored_with(node, "token_logprobs", lambda found: [0.5] * len(found))),
+    "other tokens": lambda h, node: h.send(200, scored_with(node, "tokens", lambda f: [*f[:-2], "token_id:0", f[-1]])),
     # answers that are good without what they lack
     "no logprobs": lambda h, node: h.send(200, choice_with(node, logprobs=None)),
     "odd logprobs": lambda h, node: h.raw(

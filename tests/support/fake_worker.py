@@ -30,6 +30,12 @@ def follow(question: dict) -> dict:
     return {"top": [{f"token_id:{token}": -0.3} for token in question["tokens"]]}
 
 
+def score(question: dict) -> dict:
+    tokens = question["tokens"]
+    logs = [-0.5 - token % 7 / 10 for token in tokens]
+    return {"logprobs": logs, "read": len(question["ids"]) + len(tokens), **follow(question)}
+
+
 def main(mode: str) -> None:
     settings = json.loads(sys.stdin.readline())
     if mode == "refuses":
@@ -48,7 +54,7 @@ def main(mode: str) -> None:
         if mode == "cannot" and number == 1:
             print(json.dumps({"error": "Requested tokens\nexceed the context"}), flush=True)
             continue
-        answer = {"complete": complete, "follow": follow}[question.pop("do")](question)
+        answer = {"complete": complete, "follow": follow, "score": score}[question.pop("do")](question)
         if settings.get("max_cache_size") and "tokens" not in answer:
             answer["top"] = None  # openvino_worker.py follows no answer under eviction
         print(json.dumps(answer), flush=True)
