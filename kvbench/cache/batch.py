@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,12 +68,12 @@ class BatchLayer(AttendingLayer):
         self.blocks = [row.takes_blocks for row in rows] if blocks is None else list(blocks)
         self.seen = self.rows[0].seen
         self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(self.rows)]
-        self.packs = len(self.rows) > 1
+        self.packed = False  # what can be packed has been
         self.before: list[int] = []  # bytes held before the last block of tokens
         self.counted: list[list[Counts]] = []  # of each row's steps in the last pass: one, or one per token
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        if self.packs:
+        if len(self.rows) > 1 and not self.packed:
             self._pack(room=keys.shape[2] + BLOCK - 1)
         if keys.shape[2] > 1:
             self.before = [row.filled_bytes for row in self.rows]
@@ -124,8 +125,40 @@ class BatchLayer(AttendingLayer):
         self.rows, self.blocks = [self.rows[row] for row in rows], [self.blocks[row] for row in rows]
         self.parts = [kept for part in self.parts if (kept := part.keep(rows))]
 
+    def make_room(self, tokens: int) -> None:
+        """Move what can be packed into packs, a single row too, with room for these tokens where that is possible."""
+        if not self.packed:
+            self._pack(tokens)
+        for part in self.parts:
+            if isinstance(part.cache, Pack):
+                part.cache.make_room(tokens)
+
+    @property
+    def ahead(self) -> int:
+        """See `Pack.ahead`; 0 where a row decodes in a cache of its own."""
+        return min(part.cache.ahead if isinstance(part.cache, Pack) else 0 for part in self.parts)
+
+    def advance(self, tokens: int) -> None:
+        """Count the tokens that repeated steps have appended."""
+        for part in self.parts:
+            part.cache.advance(tokens)
+        self.seen += tokens
+        self.counted = [self._counts(row, 1) for row in range(len(self.rows))]
+
+    @property
+    def takes_back(self) -> bool:
+        return all(isinstance(part.cache, Pack) and part.cache.takes_back for part in self.parts)
+
+    def take_back(self, tokens: Sequence[int]) -> None:
+        """Take back the last tokens of each row, so many as appended one by one."""
+        for part in self.parts:
+            for place, row in enumerate(part.rows):
+                if tokens[row]:
+                    part.cache.take_back(place, tokens[row])
+        self.seen -= min(tokens)
+
     def _pack(self, room: int) -> None:
-        self.packs = False
+        self.packed = True
         kinds: list[dict[int, Pack]] = []  # packs that can be joined, each with its row
         alone = []
         for row, cache in enumerate(self.rows):
@@ -150,6 +183,14 @@ def counts(cache: LayerCache) -> Counts:
     return cache.filled_bytes, cache.read_bytes, cache.filled_bytes if cache.windowed else 0
 
 
+class HostCounts(NamedTuple):
+    """What the host counts of a batch while it decodes."""
+
+    seen: int
+    ahead: list[list[int]]  # of each part of each layer
+    passes: list[int]  # of each sequence
+
+
 class BatchCache(Cache):
     """The layers of a batch, and in `sequences` what the caches of each sequence hold and read from now on."""
 
@@ -170,3 +211,46 @@ class BatchCache(Cache):
         for layer in self.layers:
             layer.keep(rows)
         self.sequences = [self.sequences[row] for row in rows]
+
+    def make_room(self, tokens: int) -> None:
+        """Room for these tokens at once, in all layers that can be packed: see `BatchLayer.make_room`."""
+        for layer in self.layers:
+            layer.make_room(tokens)
+
+    @property
+    def ahead(self) -> int:
+        """How many more tokens a repeated step can append to every sequence: see `Pack.ahead`."""
+        return min(layer.ahead for layer in self.layers)
+
+    def advance(self) -> None:
+        """Count the step that has just been repeated."""
+        for layer in self.layers:
+            layer.advance(1)
+        self.count(1)
+
+    def counted(self) -> HostCounts:
+        """What the host counts of a batch whose parts have all tokens `ahead`."""
+        ahead = [[part.cache.ahead for part in layer.parts] for layer in self.layers]
+        return HostCounts(self.get_seq_length(), ahead, [sequence.passes for sequence in self.sequences])
+
+    def restore(self, before: HostCounts) -> None:
+        """Count as before a step that was given up, of which the device did nothing."""
+        for layer, ahead in zip(self.layers, before.ahead, strict=True):
+            for part, tokens in zip(layer.parts, ahead, strict=True):
+                part.cache.advance(part.cache.ahead - tokens)
+            layer.seen = before.seen
+        for sequence, passes in zip(self.sequences, before.passes, strict=True):
+            sequence.take_back(sequence.passes - passes)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether the last tokens of a sequence can be taken back, as if they had never come."""
+        return all(layer.takes_back for layer in self.layers)
+
+    def take_back(self, tokens: Sequence[int]) -> None:
+        """Take back the last tokens of each sequence, and the steps that appended them: those after its end, before
+        the host knew of it. A cache of which several sequences differ in that can be read on by none of them."""
+        for layer in self.layers:
+            layer.take_back(tokens)
+        for sequence, surplus in zip(self.sequences, tokens, strict=True):
+            sequence.take_back(surplus)

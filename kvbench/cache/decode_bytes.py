@@ -1,6 +1,12 @@
 """Bytes that a sequence's caches hold and read while it decodes, beside FullKV's at the same passes."""
 
+from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
+
+RECENT = 16  # passes that can be taken back
+SUMS = ("passes", "tokens", "full_tokens", "held", "read", "windows", "peak")
+_sums = attrgetter(*SUMS)
 
 
 @dataclass
@@ -20,13 +26,18 @@ class DecodeBytes:
     read: int = 0  # sum over the passes of the bytes that attention reads
     windows: int = 0  # sum over the passes of the bytes that layers with a sliding window hold
     peak: int = field(init=False)  # most bytes held, before the first pass or in one
+    earlier: deque[tuple[int, ...]] = field(
+        init=False, repr=False, compare=False
+    )  # SUMS before each of the last passes
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.peak = self.start
+        self.earlier = deque(maxlen=RECENT)
 
     def add(self, tokens: int, held: int, read: int, windows: int = 0) -> None:
         """One more pass over `tokens` tokens, which held and read so many bytes in all layers together, `windows` of
         the held ones in layers with a sliding window."""
+        self.earlier.append(_sums(self))
         self.passes += 1
         self.tokens += tokens
         self.full_tokens += self.tokens
@@ -34,6 +45,11 @@ class DecodeBytes:
         self.read += read
         self.windows += windows
         self.peak = max(self.peak, held)
+
+    def take_back(self, passes: int) -> None:
+        """Forget the last passes, at most `RECENT`."""
+        for _ in range(passes):
+            vars(self).update(zip(SUMS, self.earlier.pop(), strict=True))
 
     def figures(
         self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0, windows: tuple[int, int] = (0, 0)

@@ -53,6 +53,26 @@ class Pack(ABC):
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows and drop the others."""
 
+    @property
+    def ahead(self) -> int:
+        """How many more tokens can be appended, one by one, by repeating the device operations of the last `append` of
+        one token, on the same tensors: all that differs from token to token is on the device."""
+        return 0
+
+    def advance(self, tokens: int) -> None:
+        """Count tokens that repeated operations have appended, at most `ahead`; a negative number: they are gone."""
+        raise NotImplementedError(f"{type(self).__name__} has no tokens ahead")
+
+    def make_room(self, tokens: int) -> None:
+        """Make room for these tokens at once, where that changes no count of bytes."""
+        return None
+
+    takes_back: bool = False  # whether the last tokens of a row can be taken back, as if they had never come
+
+    def take_back(self, row: int, tokens: int) -> None:
+        """Take back the last tokens of a row that were appended one by one."""
+        raise NotImplementedError(f"{type(self).__name__} takes nothing back")
+
     @abstractmethod
     def tensors(self) -> list[Tensor]:
         """Every tensor stored."""

@@ -55,6 +55,7 @@ class Packed(Pack):
     """
 
     takes_blocks = True
+    takes_back = True
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Sequence[PackedRow], bits: Tensor | None = None):
         """Without room: the segments fill the buffers."""
@@ -139,10 +140,27 @@ class Packed(Pack):
             self.tables = self._tables(keys.shape[1])
         tables = self.tables
         packed_append(self.keys, self.values, tables.lengths, tables.starts, tables.sources, keys, values)
-        self.room -= t
-        self.grown += t
+        self.advance(t)
+
+    @property
+    def ahead(self) -> int:
+        return self.room
+
+    def advance(self, tokens: int) -> None:
+        self.room -= tokens
+        self.grown += tokens
         for row in self.rows:
-            row.filled_bytes += t * len(row.segments) * self.token_bytes
+            row.filled_bytes += tokens * len(row.segments) * self.token_bytes
+
+    def make_room(self, tokens: int) -> None:
+        if tokens > self.room:
+            self._move(tokens)
+
+    def take_back(self, row: int, tokens: int) -> None:
+        for segment in self.rows[row].segments:
+            segment.length -= tokens
+        self.rows[row].filled_bytes -= tokens * len(self.rows[row].segments) * self.token_bytes
+        self.tables = None
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         """Attention of query [rows, num_attention_heads, q, head_dim] after an `append` of q tokens."""
@@ -151,7 +169,8 @@ class Packed(Pack):
             groups = [heads // len(row.segments) for row in self.rows for _ in row.segments]
             tables.heads = torch.tensor([*offsets(groups), sum(groups)], dtype=torch.int32, device=query.device)
             self.group = max(groups)
-            self.longest = max(segment.length for segment in self.segments)
+            # the capacity: the same for all tokens until the next move, so that a step can be repeated
+            self.longest = max(segment.length for segment in self.segments) + self.grown + self.room
         return packed_attention(
             query,
             self.keys,
@@ -160,7 +179,7 @@ class Packed(Pack):
             tables.lengths,
             tables.heads,
             self.group,
-            self.longest + self.grown,
+            self.longest,
             scaling,
             *((tables.masked, tables.bits, self.bits) if len(self.bits) else ()),
         )

@@ -10,6 +10,7 @@ from kvbench.evaluation.decode import batched, decode, decode_greedily, read
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, Row, Run
 from kvbench.evaluation.sampling import Sampler
+from kvbench.evaluation.steps import capture_of
 from kvbench.models import LoadedModel
 from kvbench.utils.device import device_peak, wait_for
 
@@ -27,12 +28,13 @@ def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop, some = stop_rule(run.loaded, sample)
+    capture = capture_of(run.decode_engine, model)
     new_tokens = 1 if sample.continuation else sample.max_new_tokens  # a text that is scored needs no answer
     if sample.sampling is None:
-        outputs = decode_greedily(model, cache, logits, new_tokens, stop, at_least_one=some)
+        outputs = decode_greedily(model, cache, logits, new_tokens, stop, at_least_one=some, capture=capture)
     else:
         sampler = Sampler([row.prompt.sample.sampling for row in rows])
-        outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some)
+        outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some, capture=capture)
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
     return [Answer(output, question_seconds, len(rows), peak) for output in outputs]

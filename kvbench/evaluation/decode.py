@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import LayerCache
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
+from kvbench.evaluation.steps import Capture, Steps, forward
 from kvbench.ops.read import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
@@ -20,8 +21,8 @@ from kvbench.ops.read import read as read_numbers
 # float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded;
 # and 2.4e5 in float64, where transformers computes norms and rotations in float32.
 GAP_NOISE = {torch.float64: 5e5, torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
-# Tokens for which the host waits once, on a GPU and where no token ends a sequence: it goes on launching in between. A
-# sequence that could end would get passes that change its cache after its end.
+# Tokens for which the host waits once on a GPU: it goes on launching in between. What a sequence got after its end is
+# taken back; where a cache cannot do that, the host waits for every token that could end a sequence.
 READ_EVERY = 8
 
 
@@ -52,9 +53,20 @@ class Generation:
     tokens: list[int] = field(default_factory=list)  # without the stop token
     ended_by: int | None = None  # the stop token; None where something else ended the sequence
     steps: int = 0  # forward passes after prefill that included this sequence
+    repeated: int = 0  # of these, those that were repeated and not launched by Python
     seconds: float = 0.0  # from the start of decoding to the end of this sequence
     not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
     close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
+
+    @property
+    def engine(self) -> str:
+        """What decoded most of it: graph or eager."""
+        return "graph" if self.repeated > self.steps / 2 else "eager"
+
+    def withdraw(self, passes: int) -> None:
+        """Count its last passes no more."""
+        self.steps -= passes
+        self.repeated = min(self.repeated, self.steps)
 
     def takes(self, token: int, close: bool, finite: bool, ends: Ends) -> bool:
         """Append one more token, or note what ended the sequence instead; whether the sequence goes on."""
@@ -100,11 +112,11 @@ def decode_greedily(
     stop_tokens: frozenset[int],
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
+    capture: Capture | None = None,
 ) -> list[Generation]:
     """`decode` with the likeliest token, always."""
-    return decode(
-        model, cache, logits, max_new_tokens, stop_tokens, lambda logits, rows: choose(logits), at_least_one, until
-    )
+    chooser = lambda logits, rows: choose(logits)  # noqa: E731
+    return decode(model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture)
 
 
 @torch.inference_mode()
@@ -117,22 +129,28 @@ def decode(
     choose: Chooser,
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
+    capture: Capture | None = None,
 ) -> list[Generation]:
     """The tokens that `choose` makes of the logits, of all sequences of a cache. logits [sequences, vocab_size] follow
     the last token read and choose the first token.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch; one whose logits are not finite may get up to `READ_EVERY` - 1 passes more, which its `steps` and
-    `decode_bytes` count.
+    batch. `capture` records steps to repeat them (see `kvbench.evaluation.steps`). Of caches on a GPU that cannot take
+    tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1 passes more, which its `steps`
+    and `decode_bytes` count.
     """
     done = [Generation(counts) for counts in cache.sequences]
     active = list(range(len(done)))
     ends = Ends(stop_tokens, max_new_tokens, until)
-    every = READ_EVERY if logits.is_cuda and not stop_tokens and until is None else 1
+    if logits.is_cuda or capture:
+        cache.make_room(max_new_tokens)
+    takes_back = cache.takes_back
+    afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
+    waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1
+    steps = Steps(model, cache, capture)
     unread: list[Choice] = []
     length = 0
-    positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, in every row
     started = time.perf_counter()
     if at_least_one:
         logits = logits.clone()
@@ -141,42 +159,41 @@ def decode(
         unread.append(choose(logits, active))
         ids = unread[-1].tokens
         length += 1
-        if len(unread) == every or length >= max_new_tokens:
-            rows = _take([done[i] for i in active], unread, ends, started)
+        if len(unread) == waits or length >= max_new_tokens:
+            surplus = _take([done[i] for i in active], unread, ends, started)
+            rows = [row for row, passes in enumerate(surplus) if passes is None]
+            if takes_back:
+                cache.take_back([passes or 0 for passes in surplus])
+                for sequence, passes in zip(active, surplus, strict=True):
+                    done[sequence].withdraw(passes or 0)
             unread = []
             if not rows:
                 return done
             if len(rows) < len(active):
                 cache.keep(rows)
+                steps.changed()
                 active = [active[row] for row in rows]
                 ids = ids[torch.tensor(rows, device=ids.device)]
-        logits = step(model, cache, ids, positions)
+        logits = steps(ids, max_new_tokens - length)
         for sequence in active:
             done[sequence].steps += 1
+            done[sequence].repeated += steps.repeats
 
 
-def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
-    """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
-
-    positions [1, 1] is that of the token, and afterwards that of the next one: a recorded step advances by itself.
-    """
-    logits = _forward(model, cache, ids[:, None], position_ids=positions)[:, -1]
-    positions += 1
-    return logits
-
-
-def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends, started: float) -> list[int]:
-    """Give each sequence its tokens of the choices, up to its end, and return the rows of the sequences that go on.
+def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends, started: float) -> list[int | None]:
+    """Give each sequence its tokens of the choices, up to its end. Returns for each sequence how many passes it got
+    after its end; None: it goes on.
 
     The one place where decoding waits for the device, once for all choices.
     """
     numbers = iter(read_numbers(*(part for choice in choices for part in choice)))
-    rows = list(range(len(sequences)))
-    for tokens, close, finite in zip(numbers, numbers, numbers, strict=True):
-        rows = [row for row in rows if sequences[row].takes(tokens[row], close[row], finite[row], ends)]
-    for row in {*range(len(sequences))}.difference(rows):
-        sequences[row].seconds = time.perf_counter() - started
-    return rows
+    surplus: list[int | None] = [None] * len(sequences)
+    for later, tokens, close, finite in zip(reversed(range(len(choices))), numbers, numbers, numbers, strict=True):
+        for row, sequence in enumerate(sequences):
+            if surplus[row] is None and not sequence.takes(tokens[row], close[row], finite[row], ends):
+                surplus[row] = later
+                sequence.seconds = time.perf_counter() - started
+    return surplus
 
 
 def choose(logits: Tensor) -> Choice:
@@ -197,21 +214,14 @@ def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
 
     One forward pass; within it, caches that do not take blocks get the tokens one by one, as in decoding.
     """
-    return _forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
+    return forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
 
 
 @torch.inference_mode()
 def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return _forward(model, cache, _to_all(cache, ids))
+    return forward(model, cache, _to_all(cache, ids))
 
 
 def _to_all(cache: BatchCache, ids: Tensor) -> Tensor:
     return ids.expand(len(cache.sequences), -1)
-
-
-def _forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options) -> Tensor:
-    """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
-    logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
-    cache.count(ids.shape[1])
-    return logits

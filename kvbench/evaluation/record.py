@@ -44,6 +44,7 @@ class Run:
     # settings decode as one batch where that cannot change their caches; all: every setting; 1: one by one; a number:
     # so many sequences, answers with several seeds included
     batch: str = "auto"
+    decode_engine: str = "auto"  # or graph, eager: how a step is launched, see kvbench.evaluation.steps
     stage: Stage = field(default_factory=Stage, compare=False)
 
     @property
@@ -189,6 +190,7 @@ def record(
         **({"sampling": asdict(sample.sampling)} if sample.sampling else {}),
         "question_seconds": answer.question_seconds,
         "decode_batch": answer.decode_batch,
+        "decode_engine": output.engine,
     }
     try:
         return build("method", fields)

@@ -41,7 +41,8 @@ def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame,
             float(batch) if isinstance(batch, int) else 1e9,
         )
 
-    groups = dict(list(frame.groupby([*PLACE, "machine", "threads"], sort=False)))
-    length, new_tokens, batch, machine, threads = min(groups, key=rank)
-    of = f"decoding: {new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}"
-    return groups[length, new_tokens, batch, machine, threads].drop_duplicates("setting"), of
+    groups = dict(list(frame.groupby([*PLACE, "machine", "threads", "decode_engine"], sort=False)))
+    best = length, new_tokens, batch, machine, threads, engine = min(groups, key=rank)
+    graph = ", as a CUDA graph" if engine == "graph" else ""
+    of = f"decoding: {new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}{graph}"
+    return groups[best].drop_duplicates("setting"), of

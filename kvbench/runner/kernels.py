@@ -5,6 +5,7 @@ from importlib.metadata import version
 import torch
 from transformers import PreTrainedModel
 
+from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.ops.operator import OLDEST_TRITON, compiles, kernels_on, triton_version
 from kvbench.ops.sdpa import MATH, decoding_backend, prompt_backend
@@ -25,6 +26,14 @@ def check_kernels(kernels: object, device: str) -> None:
         raise UserError(
             f"kernels=triton needs triton {NEEDED} or later, and {found} is installed: kernels=auto or torch"
         )
+
+
+def check_decoding(engine: str, spec: ModelSpec) -> None:
+    """Refuse a CUDA graph where the model will be on no GPU or on several."""
+    device = spec.resolve_device()
+    if engine == "graph" and (torch.device(device).type != "cuda" or spec.device_map):
+        where = f"spread by device_map={spec.device_map}" if spec.device_map else f"on {device}"
+        raise UserError(f"decode.engine=graph needs a model on one GPU, and the model is {where}: auto or eager")
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:

@@ -22,7 +22,7 @@ from kvbench.probes import build_probes
 from kvbench.records.schema import EngineRecord
 from kvbench.runner.engines import check_conversations, connected, requested_engines, told_by
 from kvbench.runner.estimate import estimate_of
-from kvbench.runner.kernels import check_kernels, computed_by
+from kvbench.runner.kernels import check_decoding, check_kernels, computed_by
 from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.extras import require
 
@@ -98,6 +98,7 @@ def build_request(cfg: Configuration) -> Request:
         check_memory(cfg.memory, settings)
     check_chunk(cfg.prefill.chunk, cfg.memory, settings, benchmark, bool(observations))
     check_kernels(cfg.kernels, spec.resolve_device())
+    check_decoding(cfg.decode.engine, spec)
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
         kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg.experiment)))

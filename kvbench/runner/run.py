@@ -78,6 +78,7 @@ def make_records(
             "question": cfg.question,
             "first_token": cfg.first_token,
             "batch": cfg.decode.batch,
+            "decode_engine": cfg.decode.engine,
         }
         how |= {"chunk": cfg.prefill.chunk, "distance": request.distance}
         run_id = f"{now()}-{uuid.uuid4().hex[:12]}"

@@ -22,7 +22,7 @@ _FROM_RECORDS = (
     "setting method length new_tokens batch sequences fits r r_bytes prefill_seconds compress_seconds "
     "allocation_seconds first_token_seconds decode_seconds latency_seconds decode_tokens_per_s decode_steps full_bytes "
     "stored_bytes prefilled_bytes decoded_bytes peak_cache_bytes peak_device_bytes largest_batch largest_how memory "
-    "stacked_layers machine threads torch"
+    "stacked_layers decode_engine machine threads torch"
 ).split()
 
 
@@ -30,17 +30,20 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record, by place of the grid (PLACE), then by setting in order of appearance.
 
     requested is the ratio or budget; low and high are tokens/s of the slowest and the fastest repeat; over_full is
-    tokens/s over FullKV's at the same place (nan without it), each at its largest batch where that is the place's.
+    tokens/s over FullKV's at the same place and by the same decode_engine (nan without it), each at its largest batch where
+    that is the place's.
     """
     frame = records.reindex(columns=_FROM_RECORDS)
+    frame["decode_engine"] = frame["decode_engine"].fillna("eager")  # as records of before
     frame.insert(2, "requested", records["ratio"].astype(float).fillna(records["budget"].astype(float)))
     decoded = frame["sequences"] * frame["decode_steps"]
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
     frame["low"] = decoded / pd.Series([spread.get("max") for spread in spreads], frame.index, dtype=float)
     frame["high"] = decoded / pd.Series([spread.get("min") for spread in spreads], frame.index, dtype=float)
-    full = frame[frame["method"] == BASELINE].drop_duplicates(PLACE).set_index(PLACE)["decode_tokens_per_s"]
+    alike = [*PLACE, "decode_engine"]  # speeds are compared within one engine
+    full = frame[frame["method"] == BASELINE].drop_duplicates(alike).set_index(alike)["decode_tokens_per_s"]
+    frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(pd.MultiIndex.from_frame(frame[alike])).to_numpy()
     places = pd.MultiIndex.from_frame(frame[PLACE])
-    frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(places).to_numpy()
     order = {place: i for i, place in enumerate(dict.fromkeys(places))}
     settings = {setting: i for i, setting in enumerate(dict.fromkeys(frame["setting"]))}
     rank = [(order[place], settings[setting]) for place, setting in zip(places, frame["setting"], strict=True)]
@@ -67,6 +70,7 @@ _CELLS: dict[str, Callable[[pd.Series], str]] = {
     "prompt": lambda row: str(row["length"]),
     "new": lambda row: str(row["new_tokens"]),
     "batch": _batch,
+    "engine": lambda row: row["decode_engine"],
     "prefill s": _number("prefill_seconds", 3),
     "compress s": _number("compress_seconds", 3),
     "latency s": _number("latency_seconds", 2),
@@ -91,6 +95,8 @@ def speed_table(frame: pd.DataFrame, title: str, notes: Sequence[str], wide: boo
         left_out.add("new")
     sources = {"GPU MiB": "peak_device_bytes", "largest": "largest_batch", "× full": "over_full"}
     left_out |= {name for name, column in sources.items() if frame[column].isna().all()}
+    if (frame["decode_engine"] == "eager").all():
+        left_out.add("engine")
     header = [name for name in _CELLS if name not in left_out]
     return TextTable(header, [[_CELLS[name](row) for name in header] for _, row in frame.iterrows()], title, notes)
 
@@ -112,6 +118,10 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     if frame["largest_batch"].notna().any():
         how = "tried" if (frame["largest_how"] == "tried").any() else "counted: weights and caches, not activations"
         found.append(f"Largest: the largest batch that fits into memory, {how}.")
+    if (frame["decode_engine"] == "graph").any():
+        found.append(
+            "Engine: graph repeats a step as one CUDA graph, eager launches it from Python; × full is within one."
+        )
     if not frame["fits"].all():
         found.append("No time: the batch does not fit.")
     return found

@@ -1,5 +1,6 @@
-"""A step of a packed batch, recorded and replayed without Python: positions and lengths advance on the device."""
+"""Decoding by steps that are recorded once and repeated without Python: on a CPU what a CUDA graph does on a GPU."""
 
+from collections.abc import Callable
 from functools import reduce
 from operator import or_
 
@@ -8,28 +9,43 @@ import torch
 
 from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
-from kvbench.evaluation.decode import batched, decode_greedily, step
+from kvbench.evaluation import steps
+from kvbench.evaluation.decode import Generation, batched, decode_greedily, read
 from kvbench.evaluation.passes import SharedPass
 from kvbench.methods import Dense, Eviction, WindowAttention
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill
-from tests.support.every_method import setting
+from tests.support.config import NAMES
+from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.replay import Recorded
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
 
-N, STEPS = 90, 60  # all of them in the room that a packed batch has from its first token on
-CAPACITY = N + packed.BLOCK
-DENSE = ["full", "snapkv", "streaming_llm", "pyramidkv", "knorm"]
-RAGGED = ["adakv", "criticalkv_snapkv"]
+N, STEPS = 90, 66
 UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
-ALL = [*DENSE, *RAGGED, "union"]
+CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer"}  # kinds of caches
+
+
+class Recorder:
+    """A `Capture`, with all that it recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: list[Recorded] = []
+
+    def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+        self.recorded.append(Recorded(work))
+        return self.recorded[-1].replay
 
 
 def attend(query, keys, values, starts, lengths, heads, group, longest, *rest):
     """A GPU's attention without Triton, whose tiles cover the whole capacity."""
-    return padded_attention(query, keys, values, starts, lengths, heads, CAPACITY, *rest)
+    return padded_attention(query, keys, values, starts, lengths, heads, longest, *rest)
+
+
+@pytest.fixture(autouse=True)
+def on_a_gpu(monkeypatch):
+    monkeypatch.setattr(packed, "packed_attention", attend)
 
 
 def caches(model, names: list[str]) -> tuple[BatchCache, torch.Tensor]:
@@ -41,42 +57,103 @@ def caches(model, names: list[str]) -> tuple[BatchCache, torch.Tensor]:
     return batched([row.caches for row in rows]), rows[0].logits.expand(len(rows), -1)
 
 
-def replayed(model, names: list[str], advance: bool = True) -> tuple[list[list[int]], list[str]]:
-    """The rows' tokens, the first two of them eager, and the reads of the recorded step."""
+def decoded(model, names: list[str], capture=None, stop=frozenset()) -> tuple[list[Generation], BatchCache]:
+    """What the rows decode, in caches with the same room whether steps are captured or not."""
     cache, logits = caches(model, names)
-    ids, positions = logits.argmax(dim=-1), torch.full((1, 1), N)
-    tokens = [ids.tolist()]
-
-    def one() -> None:
-        ids.copy_(step(model, cache, ids, positions if advance else positions.clone()).argmax(dim=-1))
-
-    with torch.inference_mode():
-        one()  # packs, and makes tables
-        tokens.append(ids.tolist())
-        recorded = Recorded(one)
-        tokens.append(ids.tolist())
-        for _ in range(STEPS - len(tokens)):
-            recorded.replay()
-            tokens.append(ids.tolist())
-    return [list(row) for row in zip(*tokens, strict=True)], recorded.reads
+    cache.make_room(STEPS)
+    return decode_greedily(model, cache, logits, STEPS, stop, capture=capture), cache
 
 
-@pytest.fixture(autouse=True)
-def on_a_gpu(monkeypatch):
-    monkeypatch.setattr(packed, "packed_attention", attend)
+def texts(rows: list[Generation]) -> list[list[int]]:
+    return [row.tokens for row in rows]
+
+
+MIXED = ["full", "snapkv", "streaming_llm", "pyramidkv", "knorm", "adakv", "criticalkv_snapkv", "union"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("names", [*([name] * 2 for name in ALL), DENSE, ALL])
-def test_a_replayed_step_decodes_the_tokens_of_eager_decoding_and_reads_nothing(names, dtype):
-    model = tiny_model().to(dtype)
-    cache, logits = caches(model, names)
-    eager = [row.tokens for row in decode_greedily(model, cache, logits, STEPS, frozenset())]
-    tokens, reads = replayed(model, names)
-    assert (tokens, reads) == (eager, [])
+@pytest.mark.parametrize("names", [["full"], ["adakv"], ["union"], ["snapkv"] * 2, MIXED + MIXED[:4]], ids=len)
+def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, dtype):
+    model, recorder = tiny_model().to(dtype), Recorder()
+    (eager, one), (graph, other) = decoded(model, names), decoded(model, names, recorder)
+    assert texts(graph) == texts(eager)
+    assert {row.repeated for row in graph} == {STEPS - 2} and {row.repeated for row in eager} == {0}
+    assert len(recorder.recorded) == 1 and not recorder.recorded[0].reads
+    assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
+    assert [row.steps for row in graph] == [STEPS - 1] * len(names)
+    assert [x.shape for layer in other.layers for x in layer.tensors()] == [
+        x.shape for layer in one.layers for x in layer.tensors()
+    ]
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_tokens(name):
+    model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), Recorder()
+    (eager, _), (graph, cache) = decoded(model, [name]), decoded(model, [name], recorder)
+    kinds = {type(layer.rows[0]).__name__ for layer in cache.layers}
+    assert texts(graph) == texts(eager)
+    assert bool(graph[0].repeated) == (kinds <= CAPTURED), kinds
+    assert not any(recorded.reads for recorded in recorder.recorded)
+
+
+def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(monkeypatch):
+    model, step = tiny_model(), steps.step
+    right, _ = decoded(model, ["snapkv"], Recorder())
+    monkeypatch.setattr(steps, "step", lambda *args: step(*args[:3], args[3].clone()))
+    wrong, _ = decoded(model, ["snapkv"], Recorder())
+    assert texts(wrong) != texts(right)
+
+
+def test_rows_that_end_leave_nothing_behind_though_the_host_reads_every_eighth_token():
+    """Tokens, passes and bytes are those of decoding that reads every token; the others are recorded again."""
+    model, recorder = tiny_model().double(), Recorder()
+    first, second = texts(decoded(model, ["full", "snapkv"])[0])
+    stop = frozenset({next(token for token in second[10:] if token not in first)})
+    names = ["full", "snapkv", "streaming_llm"]
+    (eager, _), (graph, _) = decoded(model, names, None, stop), decoded(model, names, recorder, stop)
+    assert texts(graph) == texts(eager) and [row.ended_by for row in graph] == [row.ended_by for row in eager]
+    assert [row.steps for row in graph] == [row.steps for row in eager]
+    assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
+    assert len(recorder.recorded) >= 2 and eager[1].ended_by
+
+
+def test_a_conversation_goes_on_behind_the_end_and_not_behind_what_was_taken_back():
+    model = tiny_model().double()
+    (one,), cache = decoded(model, ["snapkv"])
+    stop = frozenset({one.tokens[11]})
+    (short,), undisturbed = decoded(model, ["snapkv"], None, stop)
+    (same,), cache = decoded(model, ["snapkv"], Recorder(), stop)
+    assert (same.tokens, same.steps) == (short.tokens, short.steps) and len(same.tokens) % 8
+    assert cache.get_seq_length() == undisturbed.get_seq_length() == N + same.steps
+    expected, found = (read(model, held, prompt(5)) for held in (undisturbed, cache))
+    assert torch.allclose(found, expected, atol=1e-9)
+    held = [[layer.rows[0].filled_bytes for layer in each.layers] for each in (cache, undisturbed)]
+    assert held[0] == held[1]
+
+
+def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(capsys):
     model = tiny_model()
-    assert replayed(model, [name] * 2, advance=False)[0] != replayed(model, [name] * 2)[0]
+    (eager, _) = decoded(model, ["snapkv", "adakv"])
+
+    def capture(work):
+        """It fails in the third layer: on a GPU nothing of what was recorded has run."""
+        held = [(tensor, tensor.clone()) for layer in cache.layers for tensor in layer.tensors()]
+        tables = [part.cache.tables for layer in cache.layers for part in layer.parts]
+        lengths = [table.lengths.clone() for table in tables]
+        attend = cache.layers[2].attend
+        cache.layers[2].attend = lambda *args: (_ for _ in ()).throw(RuntimeError("not permitted\nwhen capturing"))
+        try:
+            work()
+        finally:
+            cache.layers[2].attend = attend
+            for tensor, before in held:
+                tensor.copy_(before)
+            for table, before in zip(tables, lengths, strict=True):
+                table.lengths.copy_(before)
+
+    cache, logits = caches(model, ["snapkv", "adakv"])
+    cache.make_room(STEPS)
+    found = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=capture)
+    assert texts(found) == texts(eager) and found[0].repeated == 0
+    assert [row.decode_bytes for row in found] == [row.decode_bytes for row in eager]
+    assert "cannot be captured: not permitted" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import torch
 from kvbench.benchmarks import Sample, Sampling, Turn
 from kvbench.config import choices
 from kvbench.configuration import configured
-from kvbench.evaluation.decode import batched, decode, decode_greedily, generate, read
+from kvbench.evaluation.decode import batched, decode, decode_greedily, read
 from kvbench.evaluation.passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
 from kvbench.evaluation.prompts import Prompt
@@ -79,18 +79,16 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
     compressing = shared_pass(gpus, plan)
     with on(gpus):
         compressed = compressing.compress(one.method, budget)
-        alone, asked, *batch = compressed.copies(4)
-        outputs = [generate(model(gpus), alone, compressed.logits, STEPS, frozenset())]
-        cache = batched([asked])
-        logits = read(model(gpus), cache, question)
-        outputs += decode_greedily(model(gpus), cache, logits, 2, frozenset())
-        both = batched(batch)
+        first, second, *others = compressed.copies(4)
+        alone, asked, both = batched([first]), batched([second]), batched(others)
+        outputs = decode_greedily(model(gpus), alone, compressed.logits[None], STEPS, frozenset())
+        outputs += decode_greedily(model(gpus), asked, read(model(gpus), asked, question), 2, frozenset())
         outputs += decode_greedily(model(gpus), both, compressed.logits.expand(2, -1), 3, frozenset())
-        caches = [alone, asked, both.layers]
+        caches = [alone, asked, both]
         if one.method.streams:
             streamed = StreamedPass(model(gpus), prompt(N), plan).compress(one.method, budget)
-            outputs.append(generate(model(gpus), streamed.caches, streamed.logits, 2, frozenset()))
-            caches.append(streamed.caches)
+            caches.append(batched([streamed.caches]))
+            outputs += decode_greedily(model(gpus), caches[-1], streamed.logits[None], 2, frozenset())
     return [output.tokens for output in outputs], caches
 
 
@@ -99,8 +97,8 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
 def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
     tokens, caches = outcome(name, gpus)
     assert tokens == outcome(name, 0)[0]
-    for layers in caches:
-        for layer, device in zip(layers, layer_devices(model(gpus), gpus), strict=True):
+    for cache in caches:
+        for layer, device in zip(cache.layers, layer_devices(model(gpus), gpus), strict=True):
             assert {str(device_of(tensor)) for tensor in layer.tensors()} == {device}
 
 
@@ -134,7 +132,9 @@ def test_conversations_go_on_on_gpus_as_on_a_cpu(gpus):
     sample = Sample("c", "", (), STEPS, turns=turns, own_answers=True)
     asked = Prompt(sample, prompt(N), prompt(QUESTION, seed=1), (prompt(QUESTION, seed=2), prompt(QUESTION, seed=3)))
     for count in (0, gpus):
-        run = SimpleNamespace(loaded=SimpleNamespace(model=model(count), stop_tokens=frozenset(), newline=None))
+        run = SimpleNamespace(
+            decode_engine="eager", loaded=SimpleNamespace(model=model(count), stop_tokens=frozenset(), newline=None)
+        )
         with on(count):
             compressed = SharedPass(model(count), prompt(N), FullPrefill(), one.method.needs).compress(one.method, 30)
             row = Row(one, asked, compressed, compressed.caches)

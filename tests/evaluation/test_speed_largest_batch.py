@@ -25,9 +25,9 @@ def test_a_batch_fits_as_long_as_weights_and_caches_do(model):
     room = MemoryLimit(model, None)
     room.bytes = room.weights + 7 * 500 + 499
     assert room.how == "counted"
-    assert room.largest(prompt(20), setting("full"), 4, one) == 7
+    assert room.largest(prompt(20), setting("full"), 4, one, "auto") == 7
     room.bytes = room.weights + 899  # one prompt's own peak does not fit
-    assert room.largest(prompt(20), setting("full"), 4, one) == 0
+    assert room.largest(prompt(20), setting("full"), 4, one, "auto") == 0
     assert MemoryLimit(model, 0.5).bytes == 2**29
     assert room.weights == sum(parameter.numel() * 4 for parameter in model.parameters())
 
@@ -40,7 +40,7 @@ def test_on_a_gpu_a_batch_is_tried_and_what_cannot_fit_is_not(model, monkeypatch
     room.gpus, room.bytes = {torch.device("cuda")}, room.weights + 100 * 500
     monkeypatch.setattr(module, "attempt", lambda *a: tried.append(a[3]) or (turn(1.0) if a[3] <= 21 else None))
     one = Footprint(full=1000, prefilled=400, kept=400, decoded=500, peak=900)
-    assert room.largest(prompt(20), setting("full"), 4, one) == 21
+    assert room.largest(prompt(20), setting("full"), 4, one, "auto") == 21
     assert max(tried) <= 100 and 22 in tried
 
 

@@ -27,7 +27,7 @@ def faked(monkeypatch):
     """Turns that take the seconds they are told: a list of (setting, batch, tokens), and what decoding takes."""
     seen, seconds = [], {}
 
-    def attempt(model, ids, chosen, batch, new_tokens, beside=None):
+    def attempt(model, ids, chosen, batch, new_tokens, beside=None, engine="auto"):
         seen.append((chosen.label, batch, new_tokens))
         times = seconds.get(chosen.label)
         return turn(times.pop(0) if times else 1.0)
@@ -72,7 +72,7 @@ def test_a_spread_is_median_ends_and_the_middle_half():
 
 @pytest.mark.heavy
 def test_a_setting_that_runs_out_of_memory_is_told_without_times_and_the_others_go_on(monkeypatch, tmp_path):
-    def attempt(model, ids, chosen, batch, new_tokens, beside=None):
+    def attempt(model, ids, chosen, batch, new_tokens, beside=None, engine="auto"):
         return None if chosen.name == "full" and batch > 1 else turn(1.0)
 
     monkeypatch.setattr(rounds, "attempt", attempt)
@@ -86,7 +86,7 @@ def test_a_setting_that_runs_out_of_memory_is_told_without_times_and_the_others_
 
 
 def test_where_not_one_sequence_fits_nothing_is_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(rounds, "attempt", lambda *_: None)
+    monkeypatch.setattr(rounds, "attempt", lambda *_, **__: None)
     folder = run(tmp_path, "benchmark.lengths=96")
     records = load_records(folder)
     assert len(records) == 6 and not records["fits"].any() and (records["largest_batch"] == 0).all()
@@ -141,10 +141,10 @@ def test_a_killed_run_goes_on_where_it_stopped(monkeypatch, tmp_path, faked):
     seen, _ = faked
     plain, count = rounds.attempt, iter(range(1000))
 
-    def dies(*arguments):
+    def dies(*arguments, **options):
         if next(count) == 30:  # in the rounds of the third of four places
             raise KeyboardInterrupt
-        return plain(*arguments)
+        return plain(*arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(rounds, "attempt", dies)

@@ -217,7 +217,8 @@ def test_conversations_go_on_where_layers_have_windows(family):
     sample = Sample("c", "", (), 6, turns=(Turn("", "", 8), Turn("", "", 7)), own_answers=True)
     turns = [Prompt(replace(sample, turns=sample.turns[:k]), prompt(60), prompt(3), messages[:k]) for k in (2, 1, 0)]
     compressed = SharedPass(model, prompt(60), FullPrefill(), FullKV.needs).compress(FullKV(), 60)
-    run = SimpleNamespace(loaded=SimpleNamespace(model=model, stop_tokens=frozenset(), newline=None))
+    loaded = SimpleNamespace(model=model, stop_tokens=frozenset(), newline=None)
+    run = SimpleNamespace(decode_engine="auto", loaded=loaded)
     row = Row(SETTINGS[0], turns[0], compressed, compressed.caches)
     ids = torch.cat([prompt(60), prompt(3)])
     for (asked, answer), message in zip(converse(run, row, turns), [*messages, None], strict=True):

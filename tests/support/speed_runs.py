@@ -44,7 +44,9 @@ def setting(name: str, budget: int | None = None) -> Setting:
 def turn(decode: float, prefill: float = 2.0) -> Measurement:
     kept = Kept.tokens(10, 10, 10, 2)
     footprint, figures = Footprint(100, 100, 100, 120, 110), DecodeBytes(100).figures(120, 110, 100, 10)
-    return Measurement(prefill, 0.5, None, decode, 5, ((1, 2),), (kept,), footprint, "stream", figures, 0, None)
+    return Measurement(
+        prefill, 0.5, None, decode, 5, ((1, 2),), (kept,), footprint, "stream", figures, "eager", 0, None
+    )
 
 
 def spec(**random) -> ModelSpec:

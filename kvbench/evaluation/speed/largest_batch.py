@@ -47,13 +47,13 @@ class MemoryLimit:
         """Whether a batch of sequences like `one` fits by counted bytes; on GPUs only such a batch is tried."""
         return self.weights + one.peak_of(batch) <= self.bytes
 
-    def largest(self, ids: Tensor, setting: Setting, new_tokens: int, one: Footprint) -> int:
+    def largest(self, ids: Tensor, setting: Setting, new_tokens: int, one: Footprint, engine: str) -> int:
         """The largest batch of a setting that decodes `new_tokens` tokens after the prompt ids [n]."""
 
         def fits(batch: int) -> bool:
             if not self.holds(batch, one):
                 return False
-            return not self.gpus or attempt(self.model, ids, setting, batch, new_tokens, one) is not None
+            return not self.gpus or attempt(self.model, ids, setting, batch, new_tokens, one, engine) is not None
 
         return largest(fits)
 

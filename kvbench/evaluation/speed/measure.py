@@ -17,6 +17,7 @@ from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.steps import capture_of
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.utils.device import device_peak, gpus, wait_for
@@ -53,13 +54,20 @@ class Measurement:
     footprint: Footprint
     memory: str  # stream: layers were compressed one after the other during prefill; shared: all at its end
     figures: DecodeFigures  # of one sequence
+    engine: str  # graph or eager, see `Generation.engine`
     stacked_layers: int  # that answer the batch with one attention; the others answer each sequence in turn
     peak_device_bytes: int | None  # of the allocator, model included; None on a CPU
 
 
 @torch.inference_mode()
 def measure(
-    model: PreTrainedModel, ids: Tensor, setting: Setting, batch: int, new_tokens: int, beside: Footprint | None = None
+    model: PreTrainedModel,
+    ids: Tensor,
+    setting: Setting,
+    batch: int,
+    new_tokens: int,
+    beside: Footprint | None = None,
+    engine: str = "auto",
 ) -> Measurement:
     """Measure ids [n] once. Every sequence decodes `new_tokens` tokens, the first of which comes from prefill.
 
@@ -84,7 +92,12 @@ def measure(
     for sequence in cache.sequences:
         sequence.tokens += len(tokens)  # which FullKV would hold, too
     outputs = decode_greedily(
-        model, cache, compressed.logits.expand(batch, -1), new_tokens - len(tokens), stop_tokens=frozenset()
+        model,
+        cache,
+        compressed.logits.expand(batch, -1),
+        new_tokens - len(tokens),
+        stop_tokens=frozenset(),
+        capture=capture_of(engine, model),
     )
     wait_for(model)
     return Measurement(
@@ -106,17 +119,24 @@ def measure(
         ),
         "stream" if method.streams else "shared",
         decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids)),
+        outputs[0].engine,
         sum(layer.stacked for layer in cache.layers),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )
 
 
 def attempt(
-    model: PreTrainedModel, ids: Tensor, setting: Setting, batch: int, new_tokens: int, beside: Footprint | None = None
+    model: PreTrainedModel,
+    ids: Tensor,
+    setting: Setting,
+    batch: int,
+    new_tokens: int,
+    beside: Footprint | None = None,
+    engine: str = "auto",
 ) -> Measurement | None:
     """`measure`, or None where a GPU runs out of memory."""
     try:
-        return measure(model, ids, setting, batch, new_tokens, beside)
+        return measure(model, ids, setting, batch, new_tokens, beside, engine)
     except torch.OutOfMemoryError:
         return None
 

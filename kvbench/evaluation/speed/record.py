@@ -75,6 +75,7 @@ def record(
         "decode_tokens_per_s": round(decoded / seconds["decode_seconds"], 3) if measurements else None,
         "spread_seconds": spreads,
         "repeats_seconds": repeats,
+        "decode_engine": measurements[0].engine if measurements else None,
         "stacked_layers": measurements[0].stacked_layers if measurements else None,
         "tokens": list(measurements[0].tokens[0]) if measurements else None,
         **more,

@@ -89,7 +89,7 @@ def rounds(
     for setting in settings:
         first = firsts[setting.label, len(ids), new_tokens]
         series.append(Series(setting, first, batch_of(limit, sample.meta["batch"], first)))
-    before = conditions()
+    before, engine = conditions(), run.decode_engine
     for number in range(benchmark.warmup + benchmark.repeats):
         warm = number < benchmark.warmup
         tokens = min(new_tokens, WARM_TOKENS) if warm else new_tokens
@@ -98,7 +98,7 @@ def rounds(
                 continue
             counted = f"round {number - benchmark.warmup + 1} of {benchmark.repeats}"
             run.stage.text = f"{sample.id} · {one.setting.label}, {'warm-up' if warm else counted}"
-            measured = attempt(model, ids, one.setting, one.batch, tokens, one.first.measurement.footprint)
+            measured = attempt(model, ids, one.setting, one.batch, tokens, one.first.measurement.footprint, engine)
             if measured is None:
                 one.batch = 0
                 one.measurements.clear()
@@ -117,12 +117,12 @@ def rounds(
 
 def first_measurement(run: Run, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int) -> FirstMeasurement:
     """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark requests it."""
-    measured = attempt(run.loaded.model, ids, setting, 1, new_tokens)
+    measured = attempt(run.loaded.model, ids, setting, 1, new_tokens, engine=run.decode_engine)
     if measured is None:
         return FirstMeasurement(None, 0)
     if not run.benchmark.largest and LARGEST not in run.benchmark.batches:
         return FirstMeasurement(measured, None)
-    return FirstMeasurement(measured, limit.largest(ids, setting, new_tokens, measured.footprint))
+    return FirstMeasurement(measured, limit.largest(ids, setting, new_tokens, measured.footprint, run.decode_engine))
 
 
 def batch_of(limit: MemoryLimit, wanted: int | str, first: FirstMeasurement) -> int:
