@@ -16,7 +16,7 @@ from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
-from kvbench.methods.ranks import RankedSelection, Ranks
+from kvbench.methods.ranked_selection import RankedSelection, Ranks
 from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage

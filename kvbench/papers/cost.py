@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from kvbench.configuration import Configuration
 from kvbench.evaluation.settings import Setting, settings_of
-from kvbench.papers.costs import gib_text, hours_text
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
 from kvbench.papers.prompts import PromptSize, prompt_sizes
+from kvbench.papers.recorded_costs import gib_text, hours_text
 from kvbench.probes import Probe, build_probes
 from kvbench.utils.text import count
 

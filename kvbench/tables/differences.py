@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.metrics.aggregate import SMALLER_IS_BETTER, bounds, units
 from kvbench.metrics.bootstrap import paired_interval
-from kvbench.metrics.pairs import EXACT, holm, sign_flip, standard_error
+from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.text import count

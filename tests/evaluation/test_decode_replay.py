@@ -9,7 +9,7 @@ import torch
 from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
 from kvbench.evaluation.decode import batched, decode_greedily, step
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import Dense, Eviction, WindowAttention
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill

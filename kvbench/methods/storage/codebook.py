@@ -9,7 +9,7 @@ import torch
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
-from kvbench.methods.ranks import RankedSelection
+from kvbench.methods.ranked_selection import RankedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.codebook_coding import Covered, CoveredLayer, cover, read_sizes

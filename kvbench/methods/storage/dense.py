@@ -12,7 +12,7 @@ from kvbench.cache.union import UnionLayer
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
-from kvbench.ops.read import read
+from kvbench.ops.host_numbers import read
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache, storage_bytes
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.ragged_quantised import RaggedQuantisedLayer
