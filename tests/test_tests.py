@@ -81,6 +81,7 @@ SUBJECTS = {
     "test_tests.py": "the tests",
     "test_chaos.py": "make chaos",
     "test_golden.py": "recorded results of presets and metrics",
+    "test_contributing.py": "the lists of modules in CONTRIBUTING.md",
     "test_needs.py": "what a machine may lack",
     "test_versions.py": "the versions that are claimed",
     "kernels/test_compiled_launches.py": "every kernel as its operator launches it, compiled",

@@ -13,7 +13,7 @@ from kvbench.cache.ragged_quantised import RaggedQuantisedLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.duo_attention import DuoLayer
 from kvbench.methods.simlayerkv import FirstDecodeLayer
-from kvbench.methods.storage.codebook_layer import CodebookLayer
+from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState
 from kvbench.utils.text import count

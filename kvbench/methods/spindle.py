@@ -22,7 +22,7 @@ from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.codebook import Codebook
-from kvbench.methods.storage.codebook_coding import CoveredLayer
+from kvbench.methods.storage.codebook.coding import CoveredLayer
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Positive, Share, checked
 

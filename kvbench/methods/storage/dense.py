@@ -6,9 +6,8 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.ragged import RaggedLayer
+from kvbench.cache.ragged import RaggedLayer, UnionLayer
 from kvbench.cache.sequence import RawSequence
-from kvbench.cache.union import UnionLayer
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage

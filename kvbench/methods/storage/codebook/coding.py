@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebook_sizes import Sizes
+from kvbench.methods.storage.codebook.sizes import Sizes
 from kvbench.ops.greedy_cover import greedy_covers
 from kvbench.ops.host_numbers import read
 from kvbench.ops.rope_table import rope_table
