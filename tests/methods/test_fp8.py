@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache import coded
-from kvbench.cache.float8 import Float8Sequence
+from kvbench.cache.coded.float8 import Float8Sequence
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, Fp8, FullKV, WindowAttention
 from kvbench.methods.selection import Selection

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache import coded
+from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.rotated import RotatedSequence, UniformSequence
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, TurboQuant, WindowAttention
 from kvbench.methods.selection import Selection
