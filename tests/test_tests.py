@@ -83,6 +83,7 @@ SUBJECTS = {
     "test_golden.py": "recorded results of presets and metrics",
     "test_contributing.py": "the lists of modules in CONTRIBUTING.md",
     "test_needs.py": "what a machine may lack",
+    "test_returns.py": "the annotations of what functions return",
     "test_versions.py": "the versions that are claimed",
     "kernels/test_compiled_launches.py": "every kernel as its operator launches it, compiled",
     "kernels/test_launches.py": "where and in which grids kernels are launched",
