@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvbench.integrations.generate import CompressedCache, compress
-    from kvbench.runner.python import run
+    from kvbench.runner.python_api import run
 
 __version__ = "0.2.0"
 __all__ = ["CompressedCache", "__version__", "compress", "run"]
@@ -20,7 +20,7 @@ __all__ = ["CompressedCache", "__version__", "compress", "run"]
 _LAZY = {
     "CompressedCache": "kvbench.integrations.generate",
     "compress": "kvbench.integrations.generate",
-    "run": "kvbench.runner.python",
+    "run": "kvbench.runner.python_api",
 }
 
 # Windows has neither: one line says so, in place of an ImportError from deep inside.

@@ -20,7 +20,7 @@ from kvbench.runner.arguments import is_word, keys, options_first, without_confi
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.help import COMMANDS, help_text
-from kvbench.runner.job import starting
+from kvbench.runner.starting_note import starting
 from kvbench.runner.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
 from kvbench.utils.model_override import expanded

@@ -4,8 +4,8 @@ import csv
 
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost, row_of
-from kvbench.papers.costs import COLUMNS, COSTS
 from kvbench.papers.experiment import names
+from kvbench.papers.recorded_costs import COLUMNS, COSTS
 
 
 def main() -> None:

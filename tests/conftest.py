@@ -49,7 +49,12 @@ LONGEST = (
     *("runner/test_run_interrupts.py", "evaluation/test_probes.py", "tables/test_run_table.py"),
     *("end_to_end/test_own_prompts.py", "evaluation/test_speed_rounds.py", "methods/test_full.py"),
     *("end_to_end/test_docs.py", "end_to_end/test_longbench.py", "utils/test_jsonl.py", "end_to_end/test_ruler.py"),
-    *("evaluation/test_passes_windows.py", "tables/test_paper.py", "runner/test_sweep.py", "figures/test_style.py"),
+    *(
+        "evaluation/test_prefill_passes_windows.py",
+        "tables/test_paper.py",
+        "runner/test_sweep.py",
+        "figures/test_style.py",
+    ),
     *("tables/test_command.py", "runner/test_calibrate.py", "runner/test_run_faults.py", "methods/test_by_head.py"),
     *("methods/test_kivi.py", "methods/test_spindle.py", "tables/test_make.py", "scripts/test_gpu_check.py"),
 )

@@ -54,3 +54,15 @@ class RaggedLayer(LayerCache):
 
     def attend(self, query: Tensor, scaling: float) -> Tensor:
         return self.packed.attend(query, scaling)
+
+
+class UnionLayer(RaggedLayer):
+    """Per KV head the union of its query heads' kept tokens, and one bit per query head and prompt token.
+
+    The attention output equals that of the unfolded cache; each token of the union is stored once.
+    """
+
+    @staticmethod
+    def packed_from(keys: Tensor, values: Tensor, chosen: Tensor, lengths: Sequence[int] | None) -> Packed:
+        """chosen, bool [num_key_value_heads, group, n]: the tokens of each query head; lengths: sizes of the unions."""
+        return Packed.chosen(keys, values, chosen.any(dim=1), chosen, lengths)

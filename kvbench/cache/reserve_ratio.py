@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Literal
 
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
 
 RatioOver = Literal["kv_heads", "query_heads"]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache, filled
-from kvbench.cache.coded import blocks
+from kvbench.cache.coded.sequence import blocks
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops import softmax
 from kvbench.ops.bits import pack_bits, unpack_bits

@@ -8,7 +8,7 @@ from kvbench.benchmarks import Sample
 from kvbench.engines.base import Question, Scored, Session, Top
 from kvbench.engines.distance import compare
 from kvbench.engines.questions import check_scored
-from kvbench.evaluation.texts import text_measures, text_tokens
+from kvbench.evaluation.text_measures import text_measures, text_tokens
 from kvbench.models import Reader
 
 

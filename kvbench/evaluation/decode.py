@@ -13,7 +13,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.evaluation.steps import Capture, Steps, forward
-from kvbench.ops.read import read as read_numbers
+from kvbench.ops.host_numbers import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
 # row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30

@@ -5,12 +5,12 @@ from functools import partial
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
+from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.distance import Distances
-from kvbench.evaluation.framing import context_frame
-from kvbench.evaluation.passes import prefill_pass
+from kvbench.evaluation.pending_tasks import Compression, Task, by_pass, by_question, missing_work, with_full
+from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.record import Failure, Row, Run, record
 from kvbench.evaluation.turns import converse
-from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work, with_full
 from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken

@@ -12,10 +12,10 @@ from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import batched, decode_greedily, read
-from kvbench.evaluation.passes import SharedPass, num_layers
+from kvbench.evaluation.pending_tasks import missing_contexts
+from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Run
-from kvbench.evaluation.work import missing_contexts
 from kvbench.methods.full import FullKV
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.probes.base import Observation

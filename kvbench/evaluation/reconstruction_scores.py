@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.framing import context_frame
+from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, Reconstruction, prefill, reconstruct

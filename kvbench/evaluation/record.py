@@ -6,13 +6,13 @@ from functools import partial
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
-from kvbench.cache.cuts import close_cuts
 from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
+from kvbench.cache.eviction_cuts import close_cuts
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
-from kvbench.cache.window import bytes_of
+from kvbench.cache.sliding_window import bytes_of
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import Generation
-from kvbench.evaluation.passes import Compressed
+from kvbench.evaluation.prefill_passes import Compressed
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.settings import Setting
 from kvbench.models import Reader
@@ -36,7 +36,7 @@ class Run:
     loaded: Reader  # a LoadedModel, or a TextModel where an engine has the weights
     benchmark: Benchmark
     settings: Sequence[Setting]
-    memory: str = "shared"  # or stream, see kvbench.evaluation.passes
+    memory: str = "shared"  # or stream, see kvbench.evaluation.prefill_passes
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
     first_token: str = "full"  # or compressed, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all

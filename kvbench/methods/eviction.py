@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform

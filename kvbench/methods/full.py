@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.window import WindowLayer
+from kvbench.cache.sliding_window import WindowLayer
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage, refuse_union

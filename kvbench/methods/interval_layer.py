@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.quantised import Ring
+from kvbench.cache.quantised.sequence import Ring
 from kvbench.methods.decode_compression import DecodeCompression, whole_tokens
 from kvbench.methods.selection import Selection, gather
 from kvbench.ops.column_sums import column_sums

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, chosen_positions
 from kvbench.cache.packed import flat_positions
 from kvbench.cache.reserve_ratio import Kept

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.prefill import LayerState

@@ -16,13 +16,13 @@ from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
-from kvbench.methods.ranks import RankedSelection, Ranks
+from kvbench.methods.ranked_selection import RankedSelection, Ranks
 from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.codebook import Codebook
-from kvbench.methods.storage.codebook_coding import CoveredLayer
+from kvbench.methods.storage.codebook.coding import CoveredLayer
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Positive, Share, checked
 

@@ -12,6 +12,7 @@ hold for ten units as for a thousand (`python scripts/measure_interval_coverage.
 
 from collections.abc import Hashable, Sequence
 from math import nan, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +24,12 @@ EQUAL = 1e-9  # values that differ by less are equal
 Bounds = tuple[float, float] | None  # of what is averaged; None: it has none
 
 
-def interval(
-    values: Sequence[float], bounds: Bounds = OF_SCORES, confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float], bounds: Bounds = OF_SCORES, confidence: float = 0.95, seed: int = 0) -> Interval:
     """The interval of the mean of values that were drawn one by one; (nan, nan) for fewer than two.
 
     Values outside of `bounds` have none. The same values give the same interval.
@@ -39,7 +43,7 @@ def clustered(
     bounds: Bounds = OF_SCORES,
     confidence: float = 0.95,
     seed: int = 0,
-) -> tuple[float, float]:
+) -> Interval:
     """The interval of the mean over strata of their means; values with one label in `clusters` were drawn together.
 
     clusters[i] labels the values of strata[i]. (nan, nan) where a stratum has fewer than two clusters.
@@ -56,7 +60,7 @@ def paired_interval(
     bounds: Bounds = OF_SCORES,
     confidence: float = 0.95,
     seed: int = 0,
-) -> tuple[float, float]:
+) -> Interval:
     """The interval of the mean of a - b; a[i] and b[i] are of one sample.
 
     With `strata`, a label for each sample (its task), it is that of the mean over strata of their means; with
@@ -94,16 +98,18 @@ def _interval(
     bounds: Bounds,
     confidence: float,
     seed: int,
-) -> tuple[float, float]:
+) -> Interval:
     if not len(strata) or min(len(set(labels)) for labels in clusters) < 2:
-        return nan, nan
+        return Interval(nan, nan)
     if bounds and any(values.min() < bounds[0] or values.max() > bounds[1] for values in strata):
         bounds = None
     rng = np.random.default_rng(seed)
     drawn = sum(_means(rng, *of, bounds) for of in zip(strata, at, clusters, strict=True)) / len(strata)
     tail = (1 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    return (float(low), float(high)) if bounds is None else (max(float(low), bounds[0]), min(float(high), bounds[1]))
+    if bounds is None:
+        return Interval(float(low), float(high))
+    return Interval(max(float(low), bounds[0]), min(float(high), bounds[1]))
 
 
 def _means(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from kvbench.ops.flexible import flexible, flexible_attention
+from kvbench.ops.flex_attention import flexible, flexible_attention
 from kvbench.ops.sdpa import sdpa
 from kvbench.ops.softmax import Scaling, Softmax, capped_, log_sum, plain, weights
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from hydra import initialize_config_dir
 
@@ -27,8 +28,16 @@ def run_command(arguments: Sequence[str], help_text: str, module: str, packages:
     import_module(module).make(*split(arguments))
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
+class Arguments(NamedTuple):
     """The configuration's overrides, the folders of runs= and the folder of out= (None when not given)."""
+
+    overrides: list[str]
+    runs: list[str]
+    out: str | None
+
+
+def split(arguments: Sequence[str]) -> Arguments:
+    """A command's arguments, by what they are for."""
     overrides, runs, out = [], [], None
     for argument in arguments:
         key, _, value = argument.partition("=")
@@ -38,7 +47,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
             out = value
         elif argument not in ("-m", "--multirun"):
             overrides.append(argument)
-    return overrides, runs, out
+    return Arguments(overrides, runs, out)
 
 
 def configurations(overrides: Sequence[str]) -> list[Configuration]:

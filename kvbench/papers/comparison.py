@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -70,7 +71,12 @@ def _at_budget_or_ratio(values: pd.DataFrame, setting: Setting) -> pd.Series:
     return hit
 
 
-def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+class SpeedComparison(NamedTuple):
+    compared: pd.DataFrame  # a row per measured setting and published quantity
+    used: pd.DataFrame  # the published rows behind them
+
+
+def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> SpeedComparison:
     """A paper's published times and memory beside a run's, and the published rows that were used.
 
     One row per measured setting and published quantity: setting, length, new_tokens, column, unit, published, ours,
@@ -99,7 +105,7 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> tu
     first = compared.groupby(["length", "new_tokens", "column"], sort=False)[["published", "ours"]].transform("first")
     for name in first:
         compared[f"{name}_over_first"] = compared[name] / first[name]
-    return compared, values.loc[list(dict.fromkeys(used))]
+    return SpeedComparison(compared, values.loc[list(dict.fromkeys(used))])
 
 
 def _at_place(values: pd.DataFrame, fields: Mapping[str, str] | None, row: pd.Series) -> pd.Series:

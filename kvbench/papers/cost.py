@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from kvbench.configuration import Configuration
 from kvbench.evaluation.settings import Setting, settings_of
-from kvbench.papers.costs import gib_text, hours_text
 from kvbench.papers.gpu import GPU, H100
-from kvbench.papers.gpu_estimate import Shape, estimate
+from kvbench.papers.gpu_estimate import Estimate, Shape, estimate
 from kvbench.papers.prompts import PromptSize, prompt_sizes
+from kvbench.papers.recorded_costs import gib_text, hours_text
 from kvbench.probes import Probe, build_probes
 from kvbench.utils.text import count
 
@@ -86,7 +86,7 @@ def row_of(name: str, found: Cost) -> dict[str, str]:
 
 def _estimate(
     cfg: Configuration, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize], gpu: GPU
-) -> tuple[float, float] | None:
+) -> Estimate | None:
     """GPU seconds and bytes of one run; probes read the prompt and decode nothing."""
     shape = Shape.of(cfg.model.shape, cfg.model.parameters)
     if shape is None or any(size.tokens is None for size in sizes):
@@ -95,4 +95,4 @@ def _estimate(
         return estimate(shape, compared, sizes, cfg.decode.batch, gpu)
     flops = sum(samples * shape.flops(size.tokens) for size, samples in Counter(sizes).items())
     longest = max(size.tokens for size in sizes)
-    return gpu.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes
+    return Estimate(gpu.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from kvbench.config import DESCRIBING, flat
 from kvbench.configuration import Configuration
@@ -16,8 +17,15 @@ SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
 SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
 
 
-def deviations(cfg: Configuration) -> tuple[list[str], list[str]]:
-    """The deviations of a run from its experiment's file: those that make it smaller, and all others."""
+class Deviations(NamedTuple):
+    """What a run changes of its experiment's file: what makes it smaller, and all else."""
+
+    smaller: list[str]
+    other: list[str]
+
+
+def deviations(cfg: Configuration) -> Deviations:
+    """The deviations of a run from its experiment's file."""
     experiment, model = named_by(cfg), cfg.model.name
     smaller, other = [], []
     if model not in experiment.models:
@@ -27,7 +35,7 @@ def deviations(cfg: Configuration) -> tuple[list[str], list[str]]:
         smaller.append("all samples" if cfg.limit is None else f"at most {count(cfg.limit, 'sample')} of a task")
     weights = [f"weights from {Path(cfg.model.path).resolve().name}"] if cfg.model.path else []
     if file is None:
-        return smaller, weights
+        return Deviations(smaller, weights)
     ours, theirs = cfg.benchmark, file.benchmark
     if ours["_target_"] != theirs["_target_"]:
         smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
@@ -39,7 +47,7 @@ def deviations(cfg: Configuration) -> tuple[list[str], list[str]]:
     other += [f"{key} {_text(value)}" for key, value in ours.items() if value != theirs[key]]
     other += _node_deviations(cfg.methods, file.methods)
     other += _node_deviations(cfg.probe, file.probe)
-    return smaller, other + weights
+    return Deviations(smaller, other + weights)
 
 
 def _node_deviations(ours: Mapping, theirs: Mapping) -> list[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from kvbench.evaluation.settings import Setting
 from kvbench.methods.base import Method
@@ -47,9 +48,14 @@ class Shape:
         return forward_flops(self.parameters, windows, self.num_attention_heads, self.head_dim, n)
 
 
+class Estimate(NamedTuple):
+    seconds: float  # of a GPU
+    most_bytes: float  # of the largest sample
+
+
 def estimate(
     shape: Shape, settings: Sequence[Setting], sizes: Iterable[PromptSize], batch: str, gpu: GPU = H100
-) -> tuple[float, float] | None:
+) -> Estimate | None:
     """GPU seconds, and the bytes of the largest sample; None where a prompt or a batch has no known size.
 
     `batch` is decode.batch: 1, a number of settings, or auto and all, which both count as all settings that share a
@@ -73,7 +79,7 @@ def estimate(
             seconds += samples * size.repeats * gpu.seconds(flops, size.new_tokens * read)
             held = sum(sorted(caches)[-at_once:]) + at_once * answers
             most = max(most, shape.weight_bytes + size.tokens * shape.token_bytes + held)
-    return seconds, most
+    return Estimate(seconds, most)
 
 
 def _sharing(settings: Sequence[Setting], n: int, shape: Shape) -> dict[PrefillPlan, list[Setting]]:

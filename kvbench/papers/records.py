@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -51,12 +52,20 @@ class ModelRecords:
         rows = self.records[self.records["setting_key"] == setting.key]
         return rows if length is None else rows[rows["length"] == length]
 
-    def incomplete(self) -> Iterator[tuple[Setting, int, int]]:
-        """Each setting with fewer samples than another one, its number of samples, and the largest number."""
+    def incomplete(self) -> Iterator["Incomplete"]:
+        """Each setting with fewer samples than another one."""
         counts = Counter(self.records["setting_key"])
         for setting in self.settings:
             if counts[setting.key] < (most := max(counts.values())):
-                yield setting, counts[setting.key], most
+                yield Incomplete(setting, counts[setting.key], most)
+
+
+class Incomplete(NamedTuple):
+    """A setting with its number of samples, and the largest number of another one."""
+
+    setting: Setting
+    samples: int
+    most: int
 
 
 def select(cfg: Configuration, folders: Sequence[str | Path]) -> ModelRecords | None:

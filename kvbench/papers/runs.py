@@ -13,7 +13,7 @@ from kvbench.papers.experiment import Experiment, named_by
 from kvbench.records.consistency import ABOUT
 from kvbench.records.load import files_in
 from kvbench.records.manifest import read_manifests
-from kvbench.records.recorded import Recorded, recorded
+from kvbench.records.recorded_configuration import Recorded, recorded
 from kvbench.utils.places import PLACES
 from kvbench.utils.text import short_hashes
 

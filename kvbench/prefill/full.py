@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import AttendingLayer
-from kvbench.cache.window import WindowLayer
+from kvbench.cache.sliding_window import WindowLayer
 from kvbench.models.layer_windows import full_layers, sliding_windows, windows_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums

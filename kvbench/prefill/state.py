@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from kvbench.cache.base import AttendingLayer, LayerCache
-from kvbench.cache.window import WindowLayer, bytes_of
+from kvbench.cache.sliding_window import WindowLayer, bytes_of
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling

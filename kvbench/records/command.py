@@ -13,7 +13,7 @@ from kvbench.records.consistency import CELL, TABLE, Finding, check
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.records.store import lock_path, shard_name
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line

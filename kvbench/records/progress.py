@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvbench.records.manifest import read_manifests
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.records.store import lock_path, read_records, record_files, shard_name
 from kvbench.utils.locks import held
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     cfg = configured([*_chosen(name), *overrides])
 
     from kvbench.evaluation.settings import build_settings  # behind the checks: this brings torch
-    from kvbench.runner.trial import TOKENS, Trial, rules_of
+    from kvbench.runner.method_rules import TOKENS, Trial, rules_of
 
     setting = build_settings(cfg.method, 0.5, None)[-1]
     trial = Trial(setting)
@@ -72,7 +72,7 @@ def _chosen(name: str) -> list[str]:
 
 def explanation(error: Exception) -> str:
     """A broken rule in its own words; another error with the line that raised it."""
-    from kvbench.evaluation.rules import RuleBroken
+    from kvbench.evaluation.cache_checks import RuleBroken
 
     if isinstance(error, RuleBroken):
         return str(error)

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("--strict needs --margin: without one there is no verdict")
 
     # behind the parser: this brings pandas, which --help need not wait for
-    from kvbench.metrics.pairs import units_needed, verdict
+    from kvbench.metrics.paired_comparison import units_needed, verdict
     from kvbench.runner.compared_records import named, records_of
     from kvbench.tables.differences import against, difference_table, pairs
     from kvbench.tables.text_table import MISSING

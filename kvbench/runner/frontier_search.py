@@ -17,7 +17,7 @@ from kvbench.metrics.names import AGREEMENT
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
-from kvbench.runner import drawings
+from kvbench.runner import run_figures
 from kvbench.runner.frontier_speed import decoding
 from kvbench.runner.outputs import print_paths
 from kvbench.runner.request import build_request
@@ -156,7 +156,7 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
         warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
     speeds, of = measured or (None, "")
     title = " · ".join(filter(None, [title, of]))
-    written += drawings.frontier(scored.frontiers, scored.full, scored.measure, title, speeds, folder / "frontier")
+    written += run_figures.frontier(scored.frontiers, scored.full, scored.measure, title, speeds, folder / "frontier")
     out.print(table.rich())
     out.print(advice)
     print_paths(written, folder)

@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from kvbench.config import CONF, choices, options
 from kvbench.errors import unknown
-from kvbench.papers.costs import short_cost
 from kvbench.papers.gpu import H100
+from kvbench.papers.recorded_costs import short_cost
 from kvbench.runner.help_methods import family, grouped
 from kvbench.utils.yaml_comments import commented
 

@@ -14,7 +14,7 @@ from kvbench.models import ModelSpec, Reader
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
-from kvbench.runner.job import ended_by, place
+from kvbench.runner.job_state import ended_by, place
 from kvbench.runner.shards import requested_keys
 from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now

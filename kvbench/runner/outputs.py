@@ -22,7 +22,7 @@ from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.report.labels import with_labels
-from kvbench.runner import drawings
+from kvbench.runner import run_figures
 from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.tables.run_table import run_table, summarise, write_run_table
 from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
@@ -56,7 +56,7 @@ def report(run: Run, folder: Path) -> Outputs:
     if tasks is not None:
         written += write_task_table(tasks, folder, caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
-        written += drawings.heatmaps(grid, folder / "heatmap", caption)
+        written += run_figures.heatmaps(grid, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)
     written += write_latex(table, folder / "table.tex")
     written += write_comparison(with_all, metrics[0], folder)
@@ -84,7 +84,7 @@ def report_probes(run: Run, folder: Path) -> Outputs:
     """The figures of what was observed, layer by layer."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, protocol_caption(run, records, title, "while observed"))
-    written = drawings.probes(records, folder, caption)
+    written = run_figures.probes(records, folder, caption)
     print_paths(written, folder)
     return {}, written
 
@@ -98,7 +98,7 @@ def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
     tables = [speed_table(frame, caption, footnotes, wide=False)]
     written = write_speeds(frame, folder, caption, footnotes)
     written += write_latex(speed_table(frame, caption, footnotes), folder / "table.tex")
-    written += drawings.speed(records, folder / "speed", caption)
+    written += run_figures.speed(records, folder / "speed", caption)
     if paper is not None and paper.published is not None:
         compared, used = compare_speed(frame, paper, records["model"].iloc[0])
         if len(compared):

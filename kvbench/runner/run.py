@@ -16,12 +16,12 @@ from kvbench.models import Reader, load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, shard_name
-from kvbench.runner.job import begun
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
-from kvbench.runner.memory import out_of_memory
+from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
 from kvbench.runner.shards import first_of_each_task, requested_keys, samples_of_shard
+from kvbench.runner.starting_note import begun
 from kvbench.runner.torchrun import Group, Outcome
 from kvbench.runner.tracking import Tracker
 from kvbench.utils.console import status, warn

@@ -9,9 +9,9 @@ from rich.text import Text
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_note
 from kvbench.records.progress import Share, shares_of, state
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.records.store import shard_label
-from kvbench.runner.job import STARTING, lock_of
+from kvbench.runner.starting_note import STARTING, lock_of
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out
 from kvbench.utils.locks import held

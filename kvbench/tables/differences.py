@@ -2,6 +2,7 @@
 
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.metrics.aggregate import SMALLER_IS_BETTER, bounds, units
 from kvbench.metrics.bootstrap import paired_interval
-from kvbench.metrics.pairs import EXACT, holm, sign_flip, standard_error
+from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.text import count
@@ -139,8 +140,14 @@ def write_differences(every: pd.DataFrame, folder: Path) -> list[Path]:
     return [path]
 
 
-def _by_sample(records: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Scores by sample and setting, and for each sample numbers of its task and of its unit."""
+class _BySample(NamedTuple):
+    scores: pd.DataFrame  # a row per sample, a column per setting
+    tasks: np.ndarray  # a number for each sample's task
+    drawn: np.ndarray  # a number for each sample's unit
+
+
+def _by_sample(records: pd.DataFrame, metric: str) -> _BySample:
+    """Scores by sample and setting, with what the samples belong to."""
     value = [scores.get(metric, np.nan) for scores in records["scores"]]
     frame = records.assign(value=pd.to_numeric(pd.Series(value, index=records.index)))
     scores = frame.pivot_table("value", "sample", "setting", sort=False, dropna=False)
@@ -148,4 +155,4 @@ def _by_sample(records: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, np.nda
     samples = frame.drop_duplicates("sample").set_index("sample")
     tasks = samples["task"] if "task" in samples else pd.Series("", index=samples.index)
     drawn = units(samples.reset_index())
-    return scores, *(pd.factorize(labels.astype(str))[0] for labels in (tasks, drawn))
+    return _BySample(scores, *(pd.factorize(labels.astype(str))[0] for labels in (tasks, drawn)))

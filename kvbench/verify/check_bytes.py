@@ -8,13 +8,13 @@ from statistics import fmean
 
 from kvbench.cache.kept_positions import LEVELS, decode, edges
 from kvbench.evaluation.settings import Setting
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
 from kvbench.verify.check_answers import is_full
 from kvbench.verify.check_code import preset_of
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder, named
-from kvbench.verify.known import settings_of
+from kvbench.verify.known_classes import settings_of
 from kvbench.verify.storage_bounds import least_share
 from kvbench.verify.verdict import Check, judged
 

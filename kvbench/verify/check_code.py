@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from kvbench.config import CONF
 from kvbench.models.folder import model_identity
 from kvbench.records.provenance import provenance
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.folder import Folder
 from kvbench.verify.materials import Places, model_folder_of, offline
 from kvbench.verify.verdict import Check, Verdict, judged

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder
 from kvbench.verify.verdict import Check, judged

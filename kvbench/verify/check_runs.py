@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
 from kvbench.utils.places import PLACES
 from kvbench.utils.versions import raised
 from kvbench.verify.folder import Folder, named
-from kvbench.verify.known import engine_labels, settings_of
+from kvbench.verify.known_classes import engine_labels, settings_of
 from kvbench.verify.verdict import Check, Verdict, judged
 
 # Fields of a manifest that every record's key depends on, as `kvbench.runner.manifest.folder_identity` collects them.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.records.samples import row_of
 from kvbench.runner.shards import first_of_each_task
 from kvbench.verify.folder import Folder, named

@@ -3,7 +3,7 @@
 from kvbench.benchmarks import Sample
 from kvbench.metrics.answers import METRICS
 from kvbench.verify.folder import Folder, named
-from kvbench.verify.known import scorer
+from kvbench.verify.known_classes import scorer
 from kvbench.verify.verdict import Check, Verdict, judged
 
 EQUAL = 1e-9

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.check_bytes import ELEMENT
 from kvbench.verify.check_code import preset_of
 from kvbench.verify.folder import Folder, named

@@ -14,10 +14,10 @@ from kvbench.benchmarks.base import data_hash
 from kvbench.config import build
 from kvbench.metrics.answers import METRICS
 from kvbench.models.embedded import PACKAGES, embedded_folder
-from kvbench.records.recorded import recorded
+from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import PLACES
-from kvbench.verify.known import unknown_targets
+from kvbench.verify.known_classes import unknown_targets
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
 

@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
-from kvbench.evaluation.passes import stored
+from kvbench.evaluation.prefill_passes import stored
 from kvbench.evaluation.settings import Setting
 from scripts.gpu.models import token_ids
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
 from kvbench.evaluation.decode import batched, decode_greedily, generate
-from kvbench.evaluation.passes import stored
+from kvbench.evaluation.prefill_passes import stored
 from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.spindle import SpindleKV
 from kvbench.models.attention_interface import ATTENTION

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kvbench.benchmarks import NeedleInAHaystack
-from kvbench.evaluation.framing import context_frame
+from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.prompts import tokenise
 from kvbench.methods import Eviction, KVzip, PooledHeads
 from kvbench.models import LoadedModel, ModelSpec, load

@@ -20,7 +20,7 @@ sm_90, for a similarity, a word of a vote and each bit of degrees.
 import math
 
 from kvbench.methods.layer_groups import AT_ONCE
-from kvbench.methods.storage.codebook import cover_bytes
+from kvbench.methods.storage.codebook.storage import cover_bytes
 from scripts.prediction.assumptions import PEAK_FLOPS, Assumptions
 from scripts.prediction.llama import D, K, L
 

@@ -10,9 +10,8 @@ from kvbench.cache.base import BLOCK, held_bytes, storage_bytes
 from kvbench.cache.batch import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.packed import flat_positions
-from kvbench.cache.ragged import RaggedLayer
+from kvbench.cache.ragged import RaggedLayer, UnionLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.cache.union import UnionLayer
 from kvbench.methods import FullKV
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.streaming_llm import SlidingLayer

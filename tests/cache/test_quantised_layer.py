@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from kvbench.cache.base import held_bytes, storage_bytes
 from kvbench.cache.batch import BatchLayer
-from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
-from kvbench.cache.quantised_layer import QuantisedLayer, QuantisedRows
+from kvbench.cache.quantised.layer import QuantisedLayer, QuantisedRows
+from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.softmax import Softmax
 

@@ -11,7 +11,7 @@ from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
 from kvbench.evaluation import steps
 from kvbench.evaluation.decode import Generation, batched, decode_greedily, read
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import Dense, Eviction, WindowAttention
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill

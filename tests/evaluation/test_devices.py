@@ -11,7 +11,7 @@ from kvbench.benchmarks import Sample, Sampling, Turn
 from kvbench.config import choices
 from kvbench.configuration import configured
 from kvbench.evaluation.decode import batched, decode, decode_greedily, read
-from kvbench.evaluation.passes import SharedPass, StreamedPass
+from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Row

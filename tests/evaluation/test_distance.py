@@ -10,7 +10,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, read
 from kvbench.evaluation.distance import compare, loglik
 from kvbench.evaluation.evaluate import evaluate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting

@@ -8,7 +8,7 @@ import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.evaluation import passes
+from kvbench.evaluation import prefill_passes
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import batched, generate, read
 from kvbench.evaluation.prompts import tokenise
@@ -91,7 +91,7 @@ def comparable(record: dict) -> dict:
 def test_questions_of_one_context_share_its_prefill_and_its_compression(tiny, tmp_path, monkeypatch):
     passed, compressed = [], []
 
-    class Counted(passes.SharedPass):
+    class Counted(prefill_passes.SharedPass):
         def __init__(self, *args):
             passed.append(args)
             super().__init__(*args)
@@ -100,7 +100,7 @@ def test_questions_of_one_context_share_its_prefill_and_its_compression(tiny, tm
             compressed.append(method)
             return super().compress(method, budget)
 
-    monkeypatch.setattr("kvbench.evaluation.passes.SharedPass", Counted)
+    monkeypatch.setattr("kvbench.evaluation.prefill_passes.SharedPass", Counted)
     other = replace(sample("far"), prompt="Another text. " + TEXT + QUESTION)
     together = made(tmp_path / "all", tiny, [ASKED[0], other, *ASKED[1:]])
     assert (len(passed), len(compressed)) == (2, 6)

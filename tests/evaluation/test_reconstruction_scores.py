@@ -3,7 +3,7 @@
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.framing import context_frame
+from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.reconstruction_scores import reconstruction_scores
 from kvbench.prefill import Needs, Reconstruction, prefill, reconstruct

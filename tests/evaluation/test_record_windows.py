@@ -9,7 +9,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import Eviction, FullKV, WindowAttention
 from kvbench.models import ModelSpec
 from kvbench.records.store import Store
-from tests.evaluation.test_passes import Letters, Words
+from tests.evaluation.test_prefill_passes import Letters, Words
 from tests.support.sliding import WINDOW, sliding_model
 from tests.support.tiny import tiny_model
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.measure import measure

@@ -14,7 +14,7 @@ from kvbench.evaluation import evaluate as evaluation
 from kvbench.evaluation import turns
 from kvbench.evaluation.check_samples import check_turns
 from kvbench.evaluation.decode import batched, decode_greedily, generate, read
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import Prompt, later_turns, together, tokenise
 from kvbench.evaluation.record import Row, Run
 from kvbench.evaluation.settings import Setting

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, Reconstruction
 from kvbench.utils.versions import versions
 from tests.support.config import NAMES

@@ -6,7 +6,7 @@ import torch
 import kvbench
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass, num_layers
+from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.integrations.generate import CompressedCache, setting_of
 from kvbench.methods import Eviction
 from kvbench.models.attention_interface import ATTENTION

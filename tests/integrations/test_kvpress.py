@@ -8,7 +8,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, decode_greedily, read
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.settings import build_settings
 from kvbench.integrations.kvpress import presses

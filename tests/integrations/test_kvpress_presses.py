@@ -5,7 +5,7 @@ import torch
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.integrations.kvpress import presses
 from kvbench.integrations.kvpress.method import KVPress
 from kvbench.models import ModelSpec

@@ -7,11 +7,11 @@ import torch
 from transformers import Gemma3TextConfig
 
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.cache.window import WindowLayer
+from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
+from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass, num_layers
-from kvbench.evaluation.rules import check_bytes
+from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.models.layer_windows import full_layers, windows_of
 from kvbench.prefill import FullPrefill, Needs, Reconstruction
 from tests.support.config import NAMES

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.block_coded import BlockSequence
+from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, Ggml, Microscaling, WindowAttention
 from kvbench.methods.ragged_selection import RaggedSelection

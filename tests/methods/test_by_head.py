@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.evaluation.rules import check_bytes
+from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.methods import Fp8, ThinK, TurboQuant
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kvbench.cache.base import storage_bytes
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass, Stream, StreamedPass
+from kvbench.evaluation.prefill_passes import SharedPass, Stream, StreamedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import (
     CAKE,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError

@@ -8,7 +8,7 @@ from kvbench.methods import Codebook
 from kvbench.methods.layer_groups import groups
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage import codebook
+from kvbench.methods.storage.codebook import storage
 from tests.support.every_method import state
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def layers_and_selections(dtype=torch.float32):
 @pytest.fixture
 def at_once(monkeypatch):
     """All layers of a kind at once, as on a GPU."""
-    monkeypatch.setattr(codebook, "layer_groups", lambda layers, sizes, kinds: groups(sizes, kinds, sum(sizes)))
+    monkeypatch.setattr(storage, "layer_groups", lambda layers, sizes, kinds: groups(sizes, kinds, sum(sizes)))
 
 
 @pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])

@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 import torch
 
+from kvbench.evaluation.cache_checks import check_bytes, check_lengths, check_unchanged, tensors_of
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import StreamedPass
-from kvbench.evaluation.rules import check_bytes, check_lengths, check_unchanged, tensors_of
+from kvbench.evaluation.prefill_passes import StreamedPass
 from kvbench.methods import FullKV
 from kvbench.prefill import FullPrefill
 from tests.support.answers import agree

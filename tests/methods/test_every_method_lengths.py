@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.rules import check_bytes
 from kvbench.prefill.pruned import PrunedPrefill
 from tests.support.config import NAMES
 from tests.support.every_method import (

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache import coded
-from kvbench.cache.float8 import Float8Sequence
+from kvbench.cache.coded import sequence
+from kvbench.cache.coded.float8 import Float8Sequence
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, Fp8, FullKV, WindowAttention
 from kvbench.methods.selection import Selection
@@ -72,7 +72,7 @@ def test_bytes_are_one_for_each_element_and_four_for_each_scale(scale, share):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(scale, granularity, dtype, monkeypatch):
-    monkeypatch.setattr(coded, "CPU_ELEMENTS", 2 * 16 * 7)  # blocks of 7 tokens or fewer
+    monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 16 * 7)  # blocks of 7 tokens or fewer
     layer = random_layer(n=40, head_dim=16, dtype=dtype)
     method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=Fp8(scale))
     cache = method.compress_layer(layer, 0, 1, 30)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
+from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate

@@ -5,7 +5,7 @@ import torch
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import AdaKV, CriticalKV, Eviction, FullKV, KVzip
 from kvbench.prefill import ContextFrame, FullPrefill

@@ -7,7 +7,7 @@ from torch import Tensor
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import (
     AdaKV,
     CriticalKV,

@@ -8,7 +8,7 @@ from transformers import Cache
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Row, Run, record
 from kvbench.evaluation.settings import build_settings

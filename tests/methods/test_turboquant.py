@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache import coded
+from kvbench.cache.coded import sequence
+from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.rotated import RotatedSequence, UniformSequence
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, TurboQuant, WindowAttention
 from kvbench.methods.selection import Selection
@@ -101,7 +101,7 @@ def test_bytes_per_token(name):
 @pytest.mark.parametrize("name", STORAGES)
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(name, granularity, dtype, monkeypatch):
-    monkeypatch.setattr(coded, "CPU_ELEMENTS", 2 * 32 * 7)  # blocks of 7 tokens or fewer
+    monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 32 * 7)  # blocks of 7 tokens or fewer
     layer = random_layer(n=40, head_dim=32, dtype=dtype)
     method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=STORAGES[name])
     cache = method.compress_layer(layer, 0, 1, 30)

@@ -7,7 +7,7 @@ import torch
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass, StreamedPass
+from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.methods import AroundContext, Eviction, FullKV, Pyramid, WholeHeads, WindowAttention
 from kvbench.methods.head_scores import read_head_scores
 from kvbench.prefill import ContextFrame, FullPrefill

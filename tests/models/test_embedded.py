@@ -7,7 +7,7 @@ import pytest
 from kvbench.benchmarks.niah import NeedleToComplete
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import FullKV
 from kvbench.models import ModelSpec, embedded, load
 from kvbench.prefill import FullPrefill, Needs

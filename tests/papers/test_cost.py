@@ -7,10 +7,10 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import Cost, cost, cost_text, estimate_text
-from kvbench.papers.costs import costs, gib_text, hours_text, short_cost
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
 from kvbench.papers.prompts import LONGBENCH, PromptSize
+from kvbench.papers.recorded_costs import costs, gib_text, hours_text, short_cost
 from kvbench.runner.help import help_text
 from tests.support.experiments import NAMES
 

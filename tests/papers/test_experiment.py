@@ -14,8 +14,8 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import settings_of
 from kvbench.papers.columns import columns, requested_tasks
 from kvbench.papers.cost import cost, row_of
-from kvbench.papers.costs import costs
 from kvbench.papers.experiment import Experiment, load
+from kvbench.papers.recorded_costs import costs
 from kvbench.runner.request import check
 from tests.support.experiments import NAMES, column_names, composed, config
 from tests.support.paths import DATA

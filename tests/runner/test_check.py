@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from kvbench.evaluation.rules import RuleBroken
+from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import DenseLayer, Eviction, Kept, Method, Scoring
-from kvbench.runner.trial import RULES, Trial, rules_of
+from kvbench.runner.method_rules import RULES, Trial, rules_of
 from tests.support.command import kvbench
 from tests.support.my_decoding import LargeValues
 from tests.support.my_method import KeyNorm, MyMethod

@@ -13,7 +13,7 @@ from kvbench.records.progress import unfinished
 from kvbench.records.store import RECORDS, Store, read_records
 from kvbench.report.run_data import read_run
 from kvbench.runner.failures import one_line_errors
-from kvbench.runner.job import ended_by
+from kvbench.runner.job_state import ended_by
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
 from tests.support.processes import Process

@@ -10,8 +10,8 @@ import pytest
 
 from kvbench.evaluation import evaluate as runner
 from kvbench.records.store import Store
-from kvbench.runner import job
 from kvbench.runner import manifest as run_manifest
+from kvbench.runner import starting_note
 from kvbench.utils.signals import Stopped
 from tests.support.command import kvbench
 from tests.support.paths import ROOT
@@ -134,21 +134,21 @@ def test_under_slurm_a_job_that_fails_before_it_has_a_folder_leaves_word(tiny_fo
     for name, value in slurm.items():
         monkeypatch.setenv(name, value)
     cfg = compose(*arguments(tiny_folder, tmp_path, "shards=2", "shard=1"))
-    with pytest.raises(MemoryError), job.starting(cfg):
+    with pytest.raises(MemoryError), starting_note.starting(cfg):
         assert told(tmp_path, capsys)[1]["1-of-2"][2:4] == ["0/?", "running"]
         raise MemoryError("no room for the model")
     code, rows = told(tmp_path, capsys)
     assert code == 1
     assert " ".join(rows["1-of-2"]).endswith("no room for the model")
     assert {"failed", "7_1", "restart", "2"} <= set(rows["1-of-2"])
-    with job.starting(cfg):
+    with starting_note.starting(cfg):
         folder = run(*arguments(tiny_folder, tmp_path, "shards=2", "shard=1"))
         assert not list((tmp_path / "starting").iterdir())
     manifest = json.loads(manifests(tmp_path)[0].read_text())
     assert manifest["slurm"] == {"job": "8", "array": "7", "task": "1", "restarts": 2}
     assert list(told(tmp_path, capsys)[1]) == ["0-of-2", "1-of-2"]
-    with pytest.raises(ValueError), job.starting(cfg):
-        job.begun(cfg)  # from here on the run's manifest tells
+    with pytest.raises(ValueError), starting_note.starting(cfg):
+        starting_note.begun(cfg)  # from here on the run's manifest tells
         raise ValueError
     assert not list((tmp_path / "starting").iterdir())
     assert folder.exists()
@@ -156,7 +156,7 @@ def test_under_slurm_a_job_that_fails_before_it_has_a_folder_leaves_word(tiny_fo
 
 def test_elsewhere_than_under_slurm_nothing_is_left_of_a_run_that_fails_at_once(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    with pytest.raises(ValueError), job.starting(compose(f"output_dir={tmp_path}")):
+    with pytest.raises(ValueError), starting_note.starting(compose(f"output_dir={tmp_path}")):
         raise ValueError
     assert not list(tmp_path.iterdir())
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kvbench.errors import UserError
-from kvbench.runner.job import slurm
-from kvbench.runner.memory import out_of_memory
+from kvbench.runner.job_state import slurm
+from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.status import state
 from tests.support.command import command_line
 from tests.support.runs import arguments, compose, run
@@ -26,7 +26,7 @@ def test_a_job_whose_lock_cannot_be_taken_is_one_line(monkeypatch, tmp_path, cap
     def no_locks(file, patience=0.5):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("kvbench.runner.job.take", no_locks)
+    monkeypatch.setattr("kvbench.runner.starting_note.take", no_locks)
     assert command_line("limit=1", f"output_dir={tmp_path}") == 2
     assert "No locks available" in capsys.readouterr().err
 

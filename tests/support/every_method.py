@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.evaluation import rules
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation import cache_checks
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
@@ -193,7 +193,7 @@ def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> Re
     # nothing to merge leaves merging its overhead: magnitudes, references
     most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
     # r1 counts a token that any query head of a group keeps
-    ratio = rules.check_kept(caches, n, full_bytes, most, heads=3 if "spindle" in one.name else 1)
+    ratio = cache_checks.check_kept(caches, n, full_bytes, most, heads=3 if "spindle" in one.name else 1)
     if one.method.takes_budget and one.name not in OVERSPENDS:
-        rules.check_budget(caches, n, max(budget, min(n, ALWAYS.get(one.name, 0))))
+        cache_checks.check_budget(caches, n, max(budget, min(n, ALWAYS.get(one.name, 0))))
     return ratio

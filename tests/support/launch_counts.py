@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from kvbench.cache.base import LayerCache
 from kvbench.evaluation.decode import batched
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION

@@ -11,8 +11,8 @@ from pydantic import Field
 from kvbench.benchmarks.base import Benchmark, Sample, Turn
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.benchmarks.scbench import data, prompts
+from kvbench.benchmarks.scbench.context_room import context_room
 from kvbench.benchmarks.scbench.data import Question, Row
-from kvbench.benchmarks.scbench.room import context_room
 from kvbench.benchmarks.scbench.tasks import GROUPS, NAMES, NOT_SHARED, TASKS, Task
 from kvbench.benchmarks.truncation import without_middle
 from kvbench.errors import UserError

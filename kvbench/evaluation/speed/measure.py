@@ -14,7 +14,7 @@ from kvbench.cache.base import storage_bytes
 from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.decode import batched, decode_greedily
-from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass, num_layers, stored
+from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import capture_of

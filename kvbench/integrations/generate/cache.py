@@ -12,7 +12,7 @@ from transformers import Cache, PreTrainedModel
 from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
-from kvbench.evaluation.passes import Compressed, Stream, num_layers
+from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method

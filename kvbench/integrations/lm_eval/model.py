@@ -17,9 +17,9 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
+from kvbench.evaluation.context_frame import NO_TEMPLATE
 from kvbench.evaluation.decode import batched, generate, read_all
-from kvbench.evaluation.framing import NO_TEMPLATE
-from kvbench.evaluation.passes import Compressed, SharedPass, num_layers
+from kvbench.evaluation.prefill_passes import Compressed, SharedPass, num_layers
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods import Dense, FullKV
 from kvbench.models import load

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.block_coded import BlockSequence
-from kvbench.cache.coded import CodedLayer
+from kvbench.cache.coded.block_format import BlockSequence
+from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage

@@ -6,13 +6,12 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.ragged import RaggedLayer
+from kvbench.cache.ragged import RaggedLayer, UnionLayer
 from kvbench.cache.sequence import RawSequence
-from kvbench.cache.union import UnionLayer
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
-from kvbench.ops.read import read
+from kvbench.ops.host_numbers import read
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 

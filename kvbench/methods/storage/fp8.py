@@ -1,8 +1,8 @@
 """FP8: keys and values in eight bits each, as vLLM's quantised cache has them."""
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.coded import CodedLayer
-from kvbench.cache.float8 import Float8Sequence, Scale
+from kvbench.cache.coded.float8 import Float8Sequence, Scale
+from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.by_head import by_head

@@ -5,9 +5,9 @@ from itertools import chain
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.quantised import QuantisedKeys, QuantisedSequence, QuantisedValues
-from kvbench.cache.quantised_layer import QuantisedLayer
-from kvbench.cache.ragged_quantised import OlderRows, RaggedQuantisedLayer
+from kvbench.cache.quantised.layer import QuantisedLayer
+from kvbench.cache.quantised.ragged import OlderRows, RaggedQuantisedLayer
+from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedSequence, QuantisedValues
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather

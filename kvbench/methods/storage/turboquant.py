@@ -5,9 +5,9 @@ from typing import Literal
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.coded import CodedLayer, CodedSequence
-from kvbench.cache.float8 import Float8Sequence
-from kvbench.cache.rotated import RotatedSequence, UniformSequence
+from kvbench.cache.coded.float8 import Float8Sequence
+from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
+from kvbench.cache.coded.sequence import CodedLayer, CodedSequence
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage

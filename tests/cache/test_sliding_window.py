@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from kvbench.cache.window import SLACK, WindowLayer, bytes_of
+from kvbench.cache.sliding_window import SLACK, WindowLayer, bytes_of
 from kvbench.ops.attention import dense_attention, sliding_attention
 
 WINDOW, HEADS, WIDTH = 7, 2, 8

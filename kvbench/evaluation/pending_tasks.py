@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.cache.base import LayerCache
-from kvbench.evaluation.passes import Compressed, num_layers
+from kvbench.evaluation.prefill_passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
 from kvbench.evaluation.record import Row, Run
 from kvbench.evaluation.settings import Setting, is_full

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
-from kvbench.cache.coded import CodedSequence
+from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.formats import BlockFormat
 from kvbench.ops.rotation import Rotation, rotation
 

@@ -6,7 +6,7 @@ from math import erfc, sqrt
 import numpy as np
 import pytest
 
-from kvbench.metrics.pairs import EXACT, FLIPS, holm, sign_flip, standard_error, units_needed, verdict
+from kvbench.metrics.paired_comparison import EXACT, FLIPS, holm, sign_flip, standard_error, units_needed, verdict
 
 NAN = float("nan")
 

@@ -9,13 +9,13 @@ import torch
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
-from kvbench.methods.ranks import RankedSelection
+from kvbench.methods.ranked_selection import RankedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
-from kvbench.methods.storage.codebook_coding import Covered, CoveredLayer, cover, read_sizes
-from kvbench.methods.storage.codebook_layer import CodebookLayer
-from kvbench.methods.storage.codebook_packing import Packing
-from kvbench.methods.storage.codebook_sizes import Sizes
+from kvbench.methods.storage.codebook.coding import Covered, CoveredLayer, cover, read_sizes
+from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
+from kvbench.methods.storage.codebook.packing import Packing
+from kvbench.methods.storage.codebook.sizes import Sizes
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Share, checked

@@ -5,9 +5,9 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention.flex_attention import create_block_mask
 
-from kvbench.ops import attention, flexible
+from kvbench.ops import attention, flex_attention
 from kvbench.ops.attention import dense_attention, sliding_attention
-from kvbench.ops.flexible import BLOCK, causal_blocks, flexible_attention
+from kvbench.ops.flex_attention import BLOCK, causal_blocks, flexible_attention
 from kvbench.ops.softmax import Softmax
 
 SIZES = [(200, 200), (70, 300), (5, 129), (256, 256)]  # queries, keys
@@ -62,10 +62,10 @@ def test_where_it_does_not_compile_the_reference_computes_from_then_on(monkeypat
     def compute(*args, **options):
         raise TorchDynamoException("no compiler")
 
-    monkeypatch.setattr(flexible, "attend", lambda device: compute)
-    monkeypatch.setattr(flexible, "failures", [])
-    monkeypatch.setattr(attention, "flexible", lambda query: not flexible.failures)
+    monkeypatch.setattr(flex_attention, "attend", lambda device: compute)
+    monkeypatch.setattr(flex_attention, "failures", [])
+    monkeypatch.setattr(attention, "flexible", lambda query: not flex_attention.failures)
     given, scaling = tensors(9, 30), Softmax(0.5, 3.0)
     with pytest.warns(UserWarning, match="flex_attention does not compile here, a slower reference .*: no compiler"):
         out = dense_attention(*given, scaling)
-    assert out.equal(dense_attention(*given, scaling)) and len(flexible.failures) == 1
+    assert out.equal(dense_attention(*given, scaling)) and len(flex_attention.failures) == 1

@@ -1,50 +1,21 @@
-"""The machine and Slurm job of a run, and a note of one that ends before it has a folder."""
+"""A note of a job under Slurm that ends before its run has a folder of records."""
 
 import hashlib
 import json
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError, on_disk
+from kvbench.runner.job_state import ended_by, place, slurm
 from kvbench.utils.locks import open_lock, take
-from kvbench.utils.signals import Stopped
-from kvbench.utils.text import in_one_line
 
 if TYPE_CHECKING:
     from kvbench.configuration import Configuration  # brings pydantic, which --help does without
 
 # In the output folder: notes of jobs under Slurm that do not have a folder of records yet.
 STARTING = "starting"
-
-
-def place() -> dict:
-    """Host, process and Slurm job, for a manifest."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "slurm": slurm()}
-
-
-def slurm() -> dict | None:
-    """The Slurm job this process belongs to; None elsewhere."""
-    env = os.environ
-    if "SLURM_JOB_ID" not in env:
-        return None
-    return {
-        "job": env["SLURM_JOB_ID"],
-        "array": env.get("SLURM_ARRAY_JOB_ID"),
-        "task": env.get("SLURM_ARRAY_TASK_ID"),
-        "restarts": int(restarts) if (restarts := env.get("SLURM_RESTART_COUNT", "")).isdecimal() else 0,
-    }
-
-
-def ended_by(error: BaseException) -> dict:
-    """How a run that did not finish ended, for its manifest: a failure has a line about its error."""
-    if isinstance(error, Stopped):
-        return {"status": f"stopped by {error.signal.name}"}
-    status = {"status": f"stopped by {type(error).__name__}"}
-    return status | {"error": in_one_line(error)} if isinstance(error, Exception) else status
 
 
 @contextmanager

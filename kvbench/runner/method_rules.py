@@ -6,9 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kvbench.evaluation.decode import generate
-from kvbench.evaluation.passes import Compressed, SharedPass, StreamedPass
-from kvbench.evaluation.rules import (
+from kvbench.evaluation.cache_checks import (
     check_budget,
     check_bytes,
     check_kept,
@@ -17,6 +15,8 @@ from kvbench.evaluation.rules import (
     hold,
     tensors_of,
 )
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
 from kvbench.models.random_weights import random_model

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
-from kvbench.cache.coded import CodedSequence
+from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.code_table import look_up
 from kvbench.ops.lloyd_max import midpoints, normal_levels
 from kvbench.ops.rotation import Rotation, rotation

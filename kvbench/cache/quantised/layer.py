@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.pack import Pack, PackRow
-from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
+from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.sequence import SequenceLayer, append_heads
 from kvbench.ops.quantised_attention import quantised_attention

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from kvbench.cache.cuts import CUT_NOISE, Cuts, close_cuts
+from kvbench.cache.eviction_cuts import CUT_NOISE, Cuts, close_cuts
 from kvbench.methods import Eviction, KNorm, WindowAttention
 from kvbench.prefill import prefill
 from tests.support.config import method

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebook_side import Side
-from kvbench.methods.storage.codebooks import Codebooks, Raw, Streams
+from kvbench.methods.storage.codebook.pack import Codebooks, Raw, Streams
+from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.rope import Rope
 
 

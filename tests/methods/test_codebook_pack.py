@@ -8,7 +8,7 @@ from kvbench.cache.base import BLOCK, held_bytes, storage_bytes
 from kvbench.cache.batch import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebooks import Codebooks
+from kvbench.methods.storage.codebook.pack import Codebooks
 from kvbench.ops.softmax import Softmax
 from tests.support.codebook_caches import random_cache
 

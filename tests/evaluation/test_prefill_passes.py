@@ -9,7 +9,7 @@ from kvbench.benchmarks.base import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.evaluate import Run, evaluate
-from kvbench.evaluation.passes import SharedPass, StreamedPass
+from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import (
     H2O,
@@ -209,7 +209,7 @@ def test_settings_share_a_prefill_unless_their_plans_differ(tmp_path, monkeypatc
             made.append(plan)
             super().__init__(model, ids, plan, *others)
 
-    monkeypatch.setattr("kvbench.evaluation.passes.SharedPass", Counted)
+    monkeypatch.setattr("kvbench.evaluation.prefill_passes.SharedPass", Counted)
     infer = METHODS["pyramidinfer"]
     records(
         tmp_path,

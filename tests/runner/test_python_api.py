@@ -12,7 +12,7 @@ import kvbench
 from kvbench.config import composed
 from kvbench.errors import UserError
 from kvbench.records import load
-from kvbench.runner.python import overrides_of
+from kvbench.runner.python_api import overrides_of
 from kvbench.utils.override_text import override_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
-from kvbench.cache.coded import CodedSequence
+from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.float8 import E4M3, LARGEST, from_float8, to_float8
 
 Scale = Literal["unit", "head", "token", "channel"]

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.cache.packed import flat_positions, offsets
-from kvbench.methods.storage.codebook_coding import Cover, CoveredLayer, compact, gathered, keys_before_rope
-from kvbench.methods.storage.codebook_side import Side
-from kvbench.methods.storage.codebooks import Raw, Streams
+from kvbench.methods.storage.codebook.coding import Cover, CoveredLayer, compact, gathered, keys_before_rope
+from kvbench.methods.storage.codebook.pack import Raw, Streams
+from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.codebook_layout import WIDTHS, smallest_integer
 from kvbench.ops.directions import bound

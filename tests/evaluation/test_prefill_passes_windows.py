@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, decode_greedily, generate, read
-from kvbench.evaluation.passes import SharedPass, StreamedPass, num_layers
+from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass, num_layers
 from kvbench.methods import Eviction, ExpectedAttention, FullKV, WindowAttention
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import FullPrefill, Needs

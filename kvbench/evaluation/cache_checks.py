@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache, storage_bytes
-from kvbench.cache.cuts import Cuts
+from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
+from kvbench.cache.quantised.ragged import RaggedQuantisedLayer
 from kvbench.cache.ragged import RaggedLayer
-from kvbench.cache.ragged_quantised import RaggedQuantisedLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.duo_attention import DuoLayer
 from kvbench.methods.simlayerkv import FirstDecodeLayer
-from kvbench.methods.storage.codebook_layer import CodebookLayer
+from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState
 from kvbench.utils.text import count

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebook_sizes import Sizes
+from kvbench.methods.storage.codebook.sizes import Sizes
 from kvbench.ops.greedy_cover import greedy_covers
-from kvbench.ops.read import read
+from kvbench.ops.host_numbers import read
 from kvbench.ops.rope_table import rope_table
 from kvbench.ops.turn_back import turn_back
 from kvbench.prefill import LayerState

@@ -11,7 +11,7 @@ from kvbench.config import CONF
 from kvbench.configuration.configuration import chosen_methods
 from kvbench.engines.settings import engine_settings
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.records.recorded import Recorded
+from kvbench.records.recorded_configuration import Recorded
 
 
 @cache

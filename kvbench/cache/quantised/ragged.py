@@ -8,8 +8,8 @@ from torch import Tensor
 
 from kvbench.cache.base import filled
 from kvbench.cache.packed import offsets
-from kvbench.cache.quantised import QuantisedKeys, QuantisedValues
-from kvbench.cache.quantised_layer import QuantisedLayer
+from kvbench.cache.quantised.layer import QuantisedLayer
+from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import TOKENS, Quantiser

@@ -8,9 +8,9 @@ import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.evaluation import passes
-from kvbench.evaluation.framing import context_frame
-from kvbench.evaluation.passes import SharedPass
+from kvbench.evaluation import prefill_passes
+from kvbench.evaluation.context_frame import context_frame
+from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Eviction, FullKV, KVzip
@@ -74,8 +74,8 @@ def test_one_second_pass_serves_every_ratio_and_hidden_question_of_a_context(tin
         reread.append((ids.tolist(), how))
         return original(model, ids, state, how, frame)
 
-    original = passes.reconstruct
-    monkeypatch.setattr(passes, "reconstruct", counted)
+    original = prefill_passes.reconstruct
+    monkeypatch.setattr(prefill_passes, "reconstruct", counted)
     full = Setting("full", FullKV(), '{"f": 1}')
     records = made(tmp_path, tiny, ASKED, settings=[full, *KVZIPS])
     assert len(records) == 12 and len(reread) == 1

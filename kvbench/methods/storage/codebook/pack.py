@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.cache.packed import BLOCK
-from kvbench.methods.storage.codebook_side import Side
+from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.codebook_append import codebook_append
 from kvbench.ops.codebook_attention import codebook_attention
 from kvbench.ops.codebook_layout import Place, to_tensor

@@ -1,0 +1,55 @@
+"""Results have names: what a function returns is no bare tuple of three values, nor of two of the same type."""
+
+import ast
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PACKAGE = ROOT / "kvbench"
+# Rooms in which such tuples are left, mostly of tensors that are unpacked where they are made.
+UNNAMED = "benchmarks cache engines evaluation figures methods metrics ops prefill records runner verify".split()
+ROOMS = sorted(
+    path.name
+    for path in PACKAGE.iterdir()
+    if (path.suffix == ".py" or (path / "__init__.py").is_file()) and path.name not in UNNAMED
+)
+
+
+def is_unnamed(annotation: ast.expr) -> bool:
+    """Whether an annotation has such a tuple anywhere; tuple[X, ...] is a sequence."""
+    for node in ast.walk(annotation):
+        match node:
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=parts)):
+                types = [ast.unparse(part) for part in parts]
+                if "..." not in types and (len(types) > 2 or len(set(types)) < len(types)):
+                    return True
+    return False
+
+
+def unnamed_results(source: str) -> list[str]:
+    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    return [function.name for function in functions if function.returns is not None and is_unnamed(function.returns)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        ("tuple[int, int]", True),
+        ("tuple[int, str, float] | None", True),
+        ("Iterator[tuple[str, str]]", True),
+        ("tuple[int, str]", False),
+        ("tuple[int, ...]", False),
+        ("Interval", False),
+    ],
+)
+def test_results_without_names_are_found(returned, found):
+    assert unnamed_results(f"def made() -> {returned}: ...") == ["made"] * found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_results_of_several_values_have_names(room):
+    path = PACKAGE / room
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    found = [f"{file.name}: {name}" for file in files for name in unnamed_results(file.read_text(encoding="utf-8"))]
+    assert found == []
