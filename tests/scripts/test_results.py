@@ -29,8 +29,8 @@ def unknown(command: str) -> str | None:
     """What there is not of what a command names: a script, a target of make, a command or a choice of kvbench."""
     words = command.split()
     match words:
-        case ["python", script, *_] if script.startswith("scripts/"):
-            return None if (ROOT / script).is_file() else script
+        case ["python", "-m", module, *_] if module.startswith("scripts."):
+            return None if (ROOT / f"{module.replace('.', '/')}.py").is_file() else module
         case ["make", target]:
             return None if target in TARGETS else target
         case ["python", "-m", "kvbench", first, *_]:
@@ -60,7 +60,7 @@ def test_the_command_of_a_row_exists(made):
     assert [unknown(command) for command in commands] == [None] * len(commands)
 
 
-NOWHERE = ["python scripts/no.py", "make no", "python -m kvbench no", "python -m kvbench engine=no", "ls"]
+NOWHERE = ["python -m scripts.results.no", "make no", "python -m kvbench no", "python -m kvbench engine=no", "ls"]
 
 
 @pytest.mark.parametrize("command", NOWHERE)
