@@ -14,7 +14,8 @@ import torch
 from kvbench.evaluation.decode import batched, decode_greedily, generate
 from kvbench.prefill import prefill
 from scripts.benchmarks.bench_shared_prefill import SETTINGS
-from scripts.frame import arguments, embedded_model, needle_prompt, tell
+from scripts.embedded import embedded_model, needle_prompt
+from scripts.frame import arguments, tell
 
 
 @torch.inference_mode()

@@ -8,7 +8,6 @@ Also counted: what the kernels for a GPU have to do (kvbench/ops/kernels/greedy_
 alone and adds it to the rows of a file made before from the same vectors.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -23,7 +22,9 @@ from torch import Tensor
 from kvbench.ops.directions import directions
 from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.prefill import Needs, prefill
-from scripts.frame import HAYSTACK_HELP, embedded_model, git_commit, tell, text_tokens, text_told
+from kvbench.utils.environment import git_commit
+from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
+from scripts.frame import script_parser, tell
 from tests.reference.numpy_cover import numpy_cover
 from tests.reference.plain_codebook import plain_codebook
 from tests.reference.voting_cover import voting_cover
@@ -102,7 +103,7 @@ def timed(cover: Callable, x: Tensor, theta: float, before: int = 1) -> tuple[An
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--layers", type=int, nargs="+", default=[0, 14, 29])
     parser.add_argument("--no-plain", action="store_true", help="leave out the plain reading, minutes at 8000 tokens")

@@ -17,7 +17,8 @@ from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.ops.operator import Kernels, use_kernels
 from kvbench.prefill import prefill
-from scripts.frame import arguments, embedded_model, needle_prompt, tell
+from scripts.embedded import embedded_model, needle_prompt
+from scripts.frame import arguments, tell
 
 CHOICES: tuple[Kernels, ...] = ("auto", "torch")
 NAMES = ("full", "kivi", "spindle")

@@ -13,7 +13,6 @@ Not counted: how long a kernel takes, kernels that torch launches inside one of 
 Counts depend on the versions of torch and transformers, not on the machine.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from kvbench.ops.operator import LAUNCHES
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.environment import git_commit, now
 from scripts.benchmarks.bench_shared_prefill import SETTINGS
+from scripts.frame import script_parser
 from tests.support import launch_counts as count
 from tests.support.config import NAMES, method_configs
 from tests.support.every_method import setting, small
@@ -137,7 +137,7 @@ def whole(value: float) -> int | float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("names", nargs="*", default=COUNTED, help="files of conf/method; all")
     parser.add_argument("--json", type=Path, help="write the counts to this file")
     parser.add_argument("--as", dest="label", default="after", help="the name of these counts in the file")

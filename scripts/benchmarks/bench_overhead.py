@@ -9,7 +9,8 @@ from transformers import AutoModelForCausalLM
 from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
-from scripts.frame import arguments, embedded_model, needle_prompt, tell
+from scripts.embedded import embedded_model, needle_prompt
+from scripts.frame import arguments, tell
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kvbench.report.frontier_data import read_frontier
 from kvbench.report.page import ASSETS, source_hash
-from kvbench.utils.environment import git_commit, hardware, now
+from scripts.frame import script_parser, tell
 from tests.support.browser import chromium
 
 ROOT = Path(__file__).parents[2]
@@ -61,13 +61,8 @@ def main() -> None:
         "packages": PACKAGES | ESBUILD,
         "browser": f"Chromium {browser}",
         "repeats": options.repeats,
-        "hardware": hardware(),
-        "git": git_commit(),
-        "made": now(),
     }
-    print(json.dumps(result, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    tell(result, options.json)
 
 
 def bundle(code: str, path: Path, cache: Path) -> str:
@@ -184,7 +179,7 @@ def cpu(driver) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "kvbench-page-charts")
     parser.add_argument("--json", type=Path, help="also write the result to this file")

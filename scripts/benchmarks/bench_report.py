@@ -6,7 +6,6 @@ opens it in headless Chromium. Needs chromium, chromedriver and kvbench's extra 
     python -m scripts.benchmarks.bench_report --json results/benchmarks/report.json
 """
 
-import json
 import os
 import random
 import statistics
@@ -17,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvbench.cache.kept_positions import encode
-from kvbench.utils.environment import git_commit, hardware, now
-from scripts.frame import arguments
+from scripts.frame import arguments, tell
 from tests.support.browser import chromium
 from tests.support.page import Page
 from tests.support.report_run import manifest, record, sample_row, write_run
@@ -38,13 +36,9 @@ WATCH = """(function look() {
 
 
 def main() -> None:
-    options = arguments(__doc__.partition("\n")[0], records=36_000)
+    options = arguments(__doc__, records=36_000)
     rows = [measured(options.records, runs) for runs in (1, 2)]
-    machine = {"hardware": hardware(), "load_average": round(os.getloadavg()[0], 1)}
-    result = {"rows": rows, **machine, "git": git_commit(), "made": now()}
-    print(json.dumps(result, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    tell({"rows": rows, "load_average": round(os.getloadavg()[0], 1)}, options.json)
 
 
 def measured(records: int, runs: int) -> dict:

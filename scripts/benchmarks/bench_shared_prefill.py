@@ -14,7 +14,8 @@ import torch
 from kvbench.evaluation.decode import generate
 from kvbench.methods import H2O, Eviction, FullKV, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.prefill import prefill
-from scripts.frame import arguments, embedded_model, needle_prompt, tell
+from scripts.embedded import embedded_model, needle_prompt
+from scripts.frame import arguments, tell
 
 RATIOS = (0.1, 0.2, 0.4)
 SETTINGS: list[tuple[str, Method, float]] = [

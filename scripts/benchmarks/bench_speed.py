@@ -5,7 +5,6 @@ Further arguments are those of `python -m kvbench` and win over the ones here.
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,8 @@ from hydra import compose, initialize_config_dir
 from kvbench.config import CONF
 from kvbench.configuration import resolved
 from kvbench.runner.run import run
-from kvbench.utils.environment import git_commit, hardware, now
+from kvbench.utils.environment import hardware
+from scripts.frame import provenance, script_parser, write
 
 KEEP = Path(__file__).parents[2] / "results" / "speed"
 SETTINGS = [
@@ -29,21 +29,22 @@ SETTINGS = [
 
 
 def main() -> None:
+    parser = script_parser(__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    options = parser.parse_args()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = resolved(compose("config", [*SETTINGS, *sys.argv[1:]]))
+        config = resolved(compose("config", [*SETTINGS, *options.overrides]))
     folder = run(config)
     kept = KEEP / f"{config.model.name}-{'gpu' if hardware()['gpus'] else 'cpu'}"
     kept.mkdir(parents=True, exist_ok=True)
     for name in ("table.md", "table.csv", "speed.png", "speed.pdf"):
         shutil.copy(folder / name, kept)
     told = {
-        "made": now(),
-        "git": git_commit(),
-        "hardware": hardware(),
+        **provenance(),
         "config": config.benchmark,
         "rows": json.loads(pd.read_csv(kept / "table.csv").to_json(orient="records")),
     }
-    (kept / "speed.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    write(told, kept / "speed.json", indent=1)
     print(kept)
 
 

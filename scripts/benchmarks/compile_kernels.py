@@ -8,7 +8,6 @@ kernel's most registers of a thread, spilled bytes of a thread and bytes of shar
 which operators launch it, or the error of the compiler. What the file has is not compiled again. All of it takes hours.
 """
 
-import argparse
 import itertools
 import json
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 import triton
 
 from kvbench.utils.files import write_atomically
+from scripts.frame import script_parser
 from tests.support.fake_triton import FakeTriton
 from tests.support.kernel_calls import Shape, calls
 from tests.support.kernels import SHARED, resources_of
@@ -26,7 +26,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--sm", type=int, nargs="*", default=list(SHARED))
     parser.add_argument("--head-dim", type=int, nargs="*", default=[64, 80, 96, 128, 256])
     parser.add_argument("--group", type=int, nargs="*", default=[1, 4, 8, 16], help="query heads of a KV head")

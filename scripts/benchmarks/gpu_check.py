@@ -32,6 +32,7 @@ from scripts.benchmarks.gpu import judge, report
 from scripts.benchmarks.gpu.processes import Row, Rows
 from scripts.benchmarks.gpu.rows import WORK, Check, rows_of, speeds_of
 from scripts.benchmarks.gpu.stages import Clock
+from scripts.frame import script_parser
 from tests.support.config import NAMES
 
 MINUTES = 9.5
@@ -70,7 +71,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "results" / "gpu")
     parser.add_argument("--name", help="the folder's name; else the GPU's")
     parser.add_argument("--minutes", type=float, default=MINUTES)

@@ -22,7 +22,8 @@ from kvbench.evaluation.decode import batched
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import prefill
 from scripts.benchmarks.bench_shared_prefill import SETTINGS
-from scripts.frame import arguments, embedded_model, needle_prompt, tell
+from scripts.embedded import embedded_model, needle_prompt
+from scripts.frame import arguments, tell
 
 # What oneDNN may use, the most that the processor has where that is less; the first is its own choice.
 KERNELS = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE")

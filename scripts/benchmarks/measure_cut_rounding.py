@@ -16,7 +16,8 @@ from torch import Tensor
 from kvbench.config import build, composed
 from kvbench.methods import Eviction
 from kvbench.prefill import prefill
-from scripts.frame import arguments, embedded_model, needle_prompt, tell
+from scripts.embedded import embedded_model, needle_prompt
+from scripts.frame import arguments, tell
 
 PLAIN = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
 DTYPES = (torch.float32, torch.bfloat16)

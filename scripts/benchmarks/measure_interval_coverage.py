@@ -7,7 +7,6 @@ paired difference over tasks. Scores are of four kinds: found or not, the share 
 exact zeros and ones, and a continuous one.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from kvbench.metrics.bootstrap import clustered, interval, paired_interval
 from kvbench.tables.text_table import TextTable
+from scripts.frame import script_parser
 
 DATA_SETS = 1000
 UNITS = (5, 10, 20, 50, 200)  # of each task
@@ -109,7 +109,7 @@ def coverage(statistic: str, draw: Draw, truth: float, units: int) -> tuple[floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     out = parser.parse_args().out
     rows = []

@@ -7,7 +7,6 @@ paired on the same samples. With d the difference of a measure, a paired two-sid
 of this size with a power of 80 % from n* = 7.85 (sd d / mean d)² samples on (normal approximation).
 """
 
-import argparse
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from kvbench.metrics.aggregate import with_distances
 from kvbench.records import load
 from kvbench.utils.environment import environment, now
 from kvbench.utils.files import write_atomically
+from scripts.frame import script_parser
 
 NEEDED = (1.959964 + 0.841621) ** 2  # of the normal distribution: 97.5 % and 80 %
 LARGEST = 1e5  # samples; differences that would need more are shown there
@@ -89,7 +89,7 @@ def figure(rows: list[dict], names: list[str], caption: str):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path, help="without suffix: PNG and PDF")

@@ -6,12 +6,12 @@ Each PATH is a checkout of the benchmark's repository, made beforehand: nothing 
 Prints a line for everything compared; exits with 1 where anything differs. scripts/README.md has the result.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 from scripts.compare.parity import babilong, infinitebench, longbench_v2, nolima, scbench
 from scripts.compare.parity.checkout import commit
+from scripts.frame import script_parser
 
 # Each gives what it compared, how many, and how many of them differ.
 BENCHMARKS = {
@@ -24,7 +24,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("checkouts", nargs="+", metavar="BENCHMARK=PATH", help=", ".join(BENCHMARKS))
     failed = False
     for argument in parser.parse_args().checkouts:

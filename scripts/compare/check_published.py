@@ -9,7 +9,6 @@ running text, the value that follows the words before it. Averages that no errat
 their cells, and values that a paper prints twice must be equal. The exit code is 1 on any difference.
 """
 
-import argparse
 import os
 import sys
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import pandas as pd
 from kvbench.errors import UserError
 from kvbench.papers.published import PUBLISHED, concerns, errata, items, published
 from scripts.compare.papers_text import LAYOUTS, Line, paper_text, plain, read_table
+from scripts.frame import script_parser
 
 CELL = ["model", "method", "setting"]
 PROJECTS = ("kvcache_factory", "kvpress")  # whose values are not a paper's
@@ -38,7 +38,7 @@ class Count:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("items", nargs="*", metavar="ITEM", help="such as spindlekv_table10; default: all")
     parser.add_argument("--papers", type=Path, default=os.environ.get("KVBENCH_PAPERS"), help="the papers' text")
     parser.add_argument("--published", type=Path, default=PUBLISHED, help="the data, if not the repository's")

@@ -9,7 +9,6 @@ tokens one by one with kvpress's hooks, and saves what each reduction saw and le
 kvbench.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from scripts.compare.kvpress_parity import build_model, tally
+from scripts.frame import script_parser
 
 DECODED, EVERY = 48, 16
 TARGETS = (64, 270)
@@ -124,10 +124,14 @@ def kept_slots(name: str, keys: torch.Tensor, target: int) -> torch.Tensor:
     return undigits(cache.v.view[0]).to(torch.int32).sort(dim=-1).values
 
 
-if __name__ == "__main__":
+def main() -> None:
     steps = {"press": press, "compare": compare}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("step", choices=steps)
     parser.add_argument("folder", type=Path, help="where `kvpress_parity.py prompts` left its file")
     arguments = parser.parse_args()
     steps[arguments.step](arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

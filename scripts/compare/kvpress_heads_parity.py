@@ -9,7 +9,6 @@ In the folder and with the two environments of kvpress_parity.py, whose first st
 kvpress masks what these presses drop: their masks are read off the attention modules. See scripts/README.md.
 """
 
-import argparse
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from scripts.compare.kvpress_parity import build_model, versions
+from scripts.frame import script_parser
 
 REMOVED = (0.1, 0.3, 0.5, 0.7, 0.8)  # kvpress's compression_ratio; half of every budget holds the window of 32
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -149,10 +149,14 @@ def compare(folder: Path) -> None:
     print("kvbench side:", versions("kvbench", "transformers", "torch"))
 
 
-if __name__ == "__main__":
+def main() -> None:
     steps = {"press": press, "compare": compare}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("step", choices=steps)
     parser.add_argument("folder", type=Path, help="where kvpress_parity.py left its prompts")
     arguments = parser.parse_args()
     steps[arguments.step](arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,6 @@ kvpress's own `score` and `compress` are called on the attention modules of runn
 read off by giving `compress` positions as values. See scripts/README.md for the result.
 """
 
-import argparse
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -19,6 +18,8 @@ from types import SimpleNamespace
 
 import torch
 from safetensors.torch import load_file, save_file
+
+from scripts.frame import script_parser
 
 LENGTHS = (300, 700)
 REMOVED = (0.02, 0.1, 0.3, 0.5, 0.8, 0.9)  # kvpress's compression_ratio
@@ -341,10 +342,14 @@ def distance(ours, theirs) -> int:
     return max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
 
 
-if __name__ == "__main__":
+def main() -> None:
     steps = {"prompts": prompts, "press": press, "compare": compare}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("step", choices=steps)
     parser.add_argument("folder", type=Path, help="where the three steps leave files for each other")
     arguments = parser.parse_args()
     steps[arguments.step](arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,6 @@ are loaded from it, with placeholders for what they import and this environment 
 table as soon as it is counted. scripts/README.md has the projects, the commits compared and the result.
 """
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -41,6 +40,7 @@ from scripts.compare.parity import (
     think,
 )
 from scripts.compare.parity.agreement import Agreement
+from scripts.frame import script_parser
 
 CLUSTERS = "pyramidkv/pyramidkv_utils.py"
 PROJECTS = {
@@ -94,7 +94,7 @@ def show(row: Agreement) -> None:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("checkouts", nargs="+", metavar="PROJECT=PATH", help=", ".join(PROJECTS))
     parser.add_argument("--out", type=Path, help="a JSON file for the rows; those of other projects in it stay")
     arguments = parser.parse_args()

@@ -6,10 +6,11 @@ Copy the folder to the same place in a checkout there; `make gpu` finds it. Vers
 numpy, pyyaml, tqdm, regex, safetensors, tokenizers, huggingface-hub and typing-extensions come with transformers.
 """
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
+
+from scripts.frame import script_parser
 
 PLATFORM = ("manylinux2014_x86_64", "manylinux_2_28_x86_64")
 PACKAGES = (
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="3.12", help="version of Python there")
     options = parser.parse_args()

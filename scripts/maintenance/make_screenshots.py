@@ -22,6 +22,7 @@ from PIL import Image
 
 from kvbench.report.command import write
 from kvbench.report.run_data import read_run
+from scripts.frame import script_parser
 from tests.support.browser import chromium
 from tests.support.page import Page
 
@@ -115,7 +116,7 @@ def reduced(png: bytes) -> bytes:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN")
     parser.add_argument(
         "--site", type=Path, default=ROOT / "build/site", help="the documentation, as `make docs` builds it"

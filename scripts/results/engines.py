@@ -20,6 +20,7 @@ from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.runner import run as command
 from kvbench.utils.files import replacing
+from scripts.frame import script_parser
 from scripts.results.engines_tables import agreement, between, distances, formats, texts
 from scripts.results.plain_gguf import plain
 
@@ -103,7 +104,7 @@ def write(what: str, folder: Path, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--of", nargs="*", default=[*TABLES], choices=TABLES, help="what is read; all by default")
     parser.add_argument("--lengths", default="[1024,2048]", help="tokens of needles' prompts, as benchmark.lengths")
     parser.add_argument("--depths", default="[0,25,50,75,100]", help="per cent, as benchmark.depths")

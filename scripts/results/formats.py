@@ -8,8 +8,6 @@ stored cache and scored. Each needle lies in 1,024 tokens of essays. What a form
 tokens after it are held as they are, so that they can be read as a block, but for the codebook.
 """
 
-import argparse
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,9 +33,9 @@ from kvbench.models import LoadedModel
 from kvbench.ops.formats import GGML, MICROSCALING
 from kvbench.prefill import LayerState, PrefillState, prefill
 from kvbench.tables.text_table import MISSING, TextTable
-from kvbench.utils.environment import git_commit, hardware, now
 from kvbench.utils.files import write_atomically
-from scripts.frame import embedded_model
+from scripts.embedded import embedded_model
+from scripts.frame import provenance, script_parser, write
 
 LENGTH, SCORED = 1024, 64
 RAW = "as it is"
@@ -201,7 +199,7 @@ def written(rows: Iterator[dict[str, object]], file: Path) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--needles", type=int, default=40)
     parser.add_argument("--out", type=Path, default=Path("results/formats"))
@@ -214,8 +212,8 @@ def main() -> None:
     )
     needles = written(of_needles(loaded, options.needles), options.out / "needles.csv")
     made = {name: version(name) for name in ("kvbench", "torch", "transformers")}
-    facts = made | {"made": now(), "git": git_commit(), "hardware": hardware()}
-    (options.out / "provenance.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    facts = made | provenance()
+    write(facts, options.out / "provenance.json")
     shown = table(texts, needles).markdown()
     write_atomically(options.out / "formats.md", shown)
     print(shown)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kvbench.configuration import configured
 from kvbench.runner import run as command
+from scripts.frame import script_parser
 
 ROOT = Path(__file__).parents[2]
 # One preset of each method that takes no file for this model; PyramidInfer refuses sliding windows.
@@ -44,7 +45,7 @@ def needles(length: int, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("lengths", nargs="*", type=int, default=[4096, 8192, 16384], metavar="LENGTH")
     parser.add_argument("--depths", default="[10,50,90]", help="per cent, as benchmark.depths")
     parser.add_argument("--ratio", type=float, default=0.1, help="share of the full layers' tokens")

@@ -9,7 +9,6 @@ The model computes in bfloat16, so that shares of bytes are those of a 16-bit ca
 results/leaderboard/retrieval_scores.json, which `kvbench calibrate` made from other needles.
 """
 
-import argparse
 import os
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hydra import compose, initialize_config_dir
 from kvbench.config import CONF
 from kvbench.configuration import Configuration, resolved
 from kvbench.runner import run as command
+from scripts.frame import script_parser
 from scripts.results.leaderboard_tables import report
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def run(parts: list[str], most: int | None, runs: str, shard: int, shards: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("do", choices=["run", "report"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="of run; default: all")
     parser.add_argument("--limit", type=int, help="samples of each grid or task; default: all")

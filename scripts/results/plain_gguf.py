@@ -4,11 +4,12 @@ An engine that turns quantised weights into a format of its own rounds them anew
 Q4_1. Matrices are float16 and the rest is float32, since it reads no float32 matrices.
 """
 
-import sys
 from pathlib import Path
 
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.quants import dequantize
+
+from scripts.frame import script_parser
 
 F16, F32 = GGMLQuantizationType.F16, GGMLQuantizationType.F32
 MOSTLY_F16 = 1  # general.file_type
@@ -35,7 +36,13 @@ def plain(source: Path, target: Path) -> None:
     writer.close()
 
 
+def main() -> None:
+    parser = script_parser(__doc__)
+    parser.add_argument("source", type=Path, metavar="IN")
+    parser.add_argument("target", type=Path, metavar="OUT")
+    options = parser.parse_args()
+    plain(options.source, options.target)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    plain(Path(sys.argv[1]), Path(sys.argv[2]))
+    main()

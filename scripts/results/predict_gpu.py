@@ -9,11 +9,11 @@ scripts/results/prediction; everything else, with its source, in assumptions.py.
 all combinations of fast and slow values, so the truth should lie inside of it and not at its edges.
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts.frame import script_parser
 from scripts.results.prediction.assumptions import CODEBOOK, DECODING, HOST, PREFILL, Assumptions, Range, between, rows
 from scripts.results.prediction.codebook import codebook_seconds, layers_at_once
 from scripts.results.prediction.decoding import ENGINES, RATIO, Engine, limit, rates, seconds, step_of
@@ -112,7 +112,7 @@ def of_length(n: int, known: Known) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     have = known()

@@ -31,7 +31,8 @@ from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.prefill import Needs, prefill
 from kvbench.runner import run as command
 from kvbench.utils.environment import environment, now
-from scripts.frame import HAYSTACK_HELP, embedded_model, text_tokens, text_told
+from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
+from scripts.frame import script_parser
 
 ROOT = Path(__file__).parents[2]
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
@@ -182,7 +183,7 @@ EXPERIMENTS = {f.__name__: f for f in (similarity, unfolding, magnitudes, lazy, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("experiments", nargs="+", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
     parser.add_argument("--haystack-dir", help=f"similarity: {HAYSTACK_HELP}")
     parser.add_argument("--tokens", type=int, default=2048, help="similarity: tokens of the prompt")
