@@ -34,7 +34,7 @@ def run_all(commands: Sequence[str], values: dict[str, str]) -> int:
         print(f"[{number}/{len(commands)}] {command}", flush=True)
         started = time.monotonic()
         try:
-            code = subprocess.run(arguments_of(command, values), cwd=ROOT, check=False).returncode
+            code: int | OSError = subprocess.run(arguments_of(command, values), cwd=ROOT, check=False).returncode
         except OSError as error:  # no such program: the others go on
             code = error
         verdicts[command] = f"{'failed: ' + str(code) if code else 'done'}, {time.monotonic() - started:.0f} s"
