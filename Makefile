@@ -78,10 +78,10 @@ test-kernels: $(VENV)/installed $(TRITON)/installed
 
 # Beside torch and transformers this needs what `make gpu-bundle` packs.
 gpu:
-	PYTHONPATH=.:$(BUNDLE)/packages HF_HUB_OFFLINE=1 $(PYTHON) scripts/gpu_check.py
+	PYTHONPATH=.:$(BUNDLE)/packages HF_HUB_OFFLINE=1 $(PYTHON) -m scripts.benchmarks.gpu_check
 
 gpu-bundle:
-	$(PYTHON) scripts/gpu_bundle.py $(BUNDLE) --python $(FOR)
+	$(PYTHON) -m scripts.maintenance.gpu_bundle $(BUNDLE) --python $(FOR)
 
 # A seeded loop of kills, full disks, closed pipes, corrupt files and hostile names over every command.
 chaos: install

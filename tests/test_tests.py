@@ -3,8 +3,6 @@ every module."""
 
 import ast
 import re
-import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -195,16 +193,3 @@ def test_the_fast_tests_import_every_module(collected):
     fast = {item.path for item in collected if not {"heavy", "slow"} & {mark.name for mark in item.iter_markers()}}
     unreached = set(PACKAGE.rglob("*.py")) - reached(fast) - {ENTRY} - set(KERNELS.glob("*.py"))
     assert {str(file.relative_to(ROOT)) for file in unreached} == set()
-
-
-# --- scripts
-
-SCRIPTS = sorted(file.stem for file in (ROOT / "scripts").rglob("*.py"))
-# Packages that look for a module which need not be installed (Numba for coverage).
-OPTIONAL = {"coverage"}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_no_script_hides_a_module(name):
-    """Python puts a script's folder in front of all others, so that another module of its name is not found."""
-    assert name not in {*sys.stdlib_module_names, *packages_distributions(), *OPTIONAL} - {"__init__"}

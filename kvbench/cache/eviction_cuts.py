@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 # How much other kernels change the gap between two scores at a cut, in units of eps of the model's dtype times the
-# score there: the largest change that scripts/measure_cut_rounding.py found (results/benchmarks/cut_rounding.json).
+# score there: the largest change that measure_cut_rounding.py found (results/benchmarks/cut_rounding.json).
 # Scores are float32 where the model is float64, too. float16 was not measured: it has bfloat16's number.
 CUT_NOISE = {torch.float64: 1.02e11, torch.float32: 190.0, torch.bfloat16: 102.0, torch.float16: 102.0}
 

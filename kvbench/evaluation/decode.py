@@ -16,7 +16,7 @@ from kvbench.evaluation.steps import Capture, Steps, forward
 from kvbench.ops.host_numbers import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
-# row's largest absolute logit: twice the largest change that scripts/measure_batch_rounding.py found on a model of 30
+# row's largest absolute logit: twice the largest change that measure_batch_rounding.py found on a model of 30
 # layers and on random ones, with three kinds of CPU kernels (results/benchmarks/batch_rounding.json). It found 25.9 in
 # float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded;
 # and 2.4e5 in float64, where transformers computes norms and rotations in float32.

@@ -1,7 +1,7 @@
 """Intervals of means over units that were drawn independently, by the Bayesian bootstrap (Rubin 1981).
 
 Each of RESAMPLES draws weights the units of a stratum by a Dirichlet distribution. Two additions make the intervals
-hold for ten units as for a thousand (`python scripts/measure_interval_coverage.py`):
+hold for ten units as for a thousand (`python -m scripts.benchmarks.measure_interval_coverage`):
 
 - Ten needles that were all found do not show that every needle is found. Each bound of a score counts as half a unit
   more, times the share of samples whose scores lie at a bound, or all of it where units are all equal. For scores that

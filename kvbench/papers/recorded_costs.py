@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kvbench.utils.text import count
 
-# Made by scripts/make_costs.py.
+# Made by scripts/maintenance/make_costs.py.
 COSTS = Path(__file__).with_name("costs.csv")
 COLUMNS = ("experiment", "records", "gpu_hours", "gib")
 

@@ -38,7 +38,7 @@ def test_the_help_of_a_key_says_what_its_comment_says():
 
 
 def test_the_documentation_is_made_from_the_keys():
-    make = runpy.run_path(str(ROOT / "scripts" / "make_configuration_doc.py"))
+    make = runpy.run_path(str(ROOT / "scripts" / "maintenance" / "make_configuration_doc.py"))
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == make["document"](), (
-        "run python scripts/make_configuration_doc.py"
+        "run python -m scripts.maintenance.make_configuration_doc"
     )

@@ -6,7 +6,7 @@ from kvbench.engines.worker import python_of
 from kvbench.errors import UserError
 from kvbench.models.embedded import gguf_of
 from kvbench.records import load
-from scripts.plain_gguf import plain
+from scripts.results.plain_gguf import plain
 from tests.support.needs import need
 from tests.support.runs import run
 

@@ -1,6 +1,6 @@
 """What decoding, compression and prefill may launch and wait for on a GPU, per layer: counts, on fake devices.
 
-FullKV's token is 43 kernels in a layer. results/benchmarks/launches.json has all counts, by scripts/bench_launches.py.
+FullKV's token is 43 kernels in a layer. results/benchmarks/launches.json has all counts, by bench_launches.py.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Every kernel, as its operator launches it, compiles for every architecture within its shared memory and registers.
 
-Each architecture has other heads here; scripts/compile_kernels.py compiles all combinations.
+Each architecture has other heads here; scripts/benchmarks/compile_kernels.py compiles all combinations.
 """
 
 import pytest

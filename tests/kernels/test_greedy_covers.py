@@ -73,7 +73,7 @@ def test_a_similarity_equal_to_theta_is_not_above_it():
 @pytest.mark.parametrize("away", [-1e-9, -(2**-50), 0, 1e-9])
 def test_similarities_next_to_theta_are_exact(d, away):
     """Tensor cores cannot tell on which side of theta one pair is, in the second tile."""
-    assert abs(away) < neighbour_bits.slack(d) < 1e-5  # SLACK of scripts/bench_codebook.py
+    assert abs(away) < neighbour_bits.slack(d) < 1e-5  # SLACK of scripts/benchmarks/bench_codebook.py
     x = sets(140, d, 0.2, torch.float32, count=1)
     units = directions(x[0])
     theta = float(units[133] @ units[5]) + away

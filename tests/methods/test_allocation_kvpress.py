@@ -1,4 +1,4 @@
-"""alloc=kvpress gives the tokens per layer that kvpress 0.5.5 gives (see scripts/kvpress_parity.py)."""
+"""alloc=kvpress gives the tokens per layer that kvpress 0.5.5 gives (see scripts/compare/kvpress_parity.py)."""
 
 import pytest
 

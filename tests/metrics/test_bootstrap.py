@@ -1,4 +1,4 @@
-"""Intervals: against theory, and how often they contain the truth (scripts/measure_interval_coverage.py has more)."""
+"""Intervals: against theory, and how often they contain the truth (measure_interval_coverage.py has more)."""
 
 import math
 

@@ -94,7 +94,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
 def test_the_file_of_costs_is_what_the_configurations_give(name):
     models = Experiment.of(config(name).experiment).models
     assert costs()[name] == row_of(name, cost([config(name, model) for model in models])), (
-        "run python scripts/make_costs.py"
+        "run python -m scripts.maintenance.make_costs"
     )
 
 

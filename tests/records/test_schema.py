@@ -137,7 +137,7 @@ def test_a_manifest_of_an_earlier_version_has_its_request(tmp_path):
 
 
 def test_the_documentation_is_made_from_the_schema():
-    make = runpy.run_path(str(ROOT / "scripts" / "make_records_doc.py"))
+    make = runpy.run_path(str(ROOT / "scripts" / "maintenance" / "make_records_doc.py"))
     assert (ROOT / "docs" / "records.md").read_text(encoding="utf-8") == make["document"](), (
-        "run python scripts/make_records_doc.py"
+        "run python -m scripts.maintenance.make_records_doc"
     )

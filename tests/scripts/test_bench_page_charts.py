@@ -1,8 +1,8 @@
-"""scripts/bench_page_charts.py: what is compared, and that the documentation has its result."""
+"""scripts/benchmarks/bench_page_charts.py: what is compared, and that the documentation has its result."""
 
 import json
 
-from scripts.bench_page_charts import chart_data, drawing, html, own_code, sizes
+from scripts.benchmarks.bench_page_charts import chart_data, drawing, html, own_code, sizes
 from tests.support.paths import ROOT
 
 RESULT = json.loads((ROOT / "results/benchmarks/page_charts.json").read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""scripts/bench_report.py: its made-up runs are runs, and the documentation has its result."""
+"""scripts/benchmarks/bench_report.py: its made-up runs are runs, and the documentation has its result."""
 
 import json
 
 from kvbench.report.run_data import read_run
-from scripts.bench_report import LAYERS, SETTINGS, made_run
+from scripts.benchmarks.bench_report import LAYERS, SETTINGS, made_run
 from tests.support.paths import ROOT
 
 

@@ -1,16 +1,12 @@
-"""scripts/benchmark_parity.py counts what it compares and fails where the other side differs."""
+"""scripts/compare/benchmark_parity.py counts what it compares and fails where the other side differs."""
 
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.paths import ROOT
+from scripts.compare import benchmark_parity
 from tests.support.published_prompts import babilong_prompts
-
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import benchmark_parity
 
 # A plain reading of BABILong's metric behind the names of the released one.
 METRICS = """

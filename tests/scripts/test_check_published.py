@@ -1,4 +1,4 @@
-"""scripts/check_published.py: passes on the papers' text and finds any difference from it."""
+"""scripts/compare/check_published.py: passes on the papers' text and finds any difference from it."""
 
 import os
 import re
@@ -40,10 +40,9 @@ TWO = ["pooling_merge_table2", "simlayerkv_table2"]
 
 
 @pytest.fixture
-def script(monkeypatch):
-    """scripts/check_published.py as a module."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    import check_published
+def script():
+    """scripts/compare/check_published.py as a module."""
+    from scripts.compare import check_published
 
     return check_published
 
@@ -125,7 +124,7 @@ def test_the_check_finds_figures_that_a_paper_prints_in_two_ways(script):
 def test_without_the_papers_the_script_says_what_it_needs():
     environment = {name: value for name, value in os.environ.items() if name != "KVBENCH_PAPERS"}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, ROOT / "scripts" / "check_published.py"]
+    command = [sys.executable, "-m", "scripts.compare.check_published"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "--papers or KVBENCH_PAPERS" in done.stderr

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from scripts.engines_tables import agreed, agreement, between, distances, formats, texts
+from scripts.results.engines_tables import agreed, agreement, between, distances, formats, texts
 
 LIKELY = [{"token_id:1": -0.1}, {"token_id:2": -0.2}]
 OTHER = [{"token_id:1": -0.3}, {"token_id:2": -0.2}]

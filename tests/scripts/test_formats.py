@@ -1,15 +1,10 @@
 """The committed table of formats is the one that the script makes of the committed rows."""
 
-import sys
-
 import pandas as pd
 import pytest
 
+from scripts.results import formats
 from tests.support.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import formats
 
 FOLDER = ROOT / "results" / "formats"
 

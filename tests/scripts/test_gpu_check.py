@@ -1,4 +1,4 @@
-"""scripts/gpu_check.py judges, a crash ends one row, a further run continues, and all rows run on a tiny model."""
+"""gpu_check.py judges, a crash ends one row, a further run continues, and all rows run on a tiny model."""
 
 import json
 import sys
@@ -7,11 +7,11 @@ import pytest
 
 from kvbench.ops import operator
 from scripts import gpu_check
-from scripts.gpu import judge, presets
-from scripts.gpu.processes import Row, Rows
-from scripts.gpu.report import goals
-from scripts.gpu.rows import Check, small
-from scripts.gpu.stages import Clock, attempted
+from scripts.benchmarks.gpu import judge, presets
+from scripts.benchmarks.gpu.processes import Row, Rows
+from scripts.benchmarks.gpu.report import goals
+from scripts.benchmarks.gpu.rows import Check, small
+from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.every_method import setting
 from tests.support.gpu_rows import GOOD
 

@@ -1,9 +1,9 @@
-"""scripts/leaderboard_tables.py: settings within a target of bytes, and ranks with ties."""
+"""scripts/results/leaderboard_tables.py: settings within a target of bytes, and ranks with ties."""
 
 import pandas as pd
 
 from kvbench.leaderboard.ranks import above, within
-from scripts.leaderboard_tables import settings_of, table
+from scripts.results.leaderboard_tables import settings_of, table
 
 SCORES = {"full": [1, 1, 1, 1], "good": [1, 1, 1, 1], "close": [1, 0.9, 1, 0.9], "bad": [0, 0, 0, 0]}
 

@@ -1,6 +1,6 @@
 """The list of messages has the texts of errors and printed lines, with what is filled in."""
 
-from scripts.list_messages import messages
+from scripts.maintenance.list_messages import messages
 
 SOURCE = """
 def f(x):

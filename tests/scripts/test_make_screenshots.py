@@ -1,11 +1,11 @@
-"""scripts/make_screenshots.py: what the pictures show, and how small they are."""
+"""scripts/maintenance/make_screenshots.py: what the pictures show, and how small they are."""
 
 import io
 import random
 
 from PIL import Image
 
-from scripts.make_screenshots import LARGEST, of_page, reduced, telling_sample
+from scripts.maintenance.make_screenshots import LARGEST, of_page, reduced, telling_sample
 from tests.support.page import grid_run, hidden_run
 from tests.support.paths import ROOT
 

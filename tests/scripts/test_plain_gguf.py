@@ -5,7 +5,7 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 
-from scripts.plain_gguf import F16, F32, MOSTLY_F16, plain
+from scripts.results.plain_gguf import F16, F32, MOSTLY_F16, plain
 
 TOKENS = ["a", "b", "ü"]
 

@@ -1,4 +1,4 @@
-"""scripts/predict_gpu.py: its formulas against cases that were computed by hand, and what its ranges hold."""
+"""scripts/results/predict_gpu.py: its formulas against cases that were computed by hand, and what its ranges hold."""
 
 from dataclasses import asdict, fields, replace
 from types import SimpleNamespace
@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from scripts import predict_gpu
-from scripts.prediction import assumptions, codebook, decoding, llama, prefill
-from scripts.prediction.assumptions import DECODING, FAST, SLOW, Assumptions, between
-from scripts.prediction.decoding import Step
+from scripts.results.prediction import assumptions, codebook, decoding, llama, prefill
+from scripts.results.prediction.assumptions import DECODING, FAST, SLOW, Assumptions, between
+from scripts.results.prediction.decoding import Step
 
 COUNTS = {
     "presets": {

@@ -1,19 +1,14 @@
-"""scripts/released_code_parity.py loads what it cannot import whole, and finds a difference where there is one."""
+"""released_code_parity.py loads what it cannot import whole, and finds a difference where there is one."""
 
 import subprocess
-import sys
 
 import pytest
 import torch
 
-from tests.support.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from parity import clusters
-from parity.agreement import part
-from parity.checkout import commit, load
-from parity.tensors import random_layer
+from scripts.compare.parity import clusters
+from scripts.compare.parity.agreement import part
+from scripts.compare.parity.checkout import commit, load
+from scripts.compare.parity.tensors import random_layer
 
 # A plain reading of SnapKV behind the interface of the released class; `shift` makes it wrong.
 PLAIN = """

@@ -1,9 +1,9 @@
-"""scripts/sample_efficiency.py: samples needed to tell neighbouring settings apart."""
+"""scripts/benchmarks/sample_efficiency.py: samples needed to tell neighbouring settings apart."""
 
 import pandas as pd
 import pytest
 
-from scripts.sample_efficiency import NEEDED, figure, needed, pairs
+from scripts.benchmarks.sample_efficiency import NEEDED, figure, needed, pairs
 
 
 def frame(**measures):

@@ -24,7 +24,7 @@ class Pyramid(Allocation):
     alloc="adakv"     AdaKV's released code: official, but short prompts get a pyramid, too.
     alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
                       share would not hold the window, or would exceed the bottom layer's (a budget above
-                      n - window). Compared with kvpress by scripts/kvpress_parity.py.
+                      n - window). Compared with kvpress by scripts/compare/kvpress_parity.py.
     """
 
     beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20

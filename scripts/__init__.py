@@ -1,0 +1,1 @@
+"""Scripts of a checkout, a folder for each kind; they are no part of the installed package."""

@@ -1,0 +1,64 @@
+"""Compiles every Triton kernel for GPUs that this machine need not have, and writes what it takes of them.
+
+    PYTHONPATH=.triton/3.9.0 python -m scripts.benchmarks.compile_kernels
+    PYTHONPATH=.triton/3.9.0 python -m scripts.benchmarks.compile_kernels --sm 90 --head-dim 128 --group 4
+
+Written to results/benchmarks/compiled_kernels.json: for each version of Triton, architecture and shape of heads, each
+kernel's most registers of a thread, spilled bytes of a thread and bytes of shared memory of a block, over all forms in
+which operators launch it, or the error of the compiler. What the file has is not compiled again. All of it takes hours.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+import torch
+import triton
+
+from kvbench.utils.files import write_atomically
+from scripts.frame import script_parser
+from tests.support.fake_triton import FakeTriton
+from tests.support.kernel_calls import Shape, calls
+from tests.support.kernels import SHARED, resources_of
+
+FILE = Path(__file__).parents[2] / "results" / "benchmarks" / "compiled_kernels.json"
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def main() -> None:
+    parser = script_parser(__doc__)
+    parser.add_argument("--sm", type=int, nargs="*", default=list(SHARED))
+    parser.add_argument("--head-dim", type=int, nargs="*", default=[64, 80, 96, 128, 256])
+    parser.add_argument("--group", type=int, nargs="*", default=[1, 4, 8, 16], help="query heads of a KV head")
+    parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=list(DTYPES))
+    options = parser.parse_args()
+    found = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+    own, known = found.setdefault(triton.__version__, {}), {}
+    for sm, head_dim, dtype, group in itertools.product(options.sm, options.head_dim, options.dtype, options.group):
+        name = f"sm_{sm}, head_dim {head_dim}, {dtype}, group {group}"
+        if name not in own:
+            own[name] = compiled(Shape(head_dim, group, DTYPES[dtype]), sm, known)
+            write_atomically(FILE, json.dumps(found, indent=1) + "\n")
+            print(name, *(f"{kernel}: {one}" for kernel, one in own[name].items() if one.get("spills", 1)), sep="\n  ")
+
+
+def compiled(shape: Shape, sm: int, known: dict[tuple[int, str], dict]) -> dict[str, dict]:
+    """By kernel the most that any of its launches takes. `known` has what was compiled already."""
+    with FakeTriton(sm=sm) as gpu:
+        for _, call in calls(shape):
+            call()
+    found: dict[str, dict] = {}
+    for one in gpu.compilations:
+        at = (sm, one.key())
+        if at not in known:
+            try:
+                known[at] = resources_of(one, sm)
+            except Exception as error:  # the compiler's own: the table names it
+                known[at] = {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        before = found.get(one.name, {})
+        found[one.name] = before | {key: max(value, before.get(key, value)) for key, value in known[at].items()}
+    return found
+
+
+if __name__ == "__main__":
+    main()

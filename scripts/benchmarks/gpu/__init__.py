@@ -1,0 +1,1 @@
+"""The parts of scripts/benchmarks/gpu_check.py, each a stage with its share of the time."""

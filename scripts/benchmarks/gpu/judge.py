@@ -1,0 +1,72 @@
+"""What a check demands: a threshold for every comparison, and a list of what misses one."""
+
+from collections.abc import Iterator
+
+from kvbench.ops.operator import LAUNCHES
+from scripts.benchmarks.gpu import batches
+
+STORED = 1e-4  # largest difference of what is stored in float32, relative to the largest value
+OVER = 1.02  # allocated bytes over counted ones: blocks of the allocator are multiples of 512 bytes
+
+
+def failures(found: dict[str, dict], complete: bool) -> list[str]:
+    """One line for each comparison that failed; `complete`: all rows about operators have run."""
+    lines = [f"{name}: {line}" for name, one in found.items() for line in wrong(name.split("/")[0], one)]
+    if complete:
+        lines += [
+            f"operator {name} was never called" for name in sorted(set(LAUNCHES) - called(found)) if name[0] != "_"
+        ]
+    return lines
+
+
+def wrong(kind: str, one: dict) -> Iterator[str]:
+    """What is wrong with a row."""
+    if "error" in one:
+        yield one["error"]
+    elif kind == "preset":
+        yield from preset(one)
+    elif kind == "second device":
+        for name, other in one.items():
+            if name != "absent":
+                yield from (f"{name}: {line}" for line in preset(other))
+    elif kind == "heads":
+        for name, operators in one.items():
+            yield from (f"{name}: {line}" for line in compared(operators))
+    elif kind == "length":
+        yield from compared(one)
+    elif kind == "batch":
+        yield from (f"{name} decodes other tokens than alone" for name in one["different"])
+    elif kind == "bytes" and one["allocated"] is not None and not 1 <= one["over"] <= OVER:
+        yield f"{one['over']} of the counted bytes are allocated"
+    elif kind == "speed":
+        parts = one["settings"] | {key: one.get(key, {}) for key in ("batch", "generate", "column_sums")}
+        yield from (f"{name}: {part['error']}" for name, part in parts.items() if "error" in part)
+
+
+def preset(one: dict) -> Iterator[str]:
+    """What differs between the device and the CPU, and operators that differ from their references."""
+    if not one["kept_equal"]:
+        yield "other tokens are kept than on the CPU"
+    if not one["stored_equal"]:
+        yield "other codes are stored than on the CPU"
+    if not one["largest_difference"] <= STORED:
+        yield f"stored numbers differ by {one['largest_difference']:.1e}, more than {STORED:.0e}"
+    if batches.differ(one["tokens"], one["cpu_tokens"], one["close_call"]):
+        yield "other tokens are decoded than on the CPU"
+    for key, operators in one.items():
+        if key.startswith("torch."):
+            yield from (f"{key}: {line}" for line in compared(operators))
+
+
+def compared(operators: dict[str, dict]) -> Iterator[str]:
+    for name, one in operators.items():
+        if not one["over_allowed"] <= 1:
+            yield f"{name} differs by {one['difference']:.1e} from its reference, {one['over_allowed']:.1f} × the limit"
+        if one.get("integers", 0):
+            yield f"{name}: {one['integers']:.1%} of the integers differ from the reference's"
+
+
+def called(found: dict[str, dict]) -> set[str]:
+    """The operators that any preset called."""
+    rows = [one for name, one in found.items() if name.startswith("preset/")]
+    return {name for one in rows for key, value in one.items() if key.startswith("torch.") for name in value}

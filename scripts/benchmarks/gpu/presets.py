@@ -1,0 +1,78 @@
+"""Every preset on the device and on the CPU, from the same tensors: kept sets, stored numbers and tokens."""
+
+import copy
+from dataclasses import asdict
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from kvbench.cache.base import LayerCache
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.settings import Setting
+from scripts.benchmarks.gpu.models import on_cpu, token_ids
+from scripts.benchmarks.gpu.twins import Twins
+
+RATIO, STEPS = 0.3, 8
+
+
+@torch.inference_mode()
+def preset(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: int) -> dict:
+    """Prefill on the device; compress and decode there and, from a copy of the state, on the CPU."""
+    layers = len(model.model.layers)
+    budget = one.budget_at(n, layers)
+    ids = token_ids(n, model.config.vocab_size)
+    state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
+    caches, twins = one.method.compress(state, budget), one.method.compress(on_cpu(state), budget)
+    kept = [same_kept(a, b) for a, b in zip(caches, twins, strict=True)]
+    codes = [same_tensors(a, b) for a, b in zip(caches, twins, strict=True)]
+    tokens = generate(model, copy.deepcopy(caches), state.logits, STEPS, frozenset())
+    other = generate(cpu_model, twins, state.logits.cpu(), STEPS, frozenset())
+    return {
+        "kept_equal": all(kept),
+        "stored_equal": all(equal for equal, _ in codes),
+        "largest_difference": max(gap for _, gap in codes),
+        "tokens": tokens.tokens,
+        "cpu_tokens": other.tokens,
+        "tokens_equal": tokens.tokens == other.tokens,
+        "close_call": tokens.close_call,
+    }
+
+
+@torch.inference_mode()
+def operators(one: Setting, model: PreTrainedModel, n: int) -> dict[str, dict]:
+    """Every operator that a setting calls from prompt to tokens, beside its reference."""
+    layers = len(model.model.layers)
+    budget = one.budget_at(n, layers)
+    ids = token_ids(n, model.config.vocab_size)
+    with Twins() as twins:
+        state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
+        generate(model, one.method.compress(state, budget), state.logits, STEPS, frozenset())
+    return {name: asdict(compared) for name, compared in twins.operators.items()}
+
+
+def same_kept(a: LayerCache, b: LayerCache) -> bool:
+    return a.kept == b.kept
+
+
+def same_tensors(a: LayerCache, b: LayerCache) -> tuple[bool, float]:
+    """Whether two caches store tensors of equal shapes and equal integers (references, codes, bits), and the largest
+    difference of the other numbers relative to the largest of them."""
+    equal, gap = True, 0.0
+    for x, y in zip(a.tensors(), b.tensors(), strict=True):
+        if x.shape != y.shape:
+            return False, float("inf")
+        if x.dtype.is_floating_point:
+            gap = max(gap, relative(x.cpu(), y))
+        else:
+            equal &= torch.equal(x.cpu(), y)
+    return equal, gap
+
+
+def relative(x: Tensor, y: Tensor) -> float:
+    """Largest difference over the largest value; elements that were never written may be anything in both."""
+    x, y = x.float(), y.float()
+    written = x.isfinite() & y.isfinite()
+    if not written.any():
+        return 0.0
+    return float((x - y)[written].abs().max() / y[written].abs().max().clamp_min(1e-12))

@@ -1,0 +1,140 @@
+"""The rows of scripts/benchmarks/gpu_check.py: what each does, in its own process, and in which order."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from kvbench.ops.operator import kernels_on, triton_version
+from kvbench.utils.environment import git_commit
+from scripts.benchmarks.gpu import batches, long, memory, models, presets, speed
+from scripts.benchmarks.gpu.processes import Row
+from scripts.benchmarks.gpu.stages import Clock, attempted
+from tests.support.config import NAMES
+from tests.support.every_method import setting
+
+WORK = "scripts.benchmarks.gpu.rows:"
+DTYPES = (torch.float32, torch.bfloat16)
+# Heads of models in use, and the settings that attend to them in each way that there is.
+HEAD_DIMS, GROUPS = (64, 80, 96, 128, 256), (1, 4, 8, 16)
+HEAD_PRESETS = ("snapkv", "adakv", "kivi", "spindle", "h2o", "minicache")
+GROUPED_CHANNELS = 32  # KIVI's groups divide the channels of a head
+IN_BYTES = ("full", "snapkv", "pyramidkv", "spindle", "kivi", "minicache")
+# Tokens of the prompt -> prefill.chunk
+LENGTHS: dict[int, int | None] = {8192: None, 32768: None, 131072: 16384}
+TRIAL_LENGTHS: dict[int, int | None] = {300: None, 700: 256}
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is the same for all rows."""
+
+    dry_run: bool
+    names: tuple[str, ...] = tuple(NAMES)
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.dry_run else "cuda:0"
+
+    @property
+    def tokens(self) -> int:
+        return 120 if self.dry_run else 600
+
+
+def rows_of(check: Check) -> list[Row]:
+    """All rows, what decides about being right first. Speeds have what the others left, see `speeds_of`."""
+    dims, lengths = (HEAD_DIMS[1:2], TRIAL_LENGTHS) if check.dry_run else (HEAD_DIMS, LENGTHS)
+    rows = [Row(f"preset/{name}", f"{WORK}preset", (check, name), 60) for name in check.names]
+    rows += [Row(f"heads/{head_dim}", f"{WORK}heads", (check, head_dim), 90) for head_dim in dims]
+    rows += [Row(f"batch/{dtype}".replace("torch.", ""), f"{WORK}batch", (check, dtype), 60) for dtype in DTYPES]
+    rows += [Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
+    rows += [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
+    return rows + [Row(f"bytes/{name}", f"{WORK}counted", (check, name), 30) for name in IN_BYTES]
+
+
+def speeds_of(check: Check, seconds: float) -> list[Row]:
+    """A table of each length, with its share of the time."""
+    lengths = TRIAL_LENGTHS if check.dry_run else LENGTHS
+    share = seconds / len(lengths)
+    return [Row(f"speed/{n}", f"{WORK}speeds", (check, n, chunk, share - 10), share) for n, chunk in lengths.items()]
+
+
+def machine(check: Check) -> dict:
+    gpu = None if check.dry_run else torch.cuda.get_device_properties(0)
+    return {
+        "name": gpu.name if gpu else "a CPU",
+        "memory_gib": round(gpu.total_memory / 2**30, 1) if gpu else 0,
+        "gpus": 0 if check.dry_run else torch.cuda.device_count(),
+        "kernels": kernels_on(torch.device(check.device)),
+        "torch": torch.__version__,
+        "triton": triton_version(),
+        "transformers": transformers.__version__,
+        "cuda": torch.version.cuda,
+        "git": git_commit(),
+    }
+
+
+@cache
+def small(check: Check, device: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """Few layers with the heads of Llama-3-8B; the same weights on every device."""
+    model = models.llama3_8b("cpu", torch.float32, **(models.TRIAL if check.dry_run else models.SMALL))
+    return model.to(device, dtype)
+
+
+def preset(check: Check, name: str) -> dict:
+    """A preset in float32 on the device and on the CPU, and its operators beside their references in two dtypes."""
+    one = setting(name, ratio=presets.RATIO)
+    found = presets.preset(one, small(check, check.device), small(check, "cpu"), check.tokens)
+    for dtype in DTYPES:
+        found[str(dtype)] = presets.operators(one, small(check, check.device, dtype), check.tokens)
+    return found
+
+
+def heads(check: Check, head_dim: int) -> dict:
+    """Operators beside their references, for each number of query heads of a KV head and dtype."""
+    found = {}
+    for group in GROUPS[1:2] if check.dry_run else GROUPS:
+        shape = {"num_attention_heads": 2 * group, "num_key_value_heads": 2, "head_dim": head_dim}
+        model = models.llama3_8b("cpu", torch.float32, **models.TRIAL | shape)
+        for dtype in (*DTYPES, torch.float16):
+            there = model.to(check.device, dtype)
+            for name in HEAD_PRESETS:
+                if name != "kivi" or head_dim % GROUPED_CHANNELS == 0:
+                    one = setting(name, ratio=presets.RATIO)
+                    found[f"{name}, group {group}, {dtype}"] = presets.operators(one, there, check.tokens)
+    return found
+
+
+def batch(check: Check, dtype: torch.dtype) -> dict:
+    settings = [setting(name, ratio=presets.RATIO) for name in batches.MIXED]
+    return batches.against_alone(settings, small(check, check.device, dtype), check.tokens)
+
+
+def second_device(check: Check) -> dict:
+    """The presets of a batch on another GPU: kept sets, stored numbers and tokens of the CPU."""
+    if check.dry_run or torch.cuda.device_count() < 2:
+        return {"absent": True}
+    compared = {}
+    for name in batches.MIXED:
+        one = setting(name, ratio=presets.RATIO)
+        compared[name] = presets.preset(one, small(check, "cuda:1"), small(check, "cpu"), check.tokens)
+    return compared
+
+
+def length(check: Check, n: int) -> dict:
+    return long.compared(n, check.device)
+
+
+def counted(check: Check, name: str) -> dict:
+    return memory.bytes_of(setting(name, ratio=presets.RATIO), small(check, check.device), 4 * check.tokens)
+
+
+def speeds(check: Check, n: int, chunk: int | None, seconds: float) -> dict:
+    """The table of one length, as far as the time goes."""
+    clock = Clock(seconds / 60)
+    dtype = torch.float32 if check.dry_run else torch.bfloat16
+    model = models.llama3_8b(check.device, dtype, **(models.TRIAL if check.dry_run else {}))
+    table = speed.Length(model, n, chunk, 9 if check.dry_run else 65, clock)
+    return {"n": n, "chunk": chunk} | attempted(table.table) | {"skipped": clock.skipped}

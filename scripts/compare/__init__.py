@@ -1,0 +1,1 @@
+"""Comparisons with papers, released code and official benchmarks."""

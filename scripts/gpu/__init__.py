@@ -1,1 +1,0 @@
-"""The parts of scripts/gpu_check.py, each a stage with its share of the time."""

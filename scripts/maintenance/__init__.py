@@ -1,0 +1,1 @@
+"""Makers of generated files and of what a release needs."""

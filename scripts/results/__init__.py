@@ -1,0 +1,1 @@
+"""Makers of the other results that the repository keeps."""

@@ -1,0 +1,114 @@
+"""Tables and the figure of leaderboard.py: each method within a target of bytes, its score and its rank."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.errors import UserError
+from kvbench.figures.style import SCALE, new_figure, save, scale
+from kvbench.leaderboard.ranks import above, within
+from kvbench.metrics.bootstrap import clustered
+from kvbench.records import load, manifests
+from kvbench.tables.text_table import MISSING, TextTable, number
+from kvbench.utils.environment import now
+from kvbench.utils.files import write_atomically
+
+FACTS = ("kvbench", "git", "data_sha256", "processor", "torch", "transformers")  # of the runs, for manifest.json
+MEASURES = {"needles_visible": "digits", "needles_hidden": "digits", "ruler": "score"}
+
+
+def settings_of(records: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """A row per setting over the samples that every setting has: method, r_bytes, score, low and high (95 %)."""
+    complete = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
+    records = records[records["sample"].map(complete)]
+    records = records.assign(value=[scores[measure] for scores in records["scores"]])
+    # needles of one seed share their text, in every context
+    texts = records["seed"] if "seed" in records else records["sample"]
+    rows = []
+    for (method, setting), own in records.groupby(["method", "setting"], sort=False):
+        low, high = clustered([own["value"].tolist()], [texts[own.index].tolist()])
+        rows.append(
+            {
+                "method": method,
+                "setting": setting,
+                "samples": len(own),
+                "r_bytes": own["r_bytes"].mean(),
+                "score": own["value"].mean(),
+                "low": low,
+                "high": high,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def table(parts: Mapping[str, pd.DataFrame], target: float, title: str) -> TextTable:
+    """Methods by their mean score over the parts; for each part r_bytes, score with interval, and rank."""
+    ranked = {part: within(settings, target) for part, settings in parts.items()}
+    scores = pd.DataFrame({part: of["score"] for part, of in ranked.items()})
+    order = scores.mean(axis=1).sort_values(ascending=False, kind="stable").index
+    header = [
+        "method",
+        *(f"{part.replace('_', ' ')}: {what}" for part in ranked for what in ("r_bytes", "score", "rank")),
+    ]
+    rows = [[method, *(cell for of in ranked.values() for cell in cells(of, method))] for method in order]
+    return TextTable(header, rows, title)
+
+
+def cells(of: pd.DataFrame, method: str) -> list[str]:
+    if method not in of.index:
+        return [MISSING] * 3
+    row = of.loc[method]
+    return [number(row["r_bytes"]), f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]", str(row["rank"])]
+
+
+def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption: str):
+    """A panel per part: methods × targets, the score as colour and number."""
+    grids = {
+        part: pd.DataFrame({f"{target:g}": within(settings, target)["score"] for target in targets})
+        for part, settings in parts.items()
+    }
+    order = pd.concat(grids).groupby(level=1).mean().mean(axis=1).sort_values(ascending=False).index
+    drawing, body = new_figure(3 + 1.9 * len(grids), 0.22 * len(order) + 1, caption)
+    axes = body.subplots(1, len(grids), sharey=True, squeeze=False)[0]
+    for axis, (part, grid) in zip(axes, grids.items(), strict=True):
+        values = grid.reindex(order)
+        image = axis.imshow(values, vmin=0, vmax=1, cmap=SCALE, aspect="auto")
+        for y, row in enumerate(values.to_numpy()):
+            for x, score in enumerate(row):
+                colour = "white" if score < 0.5 else "black"
+                axis.text(
+                    x, y, "" if pd.isna(score) else f"{score:.2f}", ha="center", va="center", size=6, color=colour
+                )
+        axis.set_title(part.replace("_", " "), fontsize=8)
+        axis.set_xticks(range(len(targets)), grid.columns, fontsize=7)
+        axis.set_xlabel("r_bytes, at most", fontsize=8)
+    axes[0].set_yticks(range(len(order)), order, fontsize=7)
+    scale(body, image, axes, "score")
+    return drawing
+
+
+def report(runs: Path, target: Path, targets: Sequence[float]) -> None:
+    """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
+    there = [part for part in MEASURES if list((runs / part).glob("*/records*.jsonl"))]
+    if not there:
+        raise UserError(
+            f"{runs} has no records of {', '.join(MEASURES)}: scripts/results/leaderboard.py run makes them"
+        )
+    parts = {part: settings_of(load(runs / part), MEASURES[part]) for part in there}
+    counts = ", ".join(f"{part.replace('_', ' ')} {int(settings['samples'].max())}" for part, settings in parts.items())
+    caption = f"smollm2-135m, bfloat16; samples: {counts}; each method's setting with the most bytes within the target"
+    target.mkdir(parents=True, exist_ok=True)
+    pd.concat(parts, names=["part"]).reset_index("part").round(4).to_csv(target / "leaderboard.csv", index=False)
+    tables = [table(parts, share, f"## r_bytes up to {share:g}") for share in targets]
+    most = max(targets)
+    others = {part: above(settings, most) for part, settings in parts.items()}
+    if any(len(of) for of in others.values()):
+        title = f"## Methods that need more than {most:g}, ranked among themselves"
+        tables.append(table(others, float("inf"), title))
+    write_atomically(target / "leaderboard.md", caption + "\n\n" + "\n".join(one.markdown() for one in tables))
+    save(figure(parts, targets, caption), target / "leaderboard")
+    made = manifests(*(str(runs / part) for part in there))
+    facts = {column: sorted({str(value) for value in made[column]}) for column in FACTS}
+    write_atomically(target / "manifest.json", json.dumps({"made": now(), "samples": counts, **facts}, indent=2) + "\n")

@@ -1,0 +1,34 @@
+"""What scripts share: results name their command and machine, and the frame needs no kvbench until then."""
+
+import json
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+from scripts import frame
+from tests.support.paths import ROOT
+
+WITHOUT = (
+    "import sys; sys.modules['kvbench'] = None; import scripts.frame; scripts.frame.script_parser('').parse_args([])"
+)
+
+
+def test_a_result_says_which_command_and_machine_made_it(monkeypatch, tmp_path, capsys):
+    main = ModuleType("__main__")
+    main.__spec__ = SimpleNamespace(name="scripts.benchmarks.bench_host")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "argv", ["bench_host.py", "--repeats", "2", "a name"])
+    frame.tell({"what": "é", "rows": [1]}, tmp_path / "new" / "host.json")
+    written = json.loads((tmp_path / "new" / "host.json").read_text("utf-8"))
+    assert written == json.loads(capsys.readouterr().out)
+    assert written["command"] == "python -m scripts.benchmarks.bench_host --repeats 2 'a name'"
+    assert written["rows"] == [1] and {"made", "git", "hardware"} <= written.keys()
+
+
+def test_integer_options_have_defaults_and_json_is_a_path(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["x", "--new-tokens", "3", "--json", str(tmp_path)])
+    assert vars(frame.arguments("", new_tokens=5, repeats=7)) == {"new_tokens": 3, "repeats": 7, "json": tmp_path}
+
+
+def test_a_step_in_an_environment_without_kvbench_has_the_frame():
+    subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, check=True)
