@@ -48,7 +48,12 @@ def dispatch(arguments: Sequence[str]) -> None:
         folder, rest = without_config_dir(arguments)
         with more_configuration(folder):
             if rest[1:] and rest[1].startswith("=") and rest[0] in keys():
-                raise UserError(f"{' '.join(rest[:3])}: write {rest[0]}=VALUE without blanks, such as ratio=0.2")
+                value = rest[1].removeprefix("=") or next(iter(rest[2:]), "VALUE")
+                raise UserError(f"{' '.join(rest[:3])}: write {rest[0]}={value} without blanks")
+            if rest and rest[0].startswith("["):
+                raise UserError(
+                    f"{rest[0]!r} is a list without a key: write 'method={rest[0].rstrip(']')}]', in quotes"
+                )
             if rest and is_word(rest[0]):
                 raise SystemExit(run_command(*rest))
             if {"--help", "-h"} & {*rest}:

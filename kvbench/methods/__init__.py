@@ -75,6 +75,7 @@ from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.methods.tova import TOVA
+from kvbench.ops.attention import dense_attention
 from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 
 __all__ = [
@@ -154,6 +155,7 @@ __all__ = [
     "WholeHeads",
     "WindowAttention",
     "WindowAverage",
+    "dense_attention",
     "interval_layer",
     "top_indices",
     "with_window",

@@ -47,7 +47,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     """
     known = {name: action for action in get_args_parser()._actions for name in action.option_strings}
     options, overrides, takes_value = [], [], False
-    for argument in arguments:
+    for place, argument in enumerate(arguments):
         name, equals, _ = argument.partition("=")
         if is_word(argument) and takes_value:
             options.append(argument)
@@ -58,7 +58,9 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         elif name in known:
             options.append(argument)
         elif (key := name.lstrip("-")) in keys():
-            raise UserError(f"{argument}: a key has no dashes: write {key}=VALUE, such as ratio=0.2")
+            following = next((one for one in arguments[place + 1 :][:1] if is_word(one)), "VALUE")
+            value = argument.partition("=")[2] or following
+            raise UserError(f"{argument}: a key has no dashes: write {key}={value}")
         else:
             raise unknown("option", name, (name for name in known if name.startswith("--")))
         takes_value = name in known and known[name].nargs != 0 and not equals

@@ -46,13 +46,16 @@ def main(arguments: Sequence[str]) -> int:
     setting = build_settings(cfg.method, 0.5, None)[-1]
     trial = Trial(setting)
     print_line(f"{setting.name} on a random model of 4 layers, 6 query heads over 2 KV heads, {TOKENS} tokens")
-    broken = 0
+    broken, explained = 0, {}  # the first rule that every explanation was printed for
     for words, rule in rules_of(trial).items():
         try:
             rule(trial)
         except Exception as error:
             broken += 1
-            out.print(Text.assemble(("broken ", "bold red"), words, f": {explanation(error)}"), soft_wrap=True)
+            why = explanation(error)
+            shown = f"the same as for {explained[why]!r}" if why in explained else why
+            explained.setdefault(why, words)
+            out.print(Text.assemble(("broken ", "bold red"), words, f": {shown}"), soft_wrap=True)
             if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
                 err.print("".join(traceback.format_exception(error)), highlight=False, soft_wrap=True)
         else:

@@ -61,6 +61,11 @@ def test_options_come_first_with_their_values():
     [
         (["--verbose"], "unknown option '--verbose'. Did you mean '--version'? Allowed: --cfg,"),
         (["method=full", "report"], "'report' is not KEY=VALUE, and a command must come first: kvbench COMMAND"),
+        (["--ratio", "0.2"], "--ratio: a key has no dashes: write ratio=0.2"),
+        (["--ratio=0.2"], "--ratio=0.2: a key has no dashes: write ratio=0.2"),
+        (["--method", "snapkv"], "--method: a key has no dashes: write method=snapkv"),
+        (["ratio", "=", "0.2"], "ratio = 0.2: write ratio=0.2 without blanks"),
+        (["[snapkv,h2o"], "'[snapkv,h2o' is a list without a key: write 'method=[snapkv,h2o]', in quotes"),
         (["method=full", "--config-dir"], "--config-dir needs a folder: --config-dir FOLDER, with method/NAME.yaml"),
         (["--config-dir", "/nowhere"], "--config-dir /nowhere does not exist: it takes a folder with method/NAME.yaml"),
         (["report", "x", "-cd=/a", "-cd=/b"], "-cd /b: /a is given too, and only one folder"),

@@ -179,3 +179,13 @@ def test_a_broken_rule_is_exit_code_1_and_an_error_names_its_line(monkeypatch, c
 def test_a_mistake_is_one_line(arguments, message, capsys):
     assert kvbench("check", *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_exception_that_breaks_several_rules_is_printed_once(monkeypatch, capsys):
+    def fails(self, layer, index, num_layers, budget):
+        raise IndexError("no window")
+
+    monkeypatch.setattr(MyMethod, "compress_layer", fails)
+    assert kvbench("check", "tests.support.my_method.MyMethod") == 1
+    printed = capsys.readouterr().out
+    assert printed.count("no window") == 1 and printed.count(": the same as for ") >= 5
