@@ -32,6 +32,7 @@ from parity import (
     lava,
     leverage,
     minicache,
+    nacl,
     pyramidinfer,
     quest,
     rerotation,
@@ -70,6 +71,7 @@ PROJECTS = {
         (kvcompose.run, "kvpress/presses/kvcompose_press.py"),
         (rerotation.run, "kvpress/presses/key_rerotation_press.py"),
     ],
+    "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

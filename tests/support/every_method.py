@@ -34,6 +34,7 @@ SMALL = {
     "LAVa": {"window": 8},
     "LagKV": {"lag": 16},
     "MeanVariance": {"window": 8},
+    "NACL": {"window": 8},
     "NonCausalAttention": {"block": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "Preference": {"window": 8},

@@ -15,6 +15,7 @@ from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
+from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
@@ -23,6 +24,7 @@ from kvbench.methods.scoring.window_average import WindowAverage
 
 __all__ = [
     "CUR",
+    "NACL",
     "RKV",
     "AroundContext",
     "Chunks",
