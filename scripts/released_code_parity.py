@@ -39,6 +39,7 @@ from parity import (
     rkv,
     simlayerkv,
     think,
+    triattention,
 )
 from parity.agreement import Agreement
 
@@ -72,6 +73,7 @@ PROJECTS = {
         (rerotation.run, "kvpress/presses/key_rerotation_press.py"),
     ],
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
+    "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -58,6 +58,7 @@ from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
+from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection, top_indices, with_window
@@ -150,6 +151,7 @@ __all__ = [
     "Storage",
     "StreamingLLM",
     "ThinK",
+    "TriAttention",
     "TurboQuant",
     "Uniform",
     "WeightedAllocation",

@@ -45,6 +45,7 @@ SMALL = {
     "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
     "ThinK": {"recent": 8},
+    "TriAttention": {"observed": 8},
     "TurboQuant": {"raw_layers": 1},
     "WindowAttention": {"window": 8},
 }

@@ -19,6 +19,7 @@ from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
+from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 
@@ -42,6 +43,7 @@ __all__ = [
     "NonCausalAttention",
     "Random",
     "Scoring",
+    "TriAttention",
     "WindowAttention",
     "WindowAverage",
 ]
