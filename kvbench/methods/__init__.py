@@ -54,9 +54,11 @@ from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
+from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
+from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection, top_indices, with_window
@@ -82,6 +84,7 @@ __all__ = [
     "CAKE",
     "CUR",
     "H2O",
+    "NACL",
     "RKV",
     "TOVA",
     "AdaKV",
@@ -149,6 +152,7 @@ __all__ = [
     "Storage",
     "StreamingLLM",
     "ThinK",
+    "TriAttention",
     "TurboQuant",
     "Uniform",
     "WeightedAllocation",

@@ -32,12 +32,14 @@ from scripts.compare.parity import (
     lava,
     leverage,
     minicache,
+    nacl,
     pyramidinfer,
     quest,
     rerotation,
     rkv,
     simlayerkv,
     think,
+    triattention,
 )
 from scripts.compare.parity.agreement import Agreement
 from scripts.frame import script_parser
@@ -71,6 +73,8 @@ PROJECTS = {
         (kvcompose.run, "kvpress/presses/kvcompose_press.py"),
         (rerotation.run, "kvpress/presses/key_rerotation_press.py"),
     ],
+    "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
+    "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -34,6 +34,7 @@ SMALL = {
     "LAVa": {"window": 8},
     "LagKV": {"lag": 16},
     "MeanVariance": {"window": 8},
+    "NACL": {"window": 8},
     "NonCausalAttention": {"block": 16},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "Preference": {"window": 8},
@@ -44,6 +45,7 @@ SMALL = {
     "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
     "ThinK": {"recent": 8},
+    "TriAttention": {"observed": 8},
     "TurboQuant": {"raw_layers": 1},
     "WindowAttention": {"window": 8},
 }

@@ -15,14 +15,17 @@ from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.scoring.lava import LAVa
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.mean_variance import MeanVariance
+from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
 from kvbench.methods.scoring.rkv import RKV
+from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.scoring.window_average import WindowAverage
 
 __all__ = [
     "CUR",
+    "NACL",
     "RKV",
     "AroundContext",
     "Chunks",
@@ -40,6 +43,7 @@ __all__ = [
     "NonCausalAttention",
     "Random",
     "Scoring",
+    "TriAttention",
     "WindowAttention",
     "WindowAverage",
 ]
