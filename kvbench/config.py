@@ -67,7 +67,7 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
 
 
-def build(config: Mapping, what: str, base: type[Built]) -> Built:
+def build(config: Mapping[str, Any], what: str, base: type[Built]) -> Built:
     """An object of a configuration's `_target_`, a subclass of `base`.
 
     Raises UserError, which begins with `what`, for any other target, which is not called, and where it fails.
@@ -180,7 +180,7 @@ def _about(path: Path, group: str) -> str:
     return file.get("about") or OmegaConf.select(file, f"{group}.about", default="")
 
 
-def flat(node: Mapping, path: str = "") -> dict[str, object]:
+def flat(node: Mapping[str, Any], path: str = "") -> dict[str, object]:
     """Every leaf by its dotted path."""
     leaves = {}
     for key, value in node.items():

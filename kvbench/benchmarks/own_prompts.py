@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator
@@ -42,7 +42,7 @@ class Question:
     metric: str | None = None
     max_new_tokens: Positive | None = None
     id: str | None = None
-    meta: dict = field(default_factory=dict)  # columns of the record
+    meta: dict[str, Any] = field(default_factory=dict)  # columns of the record
 
 
 @checked(prefix="row.")
@@ -50,8 +50,8 @@ class Row(Question):
     """One line of the file: a context with a question or several, or a chat whose last message is the question."""
 
     context: str | None = None
-    messages: list | None = None
-    questions: list | None = None
+    messages: list[Any] | None = None
+    questions: list[Any] | None = None
 
     def __post_init__(self):
         if (self.context is None) == (self.messages is None):
@@ -88,7 +88,7 @@ class Row(Question):
         ]
 
 
-def _each(form: type, values: Sequence, name: str) -> list:
+def _each(form: type, values: Sequence[Any], name: str) -> list[Any]:
     """`values` as objects of `form`."""
     made = []
     for number, value in enumerate(values, 1):
@@ -165,7 +165,7 @@ class OwnPrompts(Benchmark):
                 seen.add(sample.id)
                 yield sample
 
-    def _row(self, values: dict) -> Row:
+    def _row(self, values: dict[str, Any]) -> Row:
         """A checked row; UserError without the file and the row's number, which `read_rows` adds."""
         row = Row(**values)
         for question in row.asked():

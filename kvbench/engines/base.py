@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from kvbench.benchmarks import Sampling
 from kvbench.models import Reader
@@ -88,7 +89,9 @@ class Engine(ABC):
     """One configuration of an engine: a setting of a run. Its public fields are those of its file in conf/engine."""
 
     label: str  # what tables call the setting, the same in every run
-    about: dict  # set by `connect`: version, model and flags as the engine tells them; part of every record's key
+    about: dict[
+        str, Any
+    ]  # set by `connect`: version, model and flags as the engine tells them; part of every record's key
     draws: bool = True  # whether it answers questions with `sampling`
     concurrency: int = 1  # questions that it is asked at once
     repeat: int = 0  # samples that it is asked twice
@@ -96,7 +99,7 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         """What an answer depends on, without places and secrets; part of every record's key."""
 
     @abstractmethod

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import count
+from typing import Any
 
 import httpx
 
@@ -62,7 +63,9 @@ class Client:
     def close(self) -> None:
         self.http.close()
 
-    def json(self, path: str, payload: dict | None = None, retries: int | None = None) -> dict | list:
+    def json(
+        self, path: str, payload: dict[str, Any] | None = None, retries: int | None = None
+    ) -> dict[str, Any] | list[Any]:
         """The JSON that GET, or POST with a payload, of a path below `base` gives.
 
         Raises Refused or Unavailable.
@@ -70,7 +73,11 @@ class Client:
         return self.text(path, payload, retries, parse=_parsed)
 
     def text(
-        self, path: str, payload: dict | None = None, retries: int | None = None, parse: Callable | None = None
+        self,
+        path: str,
+        payload: dict[str, Any] | None = None,
+        retries: int | None = None,
+        parse: Callable[..., Any] | None = None,
     ) -> object:
         """As `json`, but the text as it is, or what `parse` makes of it."""
         end = self.clock() + self.timeout
@@ -86,7 +93,7 @@ class Client:
                     raise Unavailable(f"{self._clean(str(failed))} ({made})") from failed
                 self.sleep(pause)
 
-    def _once(self, path: str, payload: dict | None, end: float) -> str:
+    def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> str:
         """One attempt, which ends at `end` by the clock even if the server goes on sending."""
         left = end - self.clock()
         if left <= 0:

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.worker import Worker, WorkerError, python_of, started
@@ -23,10 +24,10 @@ class InWorker(Engine):
     timeout: float
 
     @abstractmethod
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: Reader) -> dict[str, Any]:
         """The settings that the worker reads first. Raises UserError for what it could not read."""
 
-    def start(self, reader: Reader) -> dict:
+    def start(self, reader: Reader) -> dict[str, Any]:
         """Start the engine once, and end it again: what it says of itself, with `version` and `vocabulary`.
 
         Raises UserError where it is not installed, refuses its settings (in its own words) or has another model.
@@ -70,7 +71,7 @@ class Asked(Session):
         found = self.asked({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
         return Scored(found["logprobs"], found["top"], found["read"])
 
-    def asked(self, node: dict) -> dict:
+    def asked(self, node: dict[str, Any]) -> dict[str, Any]:
         try:
             return self.worker.ask(node)
         except WorkerError as error:

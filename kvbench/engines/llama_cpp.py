@@ -3,6 +3,7 @@
 import os
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, elements_of, given_model
@@ -36,7 +37,7 @@ class LlamaCpp(InWorker):
     timeout: PositiveNumber = 3600.0  # seconds of a question
     repeat: NonNegative = 1
     top: Positive = 100
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     environment = ".venv-llama"
     requirement = "'llama-cpp-python==0.3.36'"
     script = Path(__file__).with_name("llama_worker.py")
@@ -52,7 +53,7 @@ class LlamaCpp(InWorker):
         self.label = self.label or f"llama_cpp {self.k}/{self.v}" + " unrotated" * self.unrotated
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("k", "v", "flash_attention", "gpu_layers")}
         return {"engine": "llama_cpp", **own, **({"rotation": False} if self.unrotated else {})}
 
@@ -62,7 +63,7 @@ class LlamaCpp(InWorker):
         self.reported = told["reported_bytes"]
         self.about = {"version": told["version"], "model_file": f"sha256:{file_hash(self.file)}"}
 
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: Reader) -> dict[str, Any]:
         self.file = given_model(self.model_file, reader)
         if not self.file.is_file():
             raise UserError(f"engine.model_file={self.model_file} is no file")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from typing import Any
 from urllib.parse import urlsplit
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
@@ -31,7 +32,7 @@ class OpenAI(Engine):
     retries: NonNegative = 6
     repeat: NonNegative = 2
     top: Positive = 20
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     server: Server | None = field(init=False, default=None)
 
     def __post_init__(self):
@@ -52,7 +53,7 @@ class OpenAI(Engine):
         self.label = self.label or f"openai {parts.hostname}" + (f":{port}" if port else "")
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         return {"engine": "openai", "flags": self.flags}
 
     def connect(self, reader: Reader) -> None:
@@ -123,11 +124,11 @@ class Connection(Session):
         payload["logprobs"] = max(top, 1)  # some servers take 0 for none
         return self.asked(payload, lambda node: scored(node, ids, len(question.ids)))
 
-    def prompt(self, question: Question, ids: Sequence[int]) -> dict:
+    def prompt(self, question: Question, ids: Sequence[int]) -> dict[str, Any]:
         prompt = [*ids] if self.server.takes_ids else question.text
         return {"model": self.server.model, "prompt": prompt, **self.server.extras}
 
-    def drawn(self, question: Question) -> dict:
+    def drawn(self, question: Question) -> dict[str, Any]:
         """How tokens are chosen. The server draws with random numbers of its own."""
         how = question.sampling
         if how is None:
@@ -136,7 +137,7 @@ class Connection(Session):
         found = {"temperature": how.temperature, "top_p": how.top_p, "seed": how.seed, "top_k": top_k}
         return {name: value for name, value in found.items() if value is not None}
 
-    def asked(self, payload: dict, read: Callable):
+    def asked(self, payload: dict[str, Any], read: Callable[..., Any]):
         try:
             answer = self.client.json("/completions", payload)
         except Refused as error:

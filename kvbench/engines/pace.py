@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.record import Run
@@ -15,9 +16,9 @@ class Pace:
         self.part, self.clock, self.since = part, clock, clock()
         self.answers = self.tokens = 0
         self.known = False
-        self.costs: dict = {}  # nothing is predicted before the first answer
+        self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
 
-    def made(self, record: Mapping) -> bool:
+    def made(self, record: Mapping[str, Any]) -> bool:
         """Count a record; no sample's times are compared between settings, so it never says that one is finished."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.base import Question, Top
@@ -28,7 +29,7 @@ def failure(run: Run, sample: Sample, setting: EngineSetting, reason: str) -> Fa
     return Failure(run.key(sample, setting), sample.id, setting.label, reason)
 
 
-def record(run: Run, sample: Sample, setting: EngineSetting, answered: Answered) -> dict | Failure:
+def record(run: Run, sample: Sample, setting: EngineSetting, answered: Answered) -> dict[str, Any] | Failure:
     """Score an answer. A score that is no finite number is a failure."""
     n = len(answered.question.ids)
     cache = setting.engine.cache_bytes(n)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from kvbench.engines.base import CannotAnswer, Completion, Scored, Top
 
@@ -61,7 +62,7 @@ def scored(node: object, ids: Sequence[int], before: int) -> Scored:
     return Scored(part, echoed(node, before, len(ids) - before), answer_of(node).prompt_tokens)
 
 
-def _choice(node: object) -> dict:
+def _choice(node: object) -> dict[str, Any]:
     choices = node.get("choices") if isinstance(node, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from kvbench.config import DESCRIBING, build, choices
 from kvbench.engines.base import Engine
@@ -37,7 +38,7 @@ class EngineSetting:
         return json.dumps(["engine", self.label, self.parameters])
 
 
-def engine_settings(node: Mapping) -> list[EngineSetting]:
+def engine_settings(node: Mapping[str, Any]) -> list[EngineSetting]:
     """The settings of a configuration's `engine` node, in the order of its lists.
 
     Every key may have a list of values: all combinations are made, the last key's values changing fastest. `label` has

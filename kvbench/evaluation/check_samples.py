@@ -1,6 +1,7 @@
 """Faults of samples that are found before the first of them is run."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
@@ -32,7 +33,7 @@ def check_samples(
             tokenise(loaded, sample, question)
 
 
-def check_turns(samples: Sequence[Sample], settings: Sequence, distance: bool) -> None:
+def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
     """Raise UserError for what is not defined in conversations, or for drawn answers. `settings`: or probes."""
     turns = next((sample for sample in samples if sample.turns), None)
     own = any(sample.own_answers for sample in samples)

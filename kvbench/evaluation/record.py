@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
@@ -92,7 +93,7 @@ class Failure:
         return f"no record of sample {self.sample!r} under {self.setting!r}: {self.reason}"
 
 
-def identity(run: Run, sample: Sample, setting: Setting) -> dict:
+def identity(run: Run, sample: Sample, setting: Setting) -> dict[str, Any]:
     """The first fields of a record: run, benchmark, model, sample and setting."""
     return {
         "key": run.key(sample, setting),
@@ -135,7 +136,7 @@ def decode_figures(
 
 def record(
     run: Run, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
-) -> dict | Failure:
+) -> dict[str, Any] | Failure:
     """Score one row's answer and count what its caches hold of the prompt, after decoding."""
     sample, n = prompt.sample, len(prompt.context)
     setting, compressed, caches = row.setting, row.compressed, row.caches

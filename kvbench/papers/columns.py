@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -74,7 +75,7 @@ MEASURES = {
 }
 
 
-def columns(names: Sequence[str], benchmark: Mapping, published_benchmark: Mapping) -> list[Column]:
+def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchmark: Mapping[str, Any]) -> list[Column]:
     """The columns that `names` (of tasks, task sets, kinds of tasks, measures) stand for.
 
     `benchmark` is the configuration of the records, `published_benchmark` that of the item's file. Columns whose
@@ -104,7 +105,7 @@ def _scored(name: str, requested: Sequence[str]) -> Column:
     return Column(name, there, whole=len(there) == len(members))
 
 
-def requested_tasks(benchmark: Mapping) -> list[str]:
+def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
     """The tasks that a benchmark's configuration selects; none for a benchmark without tasks to select."""
     kind = str(benchmark.get("_target_")).rpartition(".")[2]
     names = benchmark.get("tasks")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -28,7 +29,7 @@ _PLACE = re.compile(r"(?:prompt|context) (\d+)(K)?(?:, generation (\d+))?")
 
 def values_of_row(
     values: pd.DataFrame, experiment: Experiment, model: str, setting: Setting, length: int | None = None
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """The published values of one row: a setting on a model, for RULER at one length.
 
     `value_index` is their index in `values`.
@@ -43,7 +44,7 @@ def values_of_row(
     return hits.rename_axis("value_index").reset_index().to_dict("records")
 
 
-def value_of_column(row: list[dict], column: Column) -> dict | None:
+def value_of_column(row: list[dict[str, Any]], column: Column) -> dict[str, Any] | None:
     """A row's published value in a column; None where the paper prints none, or our column lacks some of its tasks.
 
     Raises UserError where several values that differ fit, which is a mistake in the experiment's file.

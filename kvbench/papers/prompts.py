@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.niah.ranges import numbers
@@ -41,7 +42,7 @@ def prompt_sizes(cfg: Configuration) -> list[PromptSize] | None:
     return [size for sizes in in_order for size in sizes[: cfg.limit]]
 
 
-def _groups(benchmark: Mapping) -> dict[str, list[PromptSize]] | None:
+def _groups(benchmark: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
     """The samples by task."""
     kind = benchmark["_target_"].rpartition(".")[2]
     if benchmark.get("data_dir") or kind not in KINDS:
@@ -50,14 +51,14 @@ def _groups(benchmark: Mapping) -> dict[str, list[PromptSize]] | None:
     return KINDS[kind](benchmark, [names] if isinstance(names, str) else names)
 
 
-def _longbench(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
+def _longbench(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
     length = benchmark["max_length"]
     return {
         task.name: [PromptSize(length, task.max_new_tokens)] * LONGBENCH[task.name] for task in longbench.select(names)
     }
 
 
-def _ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
+def _ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
     lengths = [length for length in numbers(benchmark["lengths"]) for _ in range(benchmark["num_samples"])]
     return {
         task: [PromptSize(length, ruler.TASKS[task].max_new_tokens) for length in lengths]
@@ -65,7 +66,7 @@ def _ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
     }
 
 
-def _kvpress_ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
+def _kvpress_ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
     """Its length is in tokens of Llama-3.1-8B, so other models may have more."""
     return {
         task: [PromptSize(benchmark["length"], ruler.TASKS[task].max_new_tokens, bounded=False)] * KVPRESS_RULER
@@ -73,12 +74,12 @@ def _kvpress_ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[Promp
     }
 
 
-def _needle(benchmark: Mapping, names: None) -> dict[str, list[PromptSize]]:
+def _needle(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSize]]:
     depths, new_tokens = numbers(benchmark["depths"]), benchmark["max_new_tokens"]
     return {"": [PromptSize(length, new_tokens) for length in numbers(benchmark["lengths"]) for _ in depths]}
 
 
-def _speed(benchmark: Mapping, names: None) -> dict[str, list[PromptSize]]:
+def _speed(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSize]]:
     batches = benchmark["batches"] if isinstance(benchmark["batches"], list) else [benchmark["batches"]]
     repeats = benchmark["repeats"] + benchmark["warmup"]
     return {

@@ -20,7 +20,7 @@ from kvbench.utils.text import short_hashes
 # Columns of provenance in which the records of one model in one table must agree.
 SHARED = [*ABOUT, "data_sha256"]
 
-Runs = Mapping[Path, list[dict]]  # folder -> the manifests of its runs
+Runs = Mapping[Path, list[dict[str, Any]]]  # folder -> the manifests of its runs
 
 
 def searched_folders(runs: Sequence[str], cfg: Configuration) -> Sequence[str]:

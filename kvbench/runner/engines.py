@@ -1,6 +1,7 @@
 """What a configuration with `engine=` requests: engines in the place of methods."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
@@ -59,7 +60,7 @@ def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSett
         raise UserError("distance=true follows a greedy answer, but the answers to these samples are sampled")
 
 
-def told_by(run: Run) -> dict:
+def told_by(run: Run) -> dict[str, Any]:
     """For the manifest: what each engine says of itself."""
     return {
         "engines": {setting.label: {**setting.engine.parameters, **setting.engine.about} for setting in run.settings}

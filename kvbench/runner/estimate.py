@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, stdev
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -137,7 +138,7 @@ class Estimate:
         self.unfinished: dict[str, set[float]] = {}  # of samples with some records
         self.ratios: list[float] = []  # of each finished sample, measured to predicted seconds
 
-    def made(self, record: Mapping) -> bool:
+    def made(self, record: Mapping[str, Any]) -> bool:
         """Count a record; whether its sample is now finished."""
         sample = record["sample"]
         if sample not in self.left_of:

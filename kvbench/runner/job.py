@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.utils.locks import open_lock, take
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 STARTING = "starting"
 
 
-def place() -> dict:
+def place() -> dict[str, Any]:
     """Host, process and Slurm job, for a manifest."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "slurm": slurm()}
 
 
-def slurm() -> dict | None:
+def slurm() -> dict[str, Any] | None:
     """The Slurm job this process belongs to; None elsewhere."""
     env = os.environ
     if "SLURM_JOB_ID" not in env:
@@ -39,7 +39,7 @@ def slurm() -> dict | None:
     }
 
 
-def ended_by(error: BaseException) -> dict:
+def ended_by(error: BaseException) -> dict[str, Any]:
     """How a run that did not finish ended, for its manifest: a failure has a line about its error."""
     if isinstance(error, Stopped):
         return {"status": f"stopped by {error.signal.name}"}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
@@ -31,19 +31,21 @@ from kvbench.utils.extras import require
 class Kind:
     """A kind of records: how they are made, and what is shown of them once all are there."""
 
-    evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
-    report: Callable  # (run, folder): writes and names tables and figures
+    evaluate: Callable[..., Any]  # (run, samples, store): makes what is missing, yields each record
+    report: Callable[..., Any]  # (run, folder): writes and names tables and figures
     folder: str = ""  # how the name of their folder begins
-    load: Callable | None = (
+    load: Callable[..., Any] | None = (
         None  # (spec, settings, benchmark): what stands in for the model; None: the model with its weights
     )
-    computed_by: Callable = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
+    computed_by: Callable[..., Any] = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
     columns: frozenset[str] = OURS  # of its records, which no sample can have too
-    check: Callable = check_turns  # (samples, settings, distance): refuses samples that are not defined for them
-    estimate: Callable = estimate_of  # (run, samples, done, part): of the time that is left
+    check: Callable[..., Any] = (
+        check_turns  # (samples, settings, distance): refuses samples that are not defined for them
+    )
+    estimate: Callable[..., Any] = estimate_of  # (run, samples, done, part): of the time that is left
 
 
-def reporter(name: str) -> Callable:
+def reporter(name: str) -> Callable[..., Any]:
     """The function of kvbench.runner.outputs, imported when it is called: a mistake or a shard needs no matplotlib."""
 
     def report(*args, **options):

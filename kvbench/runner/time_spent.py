@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kvbench.utils.text import duration
 
@@ -17,7 +18,7 @@ class TimeSpent:
         self.passes: set[float] = set()  # prefill_seconds: those that share a pass have the same
         self.seconds = Counter({"prefill": 0.0, "compression": 0.0, "decoding": 0.0})
 
-    def add(self, record: Mapping) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         prefill = record.get("prefill_seconds")
         if prefill and prefill not in self.passes:
             self.passes.add(prefill)
@@ -34,7 +35,7 @@ class TimeSpent:
         return f"{duration(elapsed)}: {', '.join(parts)}, all else {max(1 - known / elapsed, 0):.0%}"
 
 
-def dominant(records: Sequence[Mapping]) -> tuple[str, float] | None:
+def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
     """The setting that dominates the time of these records, and its share of it; None where there is none.
 
     `records` are all of one sample. Settings that share a prefill pass or decode as one batch share its time equally.
@@ -49,13 +50,13 @@ def dominant(records: Sequence[Mapping]) -> tuple[str, float] | None:
     return (setting, share) if share > max(SHARE, TIMES / len(seconds)) else None
 
 
-def _seconds(record: Mapping, passes: Mapping[float, int]) -> float:
+def _seconds(record: Mapping[str, Any], passes: Mapping[float, int]) -> float:
     prefill = record.get("prefill_seconds") or 0.0
     own = (record.get("compress_seconds") or 0.0) + _decoding(record)
     return prefill / passes[record.get("prefill_seconds")] + own
 
 
-def _decoding(record: Mapping) -> float:
+def _decoding(record: Mapping[str, Any]) -> float:
     """A record's part of the batch that it decoded in."""
     seconds = (record.get("question_seconds") or 0.0) + (record.get("decode_seconds") or 0.0)
     return seconds / (record.get("decode_batch") or 1)

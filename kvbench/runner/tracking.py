@@ -6,6 +6,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -39,7 +40,7 @@ class Tracker:
         with unbroken():
             self.close(failed=kind is not None)
 
-    def start(self, manifest: dict) -> None:
+    def start(self, manifest: dict[str, Any]) -> None:
         """Begin or resume the W&B run, with the manifest as its configuration; nothing where it is disabled."""
         if self.options.mode == "disabled":
             return
@@ -71,7 +72,7 @@ class Tracker:
     def active(self) -> bool:
         return self.run is not None
 
-    def record(self, record: dict) -> None:
+    def record(self, record: dict[str, Any]) -> None:
         """Count a record in, and log the mean scores of its setting so far."""
         if not self.active:
             return

@@ -72,7 +72,7 @@ def checked(cls: type | None = None, *, prefix: str = "", **options: Any) -> Any
     return decorate if cls is None else decorate(cls)
 
 
-def _one_line(init: Callable, made: type, prefix: str) -> Callable:
+def _one_line(init: Callable[..., Any], made: type, prefix: str) -> Callable[..., Any]:
     @wraps(init)
     def __init__(self, *args, **kwargs):
         try:
@@ -123,7 +123,7 @@ def explained(found: Sequence[Any], of: type, prefix: str = "") -> UserError:
     return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
 
 
-def _named(of: type, loc: tuple) -> tuple:
+def _named(of: type, loc: tuple[Any, ...]) -> tuple[Any, ...]:
     """The place of an error, with the field's name for a positional argument's number."""
     fields = _fields(of)
     return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
@@ -142,7 +142,7 @@ def _literals(of: type, field: str) -> list[str]:
     return [*found, "null"] if NoneType in parts else found
 
 
-def _wanted(error: dict, of: type) -> str:
+def _wanted(error: dict[str, Any], of: type) -> str:
     """What would have been right in the place of one error."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _BOUNDS:
@@ -162,7 +162,7 @@ def _wanted(error: dict, of: type) -> str:
     return error["msg"][0].lower() + error["msg"][1:]
 
 
-def _annotations(of: type, loc: tuple) -> list:
+def _annotations(of: type, loc: tuple[Any, ...]) -> list[Any]:
     """The field's annotation and all that it consists of, unions and lists taken apart."""
     field = of.__dataclass_fields__.get(loc[0]) if loc else None
     parts, todo = [], [] if field is None else [field.type]
@@ -174,11 +174,11 @@ def _annotations(of: type, loc: tuple) -> list:
     return parts
 
 
-def _number(of: type, loc: tuple) -> str:
+def _number(of: type, loc: tuple[Any, ...]) -> str:
     return "an integer" if int in _annotations(of, loc) and float not in _annotations(of, loc) else "a number"
 
 
-def _bounds(of: type, loc: tuple) -> str:
+def _bounds(of: type, loc: tuple[Any, ...]) -> str:
     """All bounds of a number in words: "of at least 1", "above 0 and at most 1", "from 0 to 1"."""
     found: dict[str, float] = {}
     for part in _annotations(of, loc):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.utils.extras import require
@@ -17,7 +18,7 @@ def read_file(
     *,
     filled: Collection[str] = (),
     unique: str | None = None,
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """The rows of a file, checked as by `kvbench.utils.jsonl.read_rows`; its ending says which form it has.
 
     A .json file is an array of objects or, as .jsonl, one object a line. Raises UserError that names the file.
@@ -38,7 +39,7 @@ def _is_array(path: Path) -> bool:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _array(path: Path) -> list[dict]:
+def _array(path: Path) -> list[dict[str, Any]]:
     try:
         rows = json.loads(read_text(path, "utf-8-sig"))
     except ValueError as error:
@@ -48,7 +49,7 @@ def _array(path: Path) -> list[dict]:
     return rows
 
 
-def _table(path: Path) -> list[dict]:
+def _table(path: Path) -> list[dict[str, Any]]:
     require(str(path), "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet

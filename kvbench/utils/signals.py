@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # The last two are a batch system's warning before the time limit: `sbatch --signal`, and submitit's SIGUSR2.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -83,7 +84,7 @@ def _hear(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def _restore(previous: dict) -> None:
+def _restore(previous: dict[str, Any]) -> None:
     global _heard
     for signum, handler in previous.items():
         signal.signal(signum, handler)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -64,7 +65,14 @@ def one_model(folder: Folder, places: Places) -> Check:
     return judged("model", "name, shape and hashes of the weights", wrong, missing, otherwise)
 
 
-def _against_files(manifest: Mapping, model: Mapping, places: Places, own: bool, wrong: list, missing: list) -> bool:
+def _against_files(
+    manifest: Mapping[str, Any],
+    model: Mapping[str, Any],
+    places: Places,
+    own: bool,
+    wrong: list[Any],
+    missing: list[Any],
+) -> bool:
     """Whether the model's files are here and the same; a note where they are not, or are others."""
     if "files" not in model:
         return False
@@ -85,7 +93,7 @@ def _against_files(manifest: Mapping, model: Mapping, places: Places, own: bool,
     return here == model["files"]
 
 
-def preset_of(name: object) -> dict | None:
+def preset_of(name: object) -> dict[str, Any] | None:
     """conf/model/NAME.yaml; None for a name that kvbench does not have."""
     path = CONF / "model" / f"{name}.yaml"
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or not path.is_file():

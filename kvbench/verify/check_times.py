@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kvbench.records.recorded import recorded
 from kvbench.verify.check_bytes import ELEMENT
@@ -32,7 +33,7 @@ def times_fit(folder: Folder) -> Check:
     return judged("times", "every time against the run's, and against what processors can do", wrong)
 
 
-def _possible(record: Mapping, manifest: Mapping) -> Iterator[str]:
+def _possible(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
     names = [name for name in record if name.endswith("_seconds") and isinstance(record[name], int | float)]
     if negative := [name for name in names if record[name] < 0]:
         yield f"{negative[0]} is negative"

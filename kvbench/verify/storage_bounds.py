@@ -5,11 +5,12 @@ Each bound leaves out what storages add (scales, minima, references, raw windows
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 BITS = {"fp8": 8, "mxfp8": 8, "mxfp6": 6, "mxfp4": 4, "nvfp4": 4, "iq4_nl": 4}
 
 
-def least_share(storage: Mapping, element_bytes: int) -> float:
+def least_share(storage: Mapping[str, Any], element_bytes: int) -> float:
     """Bytes per kept vector over those of a raw one; 0 for a storage of which nothing is known."""
     whole = 8 * element_bytes
     match str(storage.get("_target_", "")).rpartition(".")[2]:

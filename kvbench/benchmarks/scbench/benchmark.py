@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -146,7 +146,7 @@ class SCBench(Benchmark):
         )
 
 
-def _meta(task: Task, row: Row, question: Question) -> dict:
+def _meta(task: Task, row: Row, question: Question) -> dict[str, Any]:
     """Columns of the record."""
     meta = {
         "task": task.part(question.kind),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import median, quantiles
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.cache.reserve_ratio import ReserveRatio
@@ -45,8 +46,8 @@ def record(
     batch: int,
     first: Measurement | None,
     measurements: Sequence[Measurement],
-    more: dict,
-) -> dict:
+    more: dict[str, Any],
+) -> dict[str, Any]:
     """The record of a setting from its `measurements` with `batch` sequences and its `first` one of one sequence.
 
     No measurements: the batch does not fit. No first one: not even one sequence does. `more` are further fields.
@@ -85,7 +86,7 @@ def record(
 TIMES = ("prefill", "compress", "allocation", "first_token", "decode", "latency")
 
 
-def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
+def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, Any]:
     """What one sequence holds, as in every record of kvbench."""
     if first is None:
         return {}
@@ -101,7 +102,7 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
     }
 
 
-def _held(first: Measurement | None, batch: int) -> dict:
+def _held(first: Measurement | None, batch: int) -> dict[str, Any]:
     """What a batch holds; nothing where it does not fit."""
     one = first.footprint if first is not None and batch else None
     return {

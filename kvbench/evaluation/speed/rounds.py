@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,13 +57,13 @@ def check(question: str, memory: str, first_token: str) -> None:
         )
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
+def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
     """Make and store every missing record, one point of the grid at a time; yields each once it is on the disk.
 
     All repeats of a record come from one process: a killed run measures unfinished points of the grid again.
     """
     limit = MemoryLimit(run.loaded.model, run.benchmark.memory_gib)
-    firsts: dict[tuple, FirstMeasurement] = {}
+    firsts: dict[tuple[Any, ...], FirstMeasurement] = {}
     with limit.enforced(), little_to_collect():
         for sample in samples:
             settings = [setting for setting in run.settings if run.key(sample, setting) not in store.done]
@@ -73,8 +74,12 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 
 
 def rounds(
-    run: Run, limit: MemoryLimit, sample: Sample, settings: Sequence[Setting], firsts: dict[tuple, FirstMeasurement]
-) -> Iterator[dict]:
+    run: Run,
+    limit: MemoryLimit,
+    sample: Sample,
+    settings: Sequence[Setting],
+    firsts: dict[tuple[Any, ...], FirstMeasurement],
+) -> Iterator[dict[str, Any]]:
     """The records of one point of the grid.
 
     `firsts` caches first measurements by setting, length and new tokens: points that differ in the batch share them.
@@ -150,7 +155,7 @@ def little_to_collect() -> Iterator[None]:
             gc.unfreeze()
 
 
-def rotated(series: Sequence, number: int) -> list:
+def rotated(series: Sequence[Any], number: int) -> list[Any]:
     """The series in the order of round `number`: each round moves the first one to the end."""
     start = number % len(series)
     return [*series[start:], *series[:start]]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -153,7 +153,7 @@ class CompressedCache(Cache):
         self._model = self._prompt = self._stream = None
 
     @property
-    def ratio(self) -> dict:
+    def ratio(self) -> dict[str, Any]:
         """What is kept of the prompt: r, r1, r2, r3 and r_bytes, as in a record. UserError before a prompt was read."""
         if self.compressed is None:
             raise UserError("this cache has read no prompt yet")

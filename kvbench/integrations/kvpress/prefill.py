@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +116,7 @@ class Watch:
 
 
 @contextmanager
-def hooks(modules: Sequence[nn.Module], hook: Callable) -> Iterator[None]:
+def hooks(modules: Sequence[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
     handles = [module.register_forward_hook(hook) for module in modules]
     try:
         yield

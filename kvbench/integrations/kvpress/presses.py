@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from types import ModuleType
+from typing import Any
 
 import torch
 from packaging.requirements import Requirement
@@ -53,7 +54,7 @@ def names() -> list[str]:
     return sorted({c.__name__ for c in classes if issubclass(c, module.BasePress)} - _ABSTRACT)
 
 
-def build_press(name: str, arguments: Mapping):
+def build_press(name: str, arguments: Mapping[str, Any]):
     """The press `name` with `arguments`, in which a press may stand for itself: by its name, or as {NAME: arguments}.
 
     Raises UserError for an unknown press, an unknown or missing argument, and values that the press itself refuses.
@@ -77,7 +78,7 @@ def _value(value: object) -> object:
     return value if press is None else build_press(*press)
 
 
-def _named(value: object) -> tuple[str, Mapping] | None:
+def _named(value: object) -> tuple[str, Mapping[str, Any]] | None:
     """Name and arguments of a press that stands among arguments, if it is one."""
     if isinstance(value, str) and value in names():
         return value, {}
@@ -86,7 +87,7 @@ def _named(value: object) -> tuple[str, Mapping] | None:
     return None
 
 
-def title(name: str, arguments: Mapping) -> str:
+def title(name: str, arguments: Mapping[str, Any]) -> str:
     """A press with those inside it, as tables name it: AdaKVPress(KnormPress)."""
     values = [item for value in arguments.values() for item in (value if isinstance(value, list) else [value])]
     inner = [title(*press) for value in values if (press := _named(value)) is not None]

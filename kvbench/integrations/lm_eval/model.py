@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from lm_eval.api.registry import register_model
@@ -82,7 +83,7 @@ class KVBenchLM(HFLM):
             **{"max_length": self.loaded.spec.max_length} | harness,
         )
         self.pretrained = self.loaded.source
-        self.ratios: list[dict] = []  # one for each context
+        self.ratios: list[dict[str, Any]] = []  # one for each context
 
     def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options) -> Tensor:
         """The ids [1, n] of a context and what is generated after it, up to one of the texts `stop`."""
@@ -124,7 +125,7 @@ class KVBenchLM(HFLM):
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (_, context, continuation) in enumerate(requests):
             groups.setdefault(self._fitted(context, continuation), []).append(index)
-        answers: list = [None] * len(requests)
+        answers: list[Any] = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for context, members in groups.items():
                 last = context[1:][-1:]  # a context of one token has nothing to compress without it
@@ -181,7 +182,7 @@ class KVBenchLM(HFLM):
         kept = [cache.kept for cache in caches if cache.kept is not None]
         self.ratios.append(ReserveRatio.of(kept, stored, full).fields(windows))
 
-    def get_model_info(self) -> dict:
+    def get_model_info(self) -> dict[str, Any]:
         """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
         ours = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
         if self.ratios:
@@ -206,7 +207,7 @@ def one_setting(cfg: Configuration) -> Setting:
     return settings[0]
 
 
-def elsewhere(source: str) -> dict:
+def elsewhere(source: str) -> dict[str, Any]:
     """The fields of a ModelSpec for a folder or a hub id."""
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False).get_text_config()

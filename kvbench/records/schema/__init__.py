@@ -44,7 +44,7 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
-def kind_of(record: Mapping) -> str:
+def kind_of(record: Mapping[str, Any]) -> str:
     """The kind of a record; for records of version 0.1.0, which lack `kind`, by the fields of each kind."""
     if (kind := record.get("kind")) is not None:
         return kind
