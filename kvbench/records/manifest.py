@@ -42,7 +42,7 @@ def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]
 def next_number(folder: Path) -> int:
     """The `number` of a run that starts in a folder."""
     manifests = read_manifests(folder)[0].values()
-    return 1 + max([len(manifests), *(one.get("number", 0) for one in manifests)])
+    return 1 + max([len(manifests), *(int(one.get("number", 0)) for one in manifests)])
 
 
 def read_note(path: Path) -> dict[str, Any]:

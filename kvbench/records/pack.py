@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def without_places(manifest: Mapping[str, Any], left_out: dict[str, None]) -> di
 
 def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str], left_out: dict[str, None]) -> object:
     if isinstance(value, Mapping):
-        cleaned = {}
+        cleaned: dict[str, object] = {}
         for key, inner in value.items():
             place = f"{where}.{key}"
             if key in drop:
@@ -111,7 +111,7 @@ def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str],
     return value
 
 
-def paths(node: object):
+def paths(node: object) -> Iterator[str]:
     """The texts of a configuration that are absolute paths, or begin at home."""
     if isinstance(node, Mapping):
         for value in node.values():

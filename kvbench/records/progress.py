@@ -36,7 +36,8 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
-    made: Counter[str] = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
+    records = (record for path in record_files(folder) for record in read_records(path)[0])
+    made: Counter[str | None] = Counter(record.get("run") for record in records)
     shares = [
         _share(folder, shard, request, made)
         for request in requests(attempts)
@@ -62,7 +63,7 @@ def _why(share: Share, ending: str | None) -> str:
     """What keeps a shard from having all its records, in words."""
     if share.last is not None and share.last["run"] == ending:
         return "the others could not be made"
-    if share.state == "failed":
+    if share.state == "failed" and share.last is not None:
         return f"a run failed ({share.last['error']})"
     if share.state == "finished":
         return "the others could not be made"
@@ -89,7 +90,7 @@ def covers(later: tuple[Any, ...], earlier: tuple[Any, ...]) -> bool:
     return settings >= wanted and (limit is None or (first is not None and limit >= first))
 
 
-def _share(folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str]) -> Share:
+def _share(folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str | None]) -> Share:
     shards = recorded(request[0]).shards
     attempts = [attempt for attempt in request if recorded(attempt).shard == shard]
     if not attempts:

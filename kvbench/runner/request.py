@@ -48,7 +48,7 @@ class Kind:
 def reporter(name: str) -> Callable[..., Any]:
     """The function of kvbench.runner.outputs, imported when it is called: a mistake or a shard needs no matplotlib."""
 
-    def report(*args, **options):
+    def report(*args: Any, **options: Any) -> Any:
         from kvbench.runner import outputs
 
         return getattr(outputs, name)(*args, **options)

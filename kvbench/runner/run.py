@@ -11,7 +11,7 @@ from kvbench.benchmarks import Sample
 from kvbench.configuration import Configuration
 from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.check_samples import check_samples
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import Failure, Run
 from kvbench.models import Reader, load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
@@ -73,15 +73,19 @@ def make_records(
     with Store(folder, its_name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
-        how = {
-            "memory": cfg.memory,
-            "question": cfg.question,
-            "first_token": cfg.first_token,
-            "batch": cfg.decode.batch,
-        }
-        how |= {"chunk": cfg.prefill.chunk, "distance": request.distance}
-        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
-        run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
+        run = Run(
+            f"{now()}-{uuid.uuid4().hex[:12]}",
+            digest(identity),
+            loaded,
+            request.benchmark,
+            request.settings,
+            memory=cfg.memory,
+            question=cfg.question,
+            first_token=cfg.first_token,
+            chunk=cfg.prefill.chunk,
+            distance=request.distance,
+            batch=cfg.decode.batch,
+        )
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
@@ -93,7 +97,8 @@ def make_records(
                 records = request.kind.evaluate(run, shard, store)
                 shown = samples if group else shard
                 estimate = request.kind.estimate(run, shard, store.done, request.part)
-                for record in with_progress(records, run, shown, store, failures := [], estimate, group):
+                failures: list[Failure] = []
+                for record in with_progress(records, run, shown, store, failures, estimate, group):
                     tracker.record(record)
             failed, stopped = {failure.key: str(failure) for failure in failures}, []
             if group and not group.first:

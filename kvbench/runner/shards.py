@@ -10,7 +10,7 @@ from kvbench.evaluation.record import Run
 
 def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
     """The first `limit` samples of every task, in their order; all for None."""
-    seen: Counter[str] = Counter()
+    seen: Counter[str | None] = Counter()
     chosen = []
     for sample in samples:
         seen[task := sample.meta.get("task")] += 1

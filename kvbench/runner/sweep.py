@@ -90,7 +90,7 @@ class Outcome(JobReturn):
     @property
     def return_value(self) -> object:
         if self.status is JobStatus.FAILED:
-            raise self._return_value
+            raise self.error
         return self._return_value
 
     @return_value.setter

@@ -20,6 +20,8 @@ from kvbench.utils.console import err, out
 from kvbench.utils.text import in_one_line
 
 if TYPE_CHECKING:
+    from torch.distributed import PrefixStore
+
     from kvbench.configuration import Configuration
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -41,7 +43,7 @@ class Group:
         self.rank, self.world, self.local = rank, world, local
         self.jobs = 0
         self.outcomes: dict[int, Outcome] = {}
-        self.store = None
+        self._store: PrefixStore | None = None
 
     @property
     def first(self) -> bool:
@@ -86,11 +88,16 @@ class Group:
     def connect(self) -> None:
         from torch import distributed
 
-        if self.store is None:
+        if self._store is None:
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             with reached():
                 store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(minutes=5)))
-            self.store = distributed.PrefixStore(f"kvbench/{attempt}", store)
+            self._store = distributed.PrefixStore(f"kvbench/{attempt}", store)
+
+    @property
+    def store(self) -> "PrefixStore":
+        assert self._store is not None, "a job has not begun"
+        return self._store
 
     def hand_over(self, outcome: Outcome) -> None:
         """Write this process's report for the first one."""
@@ -100,7 +107,8 @@ class Group:
     def made(self, records: int) -> int:
         """Count records that this process has made; the number that all have."""
         with reached():
-            return self.store.add(self._key("made"), records)
+            records_of_all: int = self.store.add(self._key("made"), records)
+        return records_of_all
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Wait until all other processes have ended; `outcomes` then has their reports by rank."""

@@ -46,7 +46,8 @@ def checked_rows(
     check: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of a file of any form, each with its number, after the checks that `read_rows` describes."""
-    rows, seen = [], {}
+    rows: list[dict[str, Any]] = []
+    seen: dict[str, int] = {}
     for number, row in numbered:
         try:
             _check(row, fields, filled)

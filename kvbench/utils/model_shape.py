@@ -60,7 +60,7 @@ def shape_of(config: Mapping[str, Any]) -> dict[str, int | None]:
     """NUMBERS of a config.json, or of its text model; None where it has no such number."""
     text = config.get("text_config")
     config = text if isinstance(text, Mapping) else config
-    numbers = {name: config.get(name) for name in NUMBERS}
+    numbers: dict[str, Any] = {name: config.get(name) for name in NUMBERS}
     heads, width = numbers["num_attention_heads"], config.get("hidden_size")
     if numbers["num_key_value_heads"] is None:
         numbers["num_key_value_heads"] = heads

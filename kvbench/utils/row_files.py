@@ -23,12 +23,12 @@ def read_file(
 
     A .json file is an array of objects or, as .jsonl, one object a line. Raises UserError that names the file.
     """
-    rules = {"filled": filled, "unique": unique}
+
     if path.suffix in (".parquet", ".arrow"):
-        return checked_rows(path, enumerate(_table(path), 1), fields, **rules)
+        return checked_rows(path, enumerate(_table(path), 1), fields, filled=filled, unique=unique)
     if path.suffix == ".json" and _is_array(path):
-        return checked_rows(path, enumerate(_array(path), 1), fields, **rules)
-    return read_rows(path, fields, **rules)
+        return checked_rows(path, enumerate(_array(path), 1), fields, filled=filled, unique=unique)
+    return read_rows(path, fields, filled=filled, unique=unique)
 
 
 def _is_array(path: Path) -> bool:
@@ -57,9 +57,11 @@ def _table(path: Path) -> list[dict[str, Any]]:
     try:
         open_regular(path).close()
         if path.suffix == ".parquet":
-            return parquet.read_table(path).to_pylist()
-        with pa.memory_map(str(path)) as source:
-            return pa.ipc.open_stream(source).read_all().to_pylist()  # the form of datasets.save_to_disk
+            rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+        else:
+            with pa.memory_map(str(path)) as source:
+                rows = pa.ipc.open_stream(source).read_all().to_pylist()  # the form of datasets.save_to_disk
     except (OSError, pa.ArrowException) as error:
         kind = "a Parquet" if path.suffix == ".parquet" else "an Arrow"
         raise UserError(f"{path} is not {kind} file: {first_line(error)}") from error
+    return rows

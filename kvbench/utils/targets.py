@@ -72,7 +72,7 @@ def _nodes(value: object) -> list[Mapping[str, Any]]:
     return [node for item in value for node in _nodes(item)] if isinstance(value, list | tuple) else []
 
 
-def _hints(found: type) -> dict[str, Any]:
+def _hints(found: type[Any]) -> dict[str, Any]:
     """Annotations of the parameters, by name; none where they name what cannot be found."""
     try:
         return get_type_hints(found if is_dataclass(found) else found.__init__)

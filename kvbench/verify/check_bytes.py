@@ -26,7 +26,9 @@ ELEMENT = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2}
 
 def bytes_fit(folder: Folder) -> Check:
     """FullKV's bytes by the model's shape, kept tokens by budget and histogram, stored bytes by kept and storage."""
-    wrong, missing, per_token, lengths, settings = [], [], set(), {}, {}
+    wrong: list[str] = []
+    missing: list[str] = []
+    per_token, lengths, settings = set(), {}, {}
     for manifest in folder.manifests.values():
         try:
             settings |= {digest(setting.key): setting for setting in settings_of(recorded(manifest))}
@@ -62,7 +64,7 @@ def _shape_known(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _shape(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
-    layers, shape, element = record["kept_per_layer"], _shape_known(manifest), ELEMENT.get(manifest.get("dtype"))
+    layers, shape, element = record["kept_per_layer"], _shape_known(manifest), ELEMENT.get(str(manifest.get("dtype")))
     if shape is None or element is None or record.get("window_bytes") or record.get("full_layers"):
         return
     if len(layers) != shape["num_hidden_layers"]:
@@ -140,7 +142,7 @@ def _histogram(text: str, kept: float, n: int) -> str | None:
 
 def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
     """Fewer bytes than raw vectors, or codes of so many bits, can take."""
-    element, parameters = ELEMENT.get(manifest.get("dtype")), json.loads(record["parameters"])
+    element, parameters = ELEMENT.get(str(manifest.get("dtype"))), json.loads(record["parameters"])
     windows = record.get("window_bytes", 0)
     if element is None or record["full_bytes"] <= windows:
         return
@@ -161,4 +163,4 @@ def _copies(record: Mapping[str, Any], storage: Mapping[str, Any], manifest: Map
     shape = _shape_known(manifest)
     if record.get("ratio_over") != "query_heads" or storage.get("layout") != "unfolded" or not shape:
         return 1.0
-    return shape["num_attention_heads"] / shape["num_key_value_heads"]
+    return float(shape["num_attention_heads"] / shape["num_key_value_heads"])

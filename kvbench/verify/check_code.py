@@ -24,7 +24,8 @@ def one_code(folder: Folder) -> Check:
     """The runs that made records agree in version and commit of kvbench, without uncommitted changes."""
     runs = {record["run"] for record in folder.records}
     about = [provenance(manifest) for run, manifest in folder.manifests.items() if run in runs]
-    wrong, missing = [], []
+    wrong: list[str] = []
+    missing: list[str] = []
     for name in ONE:
         values = sorted({str(one.get(name)) for one in about})
         if len(values) > 1:
@@ -90,7 +91,7 @@ def _against_files(
     elif here != model["files"]:
         differ = sorted(name for name in {*here, *model["files"]} if here.get(name) != model["files"].get(name))
         wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
-    return here == model["files"]
+    return bool(here == model["files"])
 
 
 def preset_of(name: object) -> dict[str, Any] | None:
@@ -98,4 +99,5 @@ def preset_of(name: object) -> dict[str, Any] | None:
     path = CONF / "model" / f"{name}.yaml"
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
         return None
-    return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    found = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else None

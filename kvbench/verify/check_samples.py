@@ -15,7 +15,8 @@ from kvbench.verify.verdict import Check, Verdict, judged
 
 def samples_fit(folder: Folder, here: Materials) -> Check:
     """Hashes of data and rows, answers and properties, and which samples were run."""
-    wrong, missing = [], []
+    wrong: list[str] = []
+    missing: list[str] = []
     about = "samples against the benchmark" if here.samples else "samples against their file"
     if here.samples is None:
         (wrong if here.other_data else missing).extend(here.missing)
@@ -45,7 +46,7 @@ def samples_fit(folder: Folder, here: Materials) -> Check:
 def _same_row(folder: Folder, sample: Sample, row: Mapping[str, Any]) -> bool:
     made = row_of(sample)
     if folder.packed:
-        return sample_hashes(made)["fields_sha256"] == row["fields_sha256"]
+        return bool(sample_hashes(made)["fields_sha256"] == row["fields_sha256"])
     return all(made[name] == value for name, value in row.items() if name in made)
 
 

@@ -53,13 +53,13 @@ def read(path: Path) -> Folder:
 
 
 def _damaged(path: Path) -> int:
-    seen: Counter[str] = Counter()
+    seen: Counter[str | None] = Counter()
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             seen[check(json.loads(line), SampleRow)["sample"]] += 1
         except (ValueError, RecursionError):
             seen[None] += 1
-    return seen.pop(None, 0) + sum(times - 1 for times in seen.values())
+    return int(seen.pop(None, 0)) + sum(times - 1 for times in seen.values())
 
 
 def named(record: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ def least_share(storage: Mapping[str, Any], element_bytes: int) -> float:
         case "TurboQuant":  # rotated codes, and a norm
             return min(storage.get("bits") or 2, storage.get("value_bits") or storage.get("bits") or 2) / whole
         case "ThinK":  # keys without a share of their channels, whole values
-            return 1 - storage.get("share", 1) / 2
+            return float(1 - storage.get("share", 1) / 2)
         case "MiniCache":  # at most every second layer is without vectors of its own
             return least_share(storage.get("storage") or {}, element_bytes) / 2
     return 0.0  # a codebook has as few entries as its vectors are similar
