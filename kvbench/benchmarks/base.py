@@ -57,7 +57,7 @@ class Sample:
     sampling: Sampling | None = None  # None: the likeliest token, always
     meta: dict[str, Any] = field(default_factory=dict)  # columns of the record: task, length, depth, …
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.prompt.endswith(self.question):
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:

@@ -33,7 +33,8 @@ def lm_eval_tasks(name: str) -> Path:
 
 def task_file(path: Path) -> dict[str, Any]:
     """A task's YAML file; what it names of lm-eval's code is None. Raises OSError and yaml.YAMLError."""
-    return yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
+    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
+    return found
 
 
 class _TolerantLoader(yaml.SafeLoader):

@@ -59,7 +59,7 @@ class LongBenchV2(Benchmark):
 
     metrics = ("score", "compensated")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.lengths = select(self.lengths, {name: (name,) for name in LENGTHS}, "length in benchmark.lengths")
         self.template = _template(self.prompts_file)
         files = DataSet(self.repository, self.revision, self.data_dir).files({"the rows": LAYOUTS})["the rows"]

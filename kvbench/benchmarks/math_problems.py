@@ -52,7 +52,7 @@ class MathProblems(Benchmark):
     longest = None  # prompts are as long as their problems
     metrics = ("correct", "boxed")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.sets = select(self.sets, {name: (name,) for name in SETS}, "set in benchmark.sets")
         if self.temperature == 0 and self.repeats > 1:
             raise UserError("benchmark.temperature=0 gives the same answer each time: set benchmark.repeats=1")

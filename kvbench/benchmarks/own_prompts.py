@@ -53,7 +53,7 @@ class Row(Question):
     messages: list[Any] | None = None
     questions: list[Any] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.context is None) == (self.messages is None):
             raise UserError("a row has either a context or messages")
         if self.messages is not None:
@@ -125,7 +125,7 @@ class OwnPrompts(Benchmark):
     samples_read: list[Sample] = field(init=False, repr=False)
     longest = None  # the lengths of these prompts are known once they are tokenised
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.path is None:
             raise UserError("set benchmark.path=FILE to a JSON-lines file with your prompts")
         if Path(self.path).is_dir():

@@ -53,7 +53,7 @@ class Client:
     jitter: Callable[[], float] = random.random
     http: httpx.Client = field(init=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         headers = {"User-Agent": "kvbench", "Accept": "application/json"}
         if self.secret is not None:
             headers["Authorization"] = f"Bearer {self.secret.value}"
@@ -127,7 +127,8 @@ class Client:
     def _pause(self, attempt: int, asked: float | None) -> float:
         """Seconds before the next attempt: twice as many each time, less up to a half; at least what was asked for."""
         pause = min(FIRST * 2**attempt, LONGEST) * (1 - self.jitter() / 2)
-        return max(pause, asked or 0.0)
+        found: float = max(pause, asked or 0.0)
+        return found
 
     def _clean(self, text: str) -> str:
         return self.secret.out_of(text) if self.secret else text
@@ -161,6 +162,7 @@ def _asked(response: httpx.Response) -> float | None:
     except ValueError:
         pass
     try:
-        return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
+        found: float | None = max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
+        return found
     except (TypeError, ValueError):
         return None

@@ -65,7 +65,10 @@ class Asked(Session):
         return Completion("", answer["tokens"], answer["prompt_tokens"], answer["top"])
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
-        return self.asked({"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top})["top"]
+        found: Sequence[Top] | None = self.asked(
+            {"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top}
+        )["top"]
+        return found
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
         found = self.asked({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
@@ -84,7 +87,8 @@ def elements_of(reader: Reader) -> int:
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return config.num_hidden_layers * kv_heads * head_dim
+    found: int = config.num_hidden_layers * kv_heads * head_dim
+    return found
 
 
 def given_model(given: str | None, reader: Reader) -> Path:

@@ -42,7 +42,7 @@ class LlamaCpp(InWorker):
     requirement = "'llama-cpp-python==0.3.36'"
     script = Path(__file__).with_name("llama_worker.py")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.v = self.v or self.k
         for name in ("k", "v"):
             if getattr(self, name) not in BITS:

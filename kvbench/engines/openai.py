@@ -35,7 +35,7 @@ class OpenAI(Engine):
     about: dict[str, Any] = field(init=False, default_factory=dict)
     server: Server | None = field(init=False, default=None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.url:
             raise UserError("engine.url is missing: the address of a server, such as http://127.0.0.1:8000/v1")
         try:
@@ -107,7 +107,8 @@ class Connection(Session):
             payload |= {"min_tokens": 1} if question.at_least_one else {}
         elif question.newline and not question.at_least_one:
             payload["stop"] = ["\n"]
-        return self.asked(payload, answer_of)
+        found: Completion = self.asked(payload, answer_of)
+        return found
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
         try:
@@ -122,7 +123,8 @@ class Connection(Session):
         ids = [*question.ids, *tokens]
         payload = {**self.prompt(question, ids), "max_tokens": 1, "temperature": 0, "echo": True}
         payload["logprobs"] = max(top, 1)  # some servers take 0 for none
-        return self.asked(payload, lambda node: scored(node, ids, len(question.ids)))
+        found: Scored = self.asked(payload, lambda node: scored(node, ids, len(question.ids)))
+        return found
 
     def prompt(self, question: Question, ids: Sequence[int]) -> dict[str, Any]:
         prompt = [*ids] if self.server.takes_ids else question.text

@@ -43,7 +43,7 @@ class OpenVINO(InWorker):
     requirement = "'openvino-genai==2026.4.1.0'"
     script = Path(__file__).with_name("openvino_worker.py")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         kept = self.start_size + self.recent_size
         if self.max_cache_size is not None and self.max_cache_size <= kept:
             raise UserError(

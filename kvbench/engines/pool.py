@@ -14,8 +14,8 @@ def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int
 
     The threads are daemons: a run that a signal stops does not wait for answers that are under way.
     """
-    todo: SimpleQueue = SimpleQueue()
-    done: SimpleQueue = SimpleQueue()
+    todo: SimpleQueue[Job] = SimpleQueue()
+    done: SimpleQueue[Any] = SimpleQueue()
     left = 0
     for job in jobs:
         todo.put(job)

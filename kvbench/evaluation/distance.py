@@ -140,4 +140,5 @@ def loglik(logits: Tensor, tokens: Tensor) -> float:
         part.float().log_softmax(dim=-1).gather(1, ids[:, None]).double().sum()
         for part, ids in zip(logits.split(CHUNK), tokens.split(CHUNK), strict=True)
     ]
-    return torch.stack(parts).sum().item()
+    found: float = torch.stack(parts).sum().item()
+    return found

@@ -35,7 +35,7 @@ class Compressed:
     peak_bytes: int  # largest counted so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._layer_bytes = [cache.nbytes for cache in self.caches]  # before any token is decoded
         held = list(zip(self._layer_bytes, self.caches, strict=True))
         # of those, what layers hold that no method compresses

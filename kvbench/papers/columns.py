@@ -56,7 +56,8 @@ class Column:
 
 def kv_compression(records: pd.DataFrame) -> float:
     """Bytes of FullKV's cache over those of the compressed one."""
-    return 1 / records["r_bytes"].mean()
+    found: float = 1 / records["r_bytes"].mean()
+    return found
 
 
 def layer_compression(records: pd.DataFrame) -> float:

@@ -48,7 +48,8 @@ def _groups(benchmark: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
     if benchmark.get("data_dir") or kind not in KINDS:
         return None
     names = benchmark.get("tasks")
-    return KINDS[kind](benchmark, [names] if isinstance(names, str) else names)
+    found: dict[str, list[PromptSize]] | None = KINDS[kind](benchmark, [names] if isinstance(names, str) else names)
+    return found
 
 
 def _longbench(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:

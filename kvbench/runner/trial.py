@@ -69,7 +69,8 @@ class Trial:
 
     def prefilled_full(self) -> Compressed:
         source = SharedPass(self.model, self.prompt(self.n), FullPrefill(), Needs())
-        return source.compress(FullKV(), self.n)
+        found: Compressed = source.compress(FullKV(), self.n)
+        return found
 
     def decoded(self, compressed: Compressed, model: PreTrainedModel | None = None, steps: int = STEPS) -> list[int]:
         return generate(model or self.model, compressed.caches, compressed.logits, steps, frozenset()).tokens

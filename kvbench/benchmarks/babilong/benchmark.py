@@ -50,7 +50,7 @@ class BABILong(Benchmark):
     metrics = ("score",)
     longest = None  # lengths are GPT-2's
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks, TASKS, "task in benchmark.tasks")
         self.lengths = select(self.lengths, {name: (name,) for name in LENGTHS}, "length in benchmark.lengths")
         self.prompts = prompts.load(self.chosen, self.prompts_file)

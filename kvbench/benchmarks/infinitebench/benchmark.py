@@ -55,7 +55,7 @@ class InfiniteBench(Benchmark):
 
     metrics = ("score",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks, SETS, "task in benchmark.tasks")
         self.texts = prompts.load(self.templates, self.chosen, self.prompts_file)
         wanted = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}

@@ -60,7 +60,7 @@ class LongBench(Benchmark):
     offered = tuple(TASKS)
     extended = False  # LongBench-E's files
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks, self.offered)
         if self.max_length is None:
             raise UserError(

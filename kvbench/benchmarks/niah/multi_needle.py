@@ -25,7 +25,7 @@ class MultiNeedle(NeedleGrid):
 
     seeds: Positive = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= len(self.depths) <= MOST_NEEDLES:
             raise UserError(f"benchmark.depths has {len(self.depths)} depths: 2 to {MOST_NEEDLES} are required")

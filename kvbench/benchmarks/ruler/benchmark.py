@@ -52,7 +52,7 @@ class Ruler(Benchmark):
 
     metrics = ("score",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks)
         self.inputs = Inputs(self.seed, self.essays_dir, self.sentences, self.squad, self.hotpotqa, self.english_words)
         # missing or malformed files are reported before a model is loaded
@@ -133,7 +133,8 @@ class Ruler(Benchmark):
 def _chat_tokens(tokenizer: Tokenizer) -> int:
     """Number of tokens around a user's text: those of the chat template, or the special tokens where there is none."""
     if not tokenizer.chat_template:
-        return tokenizer.num_special_tokens_to_add()
+        found: int = tokenizer.num_special_tokens_to_add()
+        return found
     turn = [{"role": "user", "content": ""}]
     name = str(tokenizer.name_or_path)
     check_template(name, tokenizer.get_chat_template())

@@ -49,7 +49,7 @@ class KVPressRuler(Benchmark):
     metrics = ("score",)
     longest = None  # lengths are Llama-3.1-8B's
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         chosen = select(self.tasks)
         layouts = [layout.format(length=self.length) for layout in LAYOUTS]
         (paths,) = DataSet(self.repository, self.revision, self.data_dir).files({str(self.length): layouts}).values()

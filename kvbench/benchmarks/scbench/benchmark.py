@@ -56,7 +56,7 @@ class SCBench(Benchmark):
 
     metrics = ("official", "mended")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         names = select(self.tasks, NAMES, "task in benchmark.tasks")
         if self.mode == "shared":
             if NOT_SHARED in self.tasks:

@@ -106,4 +106,5 @@ def _question(turn: dict[str, Any], task: Task) -> Question:
 def _text(row: dict[str, Any], key: str) -> str:
     if not isinstance(row[key], str) or not row[key]:
         raise ValueError(f"{key} must be a text that is not empty")
-    return row[key]
+    found: str = row[key]
+    return found

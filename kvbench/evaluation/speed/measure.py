@@ -116,7 +116,8 @@ def attempt(
 ) -> Measurement | None:
     """`measure`, or None where a GPU runs out of memory."""
     try:
-        return measure(model, ids, setting, batch, new_tokens, beside)
+        found: Measurement | None = measure(model, ids, setting, batch, new_tokens, beside)
+        return found
     except torch.OutOfMemoryError:
         return None
 
@@ -126,7 +127,8 @@ def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | 
     plan = method.plan(len(ids), num_layers(model, len(ids)), budget)
     if method.streams:
         return StreamedPass(model, ids, plan).compress(method, budget)
-    return SharedPass(model, ids, plan, method.needs).compress(method, budget)
+    found: Compressed = SharedPass(model, ids, plan, method.needs).compress(method, budget)
+    return found
 
 
 def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:

@@ -39,7 +39,7 @@ class KVPress(Method):
     takes_fractions = True
     layerwise = False  # some presses act when the whole pass is over
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.press is None:
             raise UserError("press=NAME chooses one of kvpress's presses, for example press=ExpectedAttentionPress")
         self.press_args = self.press_args or {}

@@ -32,7 +32,8 @@ class PressedPrefill(PrefillPlan):
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
         """Presses compress while the pass runs, so `needs` is empty and no layer can be released early."""
-        return pressed_prefill(model, input_ids, self)
+        found: PrefillState = pressed_prefill(model, input_ids, self)
+        return found
 
 
 @dataclass
@@ -45,7 +46,8 @@ class PressedLayer(LayerState):
     @property
     def nbytes(self) -> int:
         heads, _, width = self.keys.shape
-        return heads * self.prompt * (width + self.values.shape[2]) * self.keys.itemsize
+        found: int = heads * self.prompt * (width + self.values.shape[2]) * self.keys.itemsize
+        return found
 
 
 # Not inference mode: presses that look at gradients could not use its tensors.

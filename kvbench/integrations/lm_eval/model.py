@@ -114,7 +114,8 @@ class KVBenchLM(HFLM):
                 f"{self.setting.label} cannot run tasks with rolling log-likelihood (perplexity), "
                 "which have no context to compress: only method=full can"
             )
-        return super().loglikelihood_rolling(requests, disable_tqdm)
+        found: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
+        return found
 
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, override_bs: int | None = None):
         """For each (texts, context ids, continuation ids): log p(continuation), and whether it is the greedy one.
@@ -167,7 +168,8 @@ class KVBenchLM(HFLM):
         model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model, len(ids))
         budget = self.setting.budget_at(len(ids), layers, new_tokens)
         plan = method.plan(len(ids), layers, budget)
-        return SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
+        found: Compressed = SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
+        return found
 
     def _frame(self) -> ContextFrame:
         """A context of any text: where a chat template in it ends is not known."""
@@ -187,7 +189,8 @@ class KVBenchLM(HFLM):
         ours = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
         if self.ratios:
             ours |= {f"kvbench_{name}": fmean(ratio[name] for ratio in self.ratios) for name in ("r", "r_bytes")}
-        return super().get_model_info() | ours
+        found: dict[str, Any] = super().get_model_info() | ours
+        return found
 
 
 def rendered(value: object) -> str:
