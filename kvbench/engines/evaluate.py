@@ -10,15 +10,15 @@ from kvbench.engines.base import CannotAnswer, Engine, Gone, Question, Session, 
 from kvbench.engines.distance import compare
 from kvbench.engines.pool import in_parallel
 from kvbench.engines.questions import check_count, ended, question
-from kvbench.engines.record import Answered, failure, record
+from kvbench.engines.record import Answered, EngineRun, failure, record
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete
-from kvbench.evaluation.record import Failure, Run
+from kvbench.evaluation.record import Failure
 from kvbench.records.store import Store, read_records
 from kvbench.utils.signals import unbroken
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
+def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, setting after setting; yields each once it is on the disk.
 
     Raises Incomplete where an engine is gone: what it answered before is stored.
@@ -44,7 +44,9 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
 
 
-def baseline_of(run: Run, setting: EngineSetting, samples: Sequence[Sample], store: Store) -> dict[str, dict[str, Any]]:
+def baseline_of(
+    run: EngineRun, setting: EngineSetting, samples: Sequence[Sample], store: Store
+) -> dict[str, dict[str, Any]]:
     """The first setting's records by sample, from which distances are measured; {} for that setting itself."""
     first = run.settings[0]
     if setting is first:
@@ -59,7 +61,7 @@ class Asking:
 
     def __init__(
         self,
-        run: Run,
+        run: EngineRun,
         setting: EngineSetting,
         session: Session,
         again: set[str],

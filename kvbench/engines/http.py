@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 from kvbench.engines.secrets import Secret
 from kvbench.utils.text import first_line
+
+Parsed = TypeVar("Parsed")
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may change
 FIRST, LONGEST = 0.5, 30.0  # seconds of the first pause and of the longest one
@@ -70,28 +71,29 @@ class Client:
 
         Raises Refused or Unavailable.
         """
-        return self.text(path, payload, retries, parse=_parsed)
+        found: dict[str, Any] | list[Any] = self._given(path, payload, retries, _parsed)
+        return found
 
-    def text(
-        self,
-        path: str,
-        payload: dict[str, Any] | None = None,
-        retries: int | None = None,
-        parse: Callable[..., Any] | None = None,
-    ) -> object:
-        """As `json`, but the text as it is, or what `parse` makes of it."""
+    def text(self, path: str) -> str:
+        """As `json`, but the text as it is."""
+        return self._given(path, None, None, str)
+
+    def _given(
+        self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[str], Parsed]
+    ) -> Parsed:
         end = self.clock() + self.timeout
         attempts = 1 + (self.retries if retries is None else retries)
-        for attempt in count():
+        attempt = 0
+        while True:
             try:
-                text = self._once(path, payload, end)
-                return parse(text) if parse else text
+                return parse(self._once(path, payload, end))
             except _Again as failed:
                 pause = self._pause(attempt, failed.pause)
                 if attempt + 1 == attempts or self.clock() + pause >= end:
                     made = f"{attempt + 1} attempts" if attempt else "1 attempt"
                     raise Unavailable(f"{self._clean(str(failed))} ({made})") from failed
                 self.sleep(pause)
+                attempt += 1
 
     def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> str:
         """One attempt, which ends at `end` by the clock even if the server goes on sending."""
@@ -134,7 +136,7 @@ class Client:
         return self.secret.out_of(text) if self.secret else text
 
 
-def _parsed(text: str) -> object:
+def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.models.embedded import gguf_of
 
 
@@ -24,10 +24,10 @@ class InWorker(Engine):
     timeout: float
 
     @abstractmethod
-    def launch(self, reader: Reader) -> dict[str, Any]:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         """The settings that the worker reads first. Raises UserError for what it could not read."""
 
-    def start(self, reader: Reader) -> dict[str, Any]:
+    def start(self, reader: TextModel) -> dict[str, Any]:
         """Start the engine once, and end it again: what it says of itself, with `version` and `vocabulary`.
 
         Raises UserError where it is not installed, refuses its settings (in its own words) or has another model.
@@ -81,7 +81,7 @@ class Asked(Session):
             raise CannotAnswer(str(error)) from error
 
 
-def elements_of(reader: Reader) -> int:
+def elements_of(reader: TextModel) -> int:
     """Elements of K that all layers hold of a token, and of V."""
     config = reader.config.get_text_config()
     heads = config.num_attention_heads
@@ -91,7 +91,7 @@ def elements_of(reader: Reader) -> int:
     return found
 
 
-def given_model(given: str | None, reader: Reader) -> Path:
+def given_model(given: str | None, reader: TextModel) -> Path:
     """The file or folder `given` as engine.model_file, or the embedded model's GGUF file."""
     if given is not None:
         path = Path(given).expanduser()

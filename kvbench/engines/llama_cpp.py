@@ -8,7 +8,7 @@ from typing import Any
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, elements_of, given_model
 from kvbench.errors import UserError, unknown
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.hashing import file_hash
 
@@ -57,13 +57,13 @@ class LlamaCpp(InWorker):
         own = {name: getattr(self, name) for name in ("k", "v", "flash_attention", "gpu_layers")}
         return {"engine": "llama_cpp", **own, **({"rotation": False} if self.unrotated else {})}
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         self.elements = elements_of(reader)
         told = self.start(reader)
         self.reported = told["reported_bytes"]
         self.about = {"version": told["version"], "model_file": f"sha256:{file_hash(self.file)}"}
 
-    def launch(self, reader: Reader) -> dict[str, Any]:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         self.file = given_model(self.model_file, reader)
         if not self.file.is_file():
             raise UserError(f"engine.model_file={self.model_file} is no file")
@@ -75,4 +75,4 @@ class LlamaCpp(InWorker):
         }
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        return CacheBytes(self.reported, round(tokens * self.elements * (BITS[self.k] + BITS[self.v]) / 8))
+        return CacheBytes(self.reported, round(tokens * self.elements * (BITS[self.k] + BITS[self.v or self.k]) / 8))

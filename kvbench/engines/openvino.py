@@ -8,7 +8,7 @@ from typing import Any, Literal
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, given_model
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.hashing import digest, file_hash
 
@@ -59,7 +59,7 @@ class OpenVINO(InWorker):
         names = ("precision", "compute", "device", *(EVICTION if self.max_cache_size else ()))
         return {"engine": "openvino", **{name: getattr(self, name) for name in names}}
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         told = self.start(reader)
         self.reported, self.token_bytes, self.block = (
             told[name] for name in ("reported_bytes", "token_bytes", "block")
@@ -72,7 +72,7 @@ class OpenVINO(InWorker):
             return None
         return f"engine.max_cache_size={self.max_cache_size} evicts only after a prompt: it has no part in its score"
 
-    def launch(self, reader: Reader) -> dict[str, Any]:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         self.file = given_model(self.model_file, reader)
         if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():
             raise UserError(f"engine.model_file={self.model_file} has no {NETWORK[0]}")

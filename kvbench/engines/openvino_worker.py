@@ -50,7 +50,7 @@ class Worker:
         properties = {"INFERENCE_PRECISION_HINT": settings["compute"], "INFERENCE_NUM_THREADS": settings["threads"]}
         if settings["precision"]:
             properties["KV_CACHE_PRECISION"] = settings["precision"]
-        self.pipeline = None  # the earlier one's memory
+        self.pipeline: Any = None  # the earlier one's memory
         self.pipeline = self.lib.ContinuousBatchingPipeline(
             settings["model_file"], scheduler, settings["device"], properties
         )

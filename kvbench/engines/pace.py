@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.record import Run
+from kvbench.engines.record import EngineRun
 
 
 class Pace:
@@ -41,6 +41,6 @@ class Pace:
         return f"{self.tokens / elapsed:,.0f} tokens/s" if self.tokens and elapsed > 0 else ""
 
 
-def pace_of(run: Run, samples: Sequence[Sample], done: Container[str], part: str = "") -> Pace:
+def pace_of(run: EngineRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> Pace:
     """Of the records of `samples` that are not done."""
     return Pace(sum(run.key(s, setting) not in done for s in samples for setting in run.settings), part)

@@ -99,7 +99,7 @@ def version_of(client: Client) -> dict[str, Any]:
     """The server's version and flags, from the places where vLLM and llama.cpp tell them; {} where there are none."""
     root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), 0)
     try:
-        about = {}
+        about: dict[str, Any] = {}
         if version := _text(_get(root, "/version"), "version"):
             about["version"] = version
         if build := _text(props := _get(root, "/props"), "build_info"):

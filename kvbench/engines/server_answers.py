@@ -16,7 +16,7 @@ class BadAnswer(CannotAnswer):
 def answer_of(node: object) -> Completion:
     """The completion in an answer to /completions. Raises BadAnswer for anything else."""
     choice = _choice(node)
-    usage = node.get("usage")
+    usage = node.get("usage") if isinstance(node, dict) else None
     counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     ids = choice.get("token_ids")
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):

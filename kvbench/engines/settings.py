@@ -21,11 +21,12 @@ class EngineSetting:
 
     @property
     def label(self) -> str:
+        assert self.engine.label is not None, "an engine names itself when it is built"
         return self.engine.label
 
     @property
     def name(self) -> str:
-        return self.engine.label
+        return self.label
 
     @property
     def parameters(self) -> str:

@@ -7,14 +7,13 @@ import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.decode import batched, decode, decode_greedily, read
-from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.prompts import AnyModel, Prompt
+from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.sampling import Sampler
-from kvbench.models import LoadedModel
 from kvbench.utils.device import device_peak, wait_for
 
 
-def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
+def answer(run: MethodRun, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     """Read the question if it was hidden, and decode the rows as one batch; `prompt` is that of all rows, or one of
     several that differ by the seed of their answers."""
     model, sample = run.loaded.model, prompt.sample
@@ -38,7 +37,7 @@ def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     return [Answer(output, question_seconds, len(rows), peak) for output in outputs]
 
 
-def stop_rule(loaded: LoadedModel, sample: Sample) -> tuple[frozenset[int], bool]:
+def stop_rule(loaded: AnyModel, sample: Sample) -> tuple[frozenset[int], bool]:
     """The tokens that end an answer to the sample, and whether the answer has at least one token before."""
     if sample.single_stop:
         return frozenset({loaded.tokenizer.eos_token_id} - {None}), True

@@ -5,8 +5,7 @@ from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
-from kvbench.evaluation.prompts import tokenise
-from kvbench.models import Reader
+from kvbench.evaluation.prompts import AnyModel, tokenise
 from kvbench.records.load import PROPERTIES
 from kvbench.records.schema import MethodRecord
 
@@ -14,7 +13,7 @@ OURS = frozenset(MethodRecord.model_fields)
 
 
 def check_samples(
-    loaded: Reader, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
+    loaded: AnyModel, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
 ) -> None:
     """Raise UserError for a sample whose columns are among `columns`, which a record has already, or hold what tables
     cannot group by.

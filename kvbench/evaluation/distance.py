@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from kvbench.evaluation.decode import batched, read, read_all
 from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.settings import is_full
 from kvbench.evaluation.texts import LONGEST, text_measures, text_tokens
 from kvbench.utils.device import reset_device_peak
@@ -34,7 +34,7 @@ class Forced:
 class Distances:
     """The distances of the settings of one context, prompt after prompt; FullKV's row comes first for each."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: MethodRun):
         self.run = run
         # by sample: FullKV's answer [t], its stop token included, or the text to score
         self.tokens: dict[str, Tensor] = {}

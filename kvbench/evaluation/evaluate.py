@@ -9,7 +9,7 @@ from kvbench.evaluation.answer import answer
 from kvbench.evaluation.distance import Distances
 from kvbench.evaluation.framing import context_frame
 from kvbench.evaluation.passes import prefill_pass
-from kvbench.evaluation.record import Failure, Row, Run, record
+from kvbench.evaluation.record import Failure, MethodRun, Row, record
 from kvbench.evaluation.turns import converse
 from kvbench.evaluation.work import Compression, Task, by_pass, by_question, missing_work, with_full
 from kvbench.prefill import PrefillPlan, in_chunks
@@ -17,7 +17,7 @@ from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
+def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, context after context.
 
     Yields each record once it is on the disk, and a Failure in place of one that could not be made.
@@ -30,7 +30,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
             yield made
 
 
-def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict[str, Any] | Failure]:
+def records(run: MethodRun, tasks: Sequence[Task]) -> Iterator[dict[str, Any] | Failure]:
     """The records of one context, with one prefill for all settings that can share it."""
     distances = None
     if run.distance:
@@ -40,7 +40,7 @@ def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict[str, Any] | Failur
 
 
 def records_of_pass(
-    run: Run, plan: PrefillPlan, tasks: Sequence[Task], distances: Distances | None
+    run: MethodRun, plan: PrefillPlan, tasks: Sequence[Task], distances: Distances | None
 ) -> Iterator[dict[str, Any] | Failure]:
     """Prefill once; compress once per setting; answer each question from a copy of the setting's caches.
 
@@ -69,7 +69,9 @@ def records_of_pass(
         yield from answers(run, [alone.pop(0)], distances)
 
 
-def answers(run: Run, batch: Sequence[Compression], distances: Distances | None) -> Iterator[dict[str, Any] | Failure]:
+def answers(
+    run: MethodRun, batch: Sequence[Compression], distances: Distances | None
+) -> Iterator[dict[str, Any] | Failure]:
     """Decode, score and record, question after question."""
     sequences = run.sequences if all(one.batches for one in batch) else 1
     for rows in by_question(batch, sequences):

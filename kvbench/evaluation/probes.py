@@ -15,19 +15,21 @@ from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import batched, decode_greedily, read
 from kvbench.evaluation.passes import SharedPass, num_layers
 from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import ModelRun, Run
 from kvbench.evaluation.work import missing_contexts
 from kvbench.methods.full import FullKV
+from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.probes.base import Observation
 from kvbench.records.schema import build
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
+ProbeRun = Run[LoadedModel, Observation]
 Todo = list[tuple[Prompt, Observation]]
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
+def evaluate(run: ProbeRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
     """Make and store every missing record of a run of probes; yields each once it is on the disk.
 
     Questions that share a context share a pass over it; probes of FullKV's answer need one pass per question.
@@ -43,7 +45,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 yield record
 
 
-def records(run: Run, todo: Todo) -> list[dict[str, Any]]:
+def records(run: ProbeRun, todo: Todo) -> list[dict[str, Any]]:
     """The records of one pass: over the context, or over prompt and answer for probes that are `answered`."""
     prompt, first = todo[0]
     ids = prompt.context
@@ -116,7 +118,7 @@ def layers_of(observation: Observation, count: int) -> list[int]:
     return layers
 
 
-def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
+def greedy_answer(run: ModelRun, prompt: Prompt) -> Tensor:
     """FullKV's greedy answer as ids [answer], at least one token: the tokens whose decoding is observed."""
     model, sample, n = run.loaded.model, prompt.sample, len(prompt.context)
     compressed = SharedPass(model, prompt.context, FullPrefill(), Needs()).compress(FullKV(), n)

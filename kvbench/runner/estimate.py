@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Sample, Speed
 from kvbench.evaluation.prompts import together
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import AnyRun, ModelRun
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
@@ -57,7 +57,7 @@ class Pace:
         return cls(found.prefill_seconds, found.decode_seconds / found.decode_steps)
 
 
-def prompt_tokens(run: Run, samples: Sequence[Sample]) -> dict[str, int]:
+def prompt_tokens(run: AnyRun, samples: Sequence[Sample]) -> dict[str, int]:
     """About how many tokens each prompt has: its characters, at the rate of the longest prompt."""
     if isinstance(run.benchmark, Speed):
         return {sample.id: sample.meta["length"] for sample in samples}
@@ -74,7 +74,7 @@ def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
 
 
 def costs(
-    run: Run, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
+    run: ModelRun, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
 ) -> dict[str, Cost]:
     """The cost of each sample that lacks records; a context that several questions share is prefilled for the first."""
     flops, found = prompt_flops(run.loaded.model), {}
@@ -99,7 +99,7 @@ def _together(sequences: int) -> float:
     return max(1.0, IN_BATCH * sequences)
 
 
-def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
+def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
     """The estimate of the records of `samples` that are not done; where they take long, the model is timed first.
 
     `part` names what it is of, where that is one of a command's several runs.

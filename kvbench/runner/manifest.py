@@ -9,9 +9,10 @@ from typing import Any
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.configuration import Configuration
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.prompts import AnyModel
+from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.versions import VERSIONS
-from kvbench.models import ModelSpec, Reader
+from kvbench.models import ModelSpec
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
@@ -26,7 +27,7 @@ from kvbench.utils.versions import raised, versions
 
 
 def folder_identity(
-    cfg: Configuration, loaded: Reader, samples: Sequence[Sample], benchmark: Benchmark | None = None
+    cfg: Configuration, loaded: AnyModel, samples: Sequence[Sample], benchmark: Benchmark | None = None
 ) -> dict[str, Any]:
     """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
     commit = getattr(loaded.config, "_commit_hash", None)
@@ -53,7 +54,7 @@ def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:
     return versions(benchmark) | metrics
 
 
-def all_versions(run: Run) -> dict[str, dict[str, int]]:
+def all_versions(run: AnyRun) -> dict[str, dict[str, int]]:
     """The versions of all that shapes the records of a run."""
     settings = versions(*map(vars, run.settings))
     return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
@@ -66,7 +67,7 @@ def given(spec: ModelSpec, *names: str) -> dict[str, Any]:
 
 def opening(
     cfg: Configuration,
-    run: Run,
+    run: AnyRun,
     identity: dict[str, Any],
     shard: Sequence[Sample],
     store: Store,

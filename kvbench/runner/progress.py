@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.record import Failure, Run
+from kvbench.evaluation.record import AnyRun, Failure
 from kvbench.records.store import Store
 from kvbench.runner.estimate import Estimate
 from kvbench.runner.shards import requested_keys
@@ -37,7 +37,7 @@ class Column(ProgressColumn):
 
 def with_progress(
     records: Iterable[dict[str, Any] | Failure],
-    run: Run,
+    run: AnyRun,
     samples: Sequence[Sample],
     store: Store,
     failures: list[Failure],

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.evaluation.record import Run, identity
+from kvbench.evaluation.record import MethodRun, identity
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import Measurement
 from kvbench.records.schema import build
@@ -40,7 +40,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def record(
-    run: Run,
+    run: MethodRun,
     sample: Sample,
     setting: Setting,
     batch: int,

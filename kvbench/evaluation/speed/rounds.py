@@ -12,7 +12,7 @@ from torch import Tensor
 from kvbench.benchmarks import Sample
 from kvbench.benchmarks.speed import LARGEST
 from kvbench.errors import UserError
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.conditions import conditions
 from kvbench.evaluation.speed.largest_batch import MemoryLimit
@@ -57,7 +57,7 @@ def check(question: str, memory: str, first_token: str) -> None:
         )
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
+def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
     """Make and store every missing record, one point of the grid at a time; yields each once it is on the disk.
 
     All repeats of a record come from one process: a killed run measures unfinished points of the grid again.
@@ -74,7 +74,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 
 
 def rounds(
-    run: Run,
+    run: MethodRun,
     limit: MemoryLimit,
     sample: Sample,
     settings: Sequence[Setting],
@@ -120,7 +120,9 @@ def rounds(
         yield record(run, sample, one.setting, one.batch, one.first.measurement, one.measurements, more)
 
 
-def first_measurement(run: Run, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int) -> FirstMeasurement:
+def first_measurement(
+    run: MethodRun, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int
+) -> FirstMeasurement:
     """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark requests it."""
     measured = attempt(run.loaded.model, ids, setting, 1, new_tokens)
     if measured is None:
