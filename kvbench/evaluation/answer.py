@@ -30,7 +30,7 @@ def answer(run: MethodRun, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     if sample.sampling is None:
         outputs = decode_greedily(model, cache, logits, new_tokens, stop, at_least_one=some)
     else:
-        sampler = Sampler([row.prompt.sample.sampling for row in rows])
+        sampler = Sampler([one for row in rows if (one := row.prompt.sample.sampling) is not None])
         outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some)
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None

@@ -56,6 +56,7 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
         split = sum(end <= before for _, end in encoded["offset_mapping"])
     ids, later = torch.tensor(encoded["input_ids"]), later_turns(loaded, sample)
     tokens, answers = len(ids) + sum(map(len, later)), answer_tokens(sample)
+    assert loaded.spec.max_length is not None, "a loaded model's limit is known"
     room = loaded.spec.max_length - answers
     if tokens > room:
         raise UserError(
@@ -130,6 +131,7 @@ def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:
     """Groups of samples that may share one compressed context, in order of first appearance."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
+        key: object
         if question == "hidden":
             key = sample.chat, sample.history, context(sample)
         else:

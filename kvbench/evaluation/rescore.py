@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import range_score, task_score
 from kvbench.metrics.longbench import METRICS, companions, score
 from kvbench.records.store import RECORDS, record_files, without_checksum
-from kvbench.utils.jsonl import read_rows
+from kvbench.utils.jsonl import FieldType, read_rows
 from kvbench.utils.regular_files import read_text
 
 RESULT = "result.json"
@@ -100,7 +100,7 @@ def from_files(files: Mapping[str, Path], extended: bool) -> list[Scored]:
 
 
 def _rows(task: str, path: Path, extended: bool) -> list[dict[str, Any]]:
-    fields = {"pred": str, "answers": list[str]}
+    fields: dict[str, FieldType] = {"pred": str, "answers": list[str]}
     fields |= {"length": int} if extended else {}
     fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
 
@@ -182,7 +182,7 @@ def published(folder: Path) -> dict[Row, float]:
     return scores
 
 
-def _progress(items: Sequence[Any]) -> Sequence[Any]:
+def _progress(items: Sequence[Any]) -> Iterable[Any]:
     """A bar on stderr, where that is a terminal, until all is done."""
     console = Console(stderr=True)
     return track(items, "scoring", console=console, transient=True, disable=not console.is_terminal)

@@ -109,8 +109,8 @@ def _scored(name: str, requested: Sequence[str]) -> Column:
 def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
     """The tasks that a benchmark's configuration selects; none for a benchmark without tasks to select."""
     kind = str(benchmark.get("_target_")).rpartition(".")[2]
-    names = benchmark.get("tasks")
-    names = [names] if isinstance(names, str) else names  # the configuration as written: one name or a list
+    given = benchmark.get("tasks")
+    names: Any = [given] if isinstance(given, str) else given  # the configuration as written: one name or a list
     if kind.startswith("LongBench"):
         return [task.name for task in longbench.select(names)]
     return ruler.select(names) if kind == "Ruler" else []

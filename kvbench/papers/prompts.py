@@ -1,6 +1,6 @@
 """The prompts of an experiment's benchmark, from its configuration alone, before any data are read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,10 @@ def prompt_sizes(cfg: Configuration) -> list[PromptSize] | None:
     With limit= each task has its longest prompts, since it is not known which come first.
     """
     groups = _groups(cfg.benchmark)
-    if groups is None or cfg.limit is None:
-        return groups and [size for sizes in groups.values() for size in sizes]
+    if groups is None:
+        return None
+    if cfg.limit is None:
+        return [size for sizes in groups.values() for size in sizes]
     in_order = (sorted(sizes, key=lambda size: -(size.tokens or 0)) for sizes in groups.values())
     return [size for sizes in in_order for size in sizes[: cfg.limit]]
 
@@ -48,8 +50,12 @@ def _groups(benchmark: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
     if benchmark.get("data_dir") or kind not in KINDS:
         return None
     names = benchmark.get("tasks")
-    found: dict[str, list[PromptSize]] | None = KINDS[kind](benchmark, [names] if isinstance(names, str) else names)
-    return found
+    return KINDS[kind](benchmark, [names] if isinstance(names, str) else names)
+
+
+def _whole(value: object) -> list[int]:
+    """Numbers of tokens as a configuration writes them."""
+    return [int(number) for number in numbers(value)]
 
 
 def _longbench(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
@@ -60,7 +66,7 @@ def _longbench(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list
 
 
 def _ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
-    lengths = [length for length in numbers(benchmark["lengths"]) for _ in range(benchmark["num_samples"])]
+    lengths = [length for length in _whole(benchmark["lengths"]) for _ in range(benchmark["num_samples"])]
     return {
         task: [PromptSize(length, ruler.TASKS[task].max_new_tokens) for length in lengths]
         for task in ruler.select(names)
@@ -77,7 +83,7 @@ def _kvpress_ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, 
 
 def _needle(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSize]]:
     depths, new_tokens = numbers(benchmark["depths"]), benchmark["max_new_tokens"]
-    return {"": [PromptSize(length, new_tokens) for length in numbers(benchmark["lengths"]) for _ in depths]}
+    return {"": [PromptSize(length, new_tokens) for length in _whole(benchmark["lengths"]) for _ in depths]}
 
 
 def _speed(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSize]]:
@@ -86,14 +92,14 @@ def _speed(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSi
     return {
         "": [
             PromptSize(length, new, False, batch if isinstance(batch, int) else None, repeats)
-            for length in numbers(benchmark["lengths"])
-            for new in numbers(benchmark["new_tokens"])
+            for length in _whole(benchmark["lengths"])
+            for new in _whole(benchmark["new_tokens"])
             for batch in batches
         ]
     }
 
 
-KINDS = {
+KINDS: dict[str, Callable[[Mapping[str, Any], Any], dict[str, list[PromptSize]]]] = {
     "LongBench": _longbench,
     "Ruler": _ruler,
     "KVPressRuler": _kvpress_ruler,

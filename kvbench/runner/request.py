@@ -13,6 +13,7 @@ from kvbench.engines.pace import pace_of
 from kvbench.errors import UserError
 from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.check_samples import OURS, check_turns
+from kvbench.evaluation.record import Choice
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec
@@ -74,7 +75,7 @@ class Request:
     """What a configuration requests, built and checked; everything of a run but the loaded model."""
 
     kind: Kind
-    settings: Sequence[Setting]  # or probes
+    settings: Sequence[Choice]
     benchmark: Benchmark
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
@@ -88,17 +89,17 @@ def build_request(cfg: Configuration) -> Request:
     if cfg.engine:
         return engine_request(cfg)
     observations = build_probes(cfg.probe)
-    settings = observations or settings_of(cfg)
+    methods = [] if observations else settings_of(cfg)
+    settings: Sequence[Choice] = observations or methods
     check_press(cfg)
     benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
     check(settings, benchmark, spec)
-    if not observations:
-        check_calibrations(settings, spec)
+    check_calibrations(methods, spec)
     if isinstance(benchmark, Speed):
         speed.check(cfg.question, cfg.memory, cfg.first_token)
     if not observations:
-        check_memory(cfg.memory, settings)
-    check_chunk(cfg.prefill.chunk, cfg.memory, settings, benchmark, bool(observations))
+        check_memory(cfg.memory, methods)
+    check_chunk(cfg.prefill.chunk, cfg.memory, methods, benchmark, bool(observations))
     check_kernels(cfg.kernels, spec.resolve_device())
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
@@ -122,7 +123,7 @@ def build_benchmark(node: Mapping[str, object]) -> Benchmark:
     return benchmark
 
 
-def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:
+def check(settings: Sequence[Choice], benchmark: Benchmark, spec: ModelSpec) -> None:
     """Raise UserError for mistakes that can be found before a model is loaded."""
     if not settings:
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")

@@ -85,7 +85,9 @@ class Outcome(JobReturn):
 
     @property
     def error(self) -> BaseException:
-        return self._return_value
+        error = self._return_value
+        assert isinstance(error, BaseException), "Hydra keeps a failed job's error in place of its value"
+        return error
 
     @property
     def return_value(self) -> object:

@@ -41,7 +41,7 @@ def _is_array(path: Path) -> bool:
 
 def _array(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = json.loads(read_text(path, "utf-8-sig"))
+        rows: list[dict[str, Any]] = json.loads(read_text(path, "utf-8-sig"))
     except ValueError as error:
         raise UserError(f"{path} is not a JSON array in UTF-8: {error}") from error
     if not all(isinstance(row, dict) for row in rows):

@@ -28,7 +28,9 @@ def bytes_fit(folder: Folder) -> Check:
     """FullKV's bytes by the model's shape, kept tokens by budget and histogram, stored bytes by kept and storage."""
     wrong: list[str] = []
     missing: list[str] = []
-    per_token, lengths, settings = set(), {}, {}
+    per_token = set()
+    lengths: dict[str, int] = {}
+    settings: dict[str, Setting] = {}
     for manifest in folder.manifests.values():
         try:
             settings |= {digest(setting.key): setting for setting in settings_of(recorded(manifest))}

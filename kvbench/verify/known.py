@@ -75,6 +75,6 @@ def scorer(config: Mapping[str, Any]) -> Benchmark:
     if "_target_" not in config:
         raise ValueError("the manifest does not say which benchmark this is")
     kind = get_class(config["_target_"])
-    benchmark = object.__new__(kind)
+    benchmark: Benchmark = object.__new__(kind)
     benchmark.__dict__.update({key: value for key, value in config.items() if key != "_target_"})
     return benchmark

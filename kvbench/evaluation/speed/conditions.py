@@ -59,7 +59,7 @@ def _gpu(handle: object) -> dict[str, Any]:
     }
 
 
-def _read(query: Callable[..., Any], *arguments: object):
+def _read(query: Callable[..., Any], *arguments: object) -> Any:
     """The answer of NVML, or None where the driver has none."""
     try:
         return query(*arguments)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import storage_bytes
+from kvbench.cache.base import LayerCache, storage_bytes
 from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.decode import batched, decode_greedily
@@ -74,7 +74,8 @@ def measure(
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:
-        compressed.caches = [getattr(layer, "inner", layer) for layer in compressed.caches]
+        inner: list[LayerCache] = [getattr(layer, "inner", layer) for layer in compressed.caches]
+        compressed.caches = inner
     layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)

@@ -54,8 +54,9 @@ def record(
     """
     every = [times(one, batch) for one in measurements]
     names = [name for name in (every[0] if every else {}) if every[0][name] is not None]
-    repeats = {name: [round(each[name], DECIMALS) for each in every] for name in names}
-    spreads = {name: spread([each[name] for each in every]) for name in names}
+    measured = {name: [value for each in every if (value := each[name]) is not None] for name in names}
+    repeats = {name: [round(value, DECIMALS) for value in values] for name, values in measured.items()}
+    spreads = {name: spread(values) for name, values in measured.items()}
     seconds = {f"{name}_seconds": spreads[name]["median"] if name in spreads else None for name in TIMES}
     decoded = batch * measurements[0].decode_steps if measurements else 0
     fields = {
@@ -73,7 +74,7 @@ def record(
         "peak_device_bytes": max((t.peak_device_bytes for t in measurements if t.peak_device_bytes), default=None),
         **seconds,
         "decode_steps": measurements[0].decode_steps if measurements else None,
-        "decode_tokens_per_s": round(decoded / seconds["decode_seconds"], 3) if measurements else None,
+        "decode_tokens_per_s": round(decoded / spreads["decode"]["median"], 3) if measurements else None,
         "spread_seconds": spreads,
         "repeats_seconds": repeats,
         "stacked_layers": measurements[0].stacked_layers if measurements else None,

@@ -4,13 +4,13 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
-from kvbench.benchmarks.speed import LARGEST
+from kvbench.benchmarks.speed import LARGEST, Speed
 from kvbench.errors import UserError
 from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
@@ -62,7 +62,7 @@ def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterato
 
     All repeats of a record come from one process: a killed run measures unfinished points of the grid again.
     """
-    limit = MemoryLimit(run.loaded.model, run.benchmark.memory_gib)
+    limit = MemoryLimit(run.loaded.model, _speed(run).memory_gib)
     firsts: dict[tuple[Any, ...], FirstMeasurement] = {}
     with limit.enforced(), little_to_collect():
         for sample in samples:
@@ -84,7 +84,7 @@ def rounds(
 
     `firsts` caches first measurements by setting, length and new tokens: points that differ in the batch share them.
     """
-    model, benchmark, new_tokens = run.loaded.model, run.benchmark, sample.meta["new_tokens"]
+    model, benchmark, new_tokens = run.loaded.model, _speed(run), sample.meta["new_tokens"]
     ids = torch.tensor(benchmark.ids(run.loaded.tokenizer, sample.meta["length"]))
     for setting in settings:
         key = (setting.label, len(ids), new_tokens)
@@ -127,17 +127,23 @@ def first_measurement(
     measured = attempt(run.loaded.model, ids, setting, 1, new_tokens)
     if measured is None:
         return FirstMeasurement(None, 0)
-    if not run.benchmark.largest and LARGEST not in run.benchmark.batches:
+    benchmark = _speed(run)
+    if not benchmark.largest and LARGEST not in benchmark.batches:
         return FirstMeasurement(measured, None)
     return FirstMeasurement(measured, limit.largest(ids, setting, new_tokens, measured.footprint))
 
 
-def batch_of(limit: MemoryLimit, wanted: int | str, first: FirstMeasurement) -> int:
+def _speed(run: MethodRun) -> Speed:
+    assert isinstance(run.benchmark, Speed), "rounds are those of benchmark=speed"
+    return run.benchmark
+
+
+def batch_of(limit: MemoryLimit, wanted: int | Literal["largest"], first: FirstMeasurement) -> int:
     """Sequences to measure with; 0 if they do not fit."""
     if first.measurement is None:
         return 0
-    if wanted == LARGEST:
-        return first.largest
+    if wanted == "largest":
+        return first.largest or 0
     return wanted if limit.holds(wanted, first.measurement.footprint) else 0
 
 

@@ -90,7 +90,7 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
         )
         for module, layer in zip(modules, cache.layers, strict=True)
     ]
-    return PrefillState(layers, out.logits[0, -1], watch.peak_bytes)
+    return PrefillState([*layers], out.logits[0, -1], watch.peak_bytes)
 
 
 class Watch:
@@ -101,13 +101,13 @@ class Watch:
         self.whole: list[Tensor] = []
         self.peak_bytes = 0
 
-    def arrived(self, module: nn.Module, *_) -> None:
+    def arrived(self, module: nn.Module, *_: object) -> None:
         """To be called before the press's hook."""
         layer = self.cache.layers[module.layer_idx]
         self.whole = [layer.keys, layer.values]
         self.count()
 
-    def compressed(self, module: nn.Module, *_) -> None:
+    def compressed(self, module: nn.Module, *_: object) -> None:
         """To be called after the press's hook."""
         self.count()
         self.whole = []

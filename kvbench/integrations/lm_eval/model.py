@@ -62,7 +62,7 @@ class KVBenchLM(HFLM):
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         trust_remote_code: bool = False,
-        **more,
+        **more: Any,
     ):
         if str(batch_size) != "1":
             raise UserError(f"batch_size={batch_size}: kvbench compresses one context at a time, batch_size=1")
@@ -85,7 +85,7 @@ class KVBenchLM(HFLM):
         self.pretrained = self.loaded.source
         self.ratios: list[dict[str, Any]] = []  # one for each context
 
-    def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options) -> Tensor:
+    def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options: Any) -> Tensor:
         """The ids [1, n] of a context and what is generated after it, up to one of the texts `stop`."""
         for key, value in options.items():
             if key not in IDLE or (key == "do_sample" and value):
@@ -106,7 +106,7 @@ class KVBenchLM(HFLM):
         self._count(compressed)
         return torch.cat([context, context.new_tensor([output.tokens])], dim=1)
 
-    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """Refused unless nothing is compressed: every token of a text would be scored before it could be."""
         method = self.setting.method
         if not (isinstance(method, FullKV) and isinstance(method.storage, Dense)):
@@ -117,7 +117,12 @@ class KVBenchLM(HFLM):
         found: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
         return found
 
-    def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, override_bs: int | None = None):
+    def _loglikelihood_tokens(
+        self,
+        requests: list[tuple[Any, list[int], list[int]]],
+        disable_tqdm: bool = False,
+        override_bs: int | None = None,
+    ) -> list[tuple[float, bool]]:
         """For each (texts, context ids, continuation ids): log p(continuation), and whether it is the greedy one.
 
         Continuations of one context share its prefill and its compression. The context's last token is held back and
@@ -186,7 +191,7 @@ class KVBenchLM(HFLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
-        ours = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
+        ours: dict[str, Any] = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
         if self.ratios:
             ours |= {f"kvbench_{name}": fmean(ratio[name] for ratio in self.ratios) for name in ("r", "r_bytes")}
         found: dict[str, Any] = super().get_model_info() | ours
