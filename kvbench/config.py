@@ -67,7 +67,7 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
 
 
-def build(config: Mapping, what: str, base: type[Built]) -> Built:
+def build(config: Mapping[str, Any], what: str, base: type[Built]) -> Built:
     """An object of a configuration's `_target_`, a subclass of `base`.
 
     Raises UserError, which begins with `what`, for any other target, which is not called, and where it fails.
@@ -75,11 +75,12 @@ def build(config: Mapping, what: str, base: type[Built]) -> Built:
     parameters = {key: value for key, value in config.items() if key not in DESCRIBING}
     class_of(parameters, what, base)
     try:
-        return instantiate(parameters, _convert_="all")
+        made: Built = instantiate(parameters, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__ or error
         own = None if isinstance(cause, UserError) else own_line(cause)
         raise UserError(f"{what}: {own or in_one_line(cause)}") from error
+    return made
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
@@ -106,7 +107,8 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 def _compose(overrides: Sequence[str], **options: bool) -> DictConfig:
     running = GlobalHydra.instance().is_initialized()
     with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", list(overrides), **options)
+        cfg: DictConfig = compose("config", list(overrides), **options)
+    return cfg
 
 
 def check_what_hydra_runs(overrides: Sequence[str]) -> None:
@@ -170,19 +172,24 @@ def titled(label: str) -> str:
 @cache
 def _title(path: Path) -> str:
     """Of this file alone: a title that it has from another file is that file's."""
-    file = OmegaConf.load(path)
-    return file.get("title") or OmegaConf.select(file, f"method.{path.stem}.title", default="")
+    return _first_text(path, "title", f"method.{path.stem}.title")
 
 
 @cache
 def _about(path: Path, group: str) -> str:
+    return _first_text(path, "about", f"{group}.about")
+
+
+def _first_text(path: Path, *keys: str) -> str:
+    """The first of the keys that a YAML file sets; "" where it has none of them."""
     file = OmegaConf.load(path)
-    return file.get("about") or OmegaConf.select(file, f"{group}.about", default="")
+    found = (OmegaConf.select(file, key) for key in keys)
+    return next((str(text) for text in found if text), "")
 
 
-def flat(node: Mapping, path: str = "") -> dict[str, object]:
+def flat(node: Mapping[str, Any], path: str = "") -> dict[str, object]:
     """Every leaf by its dotted path."""
-    leaves = {}
+    leaves: dict[str, object] = {}
     for key, value in node.items():
         leaves |= flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
     return leaves

@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -55,9 +55,9 @@ class Sample:
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
     single_stop: bool = False  # the tokenizer's end-of-sequence token alone stops, and not before one token
     sampling: Sampling | None = None  # None: the likeliest token, always
-    meta: dict = field(default_factory=dict)  # columns of the record: task, length, depth, …
+    meta: dict[str, Any] = field(default_factory=dict)  # columns of the record: task, length, depth, …
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.prompt.endswith(self.question):
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:

@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -30,9 +31,10 @@ def lm_eval_tasks(name: str) -> Path:
     return folder
 
 
-def task_file(path: Path) -> dict:
+def task_file(path: Path) -> dict[str, Any]:
     """A task's YAML file; what it names of lm-eval's code is None. Raises OSError and yaml.YAMLError."""
-    return yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
+    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
+    return found
 
 
 class _TolerantLoader(yaml.SafeLoader):

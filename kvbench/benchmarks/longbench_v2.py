@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -55,11 +55,11 @@ class LongBenchV2(Benchmark):
     prompts_file: str | None = None
     name: str = "longbench_v2"
     template: str = field(init=False, repr=False)
-    rows: list[dict] = field(init=False, repr=False)
+    rows: list[dict[str, Any]] = field(init=False, repr=False)
 
     metrics = ("score", "compensated")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.lengths = select(self.lengths, {name: (name,) for name in LENGTHS}, "length in benchmark.lengths")
         self.template = _template(self.prompts_file)
         files = DataSet(self.repository, self.revision, self.data_dir).files({"the rows": LAYOUTS})["the rows"]
@@ -89,7 +89,7 @@ class LongBenchV2(Benchmark):
         rows = {name: [name] for name in ("overall", *DIFFICULTIES, *LENGTHS)}
         return breakdown(pd.concat(parts), rows, None, of_task=_per_cent)
 
-    def _sample(self, row: dict, whole: tuple[str, str], cut: tuple[str, str]) -> Sample:
+    def _sample(self, row: dict[str, Any], whole: tuple[str, str], cut: tuple[str, str]) -> Sample:
         prompt, question = cut
         about = {key: row[key] for key in ("domain", "sub_domain", "difficulty", "length")}
         return Sample(
@@ -102,7 +102,7 @@ class LongBenchV2(Benchmark):
         )
 
 
-def _filled(template: str, row: dict) -> str:
+def _filled(template: str, row: dict[str, Any]) -> str:
     """The template with a row's fields in place of its marks, one after the other.
 
     As in the official code a mark that a field before it contains is replaced too.
@@ -122,7 +122,7 @@ def _template(prompts_file: str | None) -> str:
     return proven("the prompt", text, SHA256, path)
 
 
-def _rows(file: Path) -> list[dict]:
+def _rows(file: Path) -> list[dict[str, Any]]:
     rows = read_file(file, FIELDS, filled=("context", "question"), unique="_id")
     allowed = {"answer": LETTERS, "difficulty": DIFFICULTIES, "length": LENGTHS}
     for number, row in enumerate(rows, 1):

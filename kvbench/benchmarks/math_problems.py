@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -47,12 +47,12 @@ class MathProblems(Benchmark):
     data_dir: str | None = None
     prompts_file: str | None = None
     name: str = "math"
-    rows: dict[str, list[dict]] = field(init=False, repr=False)
+    rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     longest = None  # prompts are as long as their problems
     metrics = ("correct", "boxed")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.sets = select(self.sets, {name: (name,) for name in SETS}, "set in benchmark.sets")
         if self.temperature == 0 and self.repeats > 1:
             raise UserError("benchmark.temperature=0 gives the same answer each time: set benchmark.repeats=1")
@@ -88,7 +88,7 @@ class MathProblems(Benchmark):
         parts = [part for name in self.sets for part in self._parts(name, frame[frame["task"] == name])]
         return pd.DataFrame(parts)
 
-    def _parts(self, name: str, frame: pd.DataFrame) -> list[dict]:
+    def _parts(self, name: str, frame: pd.DataFrame) -> list[dict[str, Any]]:
         settings = list(frame["setting"].unique())
         by_problem = frame.groupby(["setting", "context_id"], sort=False)
         count = int(by_problem.size().max()) if len(frame) else 0
@@ -108,7 +108,7 @@ class MathProblems(Benchmark):
             if count
         ]
 
-    def _sample(self, name: str, number: int, row: dict, repeat: int) -> Sample:
+    def _sample(self, name: str, number: int, row: dict[str, Any], repeat: int) -> Sample:
         problem, answer = (row[key] for key in SETS[name].fields)
         sampling = None
         if self.temperature:

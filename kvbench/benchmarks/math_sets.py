@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.errors import UserError
@@ -51,7 +52,7 @@ SETS = {
 }
 
 
-def rows_of(name: str, data_dir: str | None) -> list[dict]:
+def rows_of(name: str, data_dir: str | None) -> list[dict[str, Any]]:
     """The rows of a set from the user's folder or fetched once. UserError where the file is not the published one."""
     problems = SETS[name]
     if data_dir is not None and not Path(data_dir).is_dir():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator
@@ -42,7 +42,7 @@ class Question:
     metric: str | None = None
     max_new_tokens: Positive | None = None
     id: str | None = None
-    meta: dict = field(default_factory=dict)  # columns of the record
+    meta: dict[str, Any] = field(default_factory=dict)  # columns of the record
 
 
 @checked(prefix="row.")
@@ -50,10 +50,10 @@ class Row(Question):
     """One line of the file: a context with a question or several, or a chat whose last message is the question."""
 
     context: str | None = None
-    messages: list | None = None
-    questions: list | None = None
+    messages: list[Any] | None = None
+    questions: list[Any] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.context is None) == (self.messages is None):
             raise UserError("a row has either a context or messages")
         if self.messages is not None:
@@ -88,7 +88,7 @@ class Row(Question):
         ]
 
 
-def _each(form: type, values: Sequence, name: str) -> list:
+def _each(form: type, values: Sequence[Any], name: str) -> list[Any]:
     """`values` as objects of `form`."""
     made = []
     for number, value in enumerate(values, 1):
@@ -125,7 +125,7 @@ class OwnPrompts(Benchmark):
     samples_read: list[Sample] = field(init=False, repr=False)
     longest = None  # the lengths of these prompts are known once they are tokenised
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.path is None:
             raise UserError("set benchmark.path=FILE to a JSON-lines file with your prompts")
         if Path(self.path).is_dir():
@@ -165,7 +165,7 @@ class OwnPrompts(Benchmark):
                 seen.add(sample.id)
                 yield sample
 
-    def _row(self, values: dict) -> Row:
+    def _row(self, values: dict[str, Any]) -> Row:
         """A checked row; UserError without the file and the row's number, which `read_rows` adds."""
         row = Row(**values)
         for question in row.asked():

@@ -1,7 +1,7 @@
 """The grid of a speed run: prompt lengths × batches × generated tokens. `kvbench.evaluation.speed` measures it."""
 
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -70,7 +70,7 @@ class Speed(Benchmark):
         return {}
 
 
-def machine() -> dict:
+def machine() -> dict[str, Any]:
     """The hardware and threads that times depend on besides the model."""
     from kvbench.utils.environment import hardware  # imports torch
 

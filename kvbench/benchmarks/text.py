@@ -32,7 +32,7 @@ class Text(Benchmark):
     name: str = "text"
     metrics = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.path is None:
             raise UserError("set benchmark.path=FILE to a text file")
         if self.scored > LONGEST:

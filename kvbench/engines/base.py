@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from kvbench.benchmarks import Sampling
-from kvbench.models import Reader
+from kvbench.models import TextModel
 
 # The most likely tokens at one place of a text and their log-probabilities in nats. A token is written as the engine
 # writes it: `token_id:17` where it gives ids, else as text.
@@ -87,8 +88,9 @@ class CacheBytes:
 class Engine(ABC):
     """One configuration of an engine: a setting of a run. Its public fields are those of its file in conf/engine."""
 
-    label: str  # what tables call the setting, the same in every run
-    about: dict  # set by `connect`: version, model and flags as the engine tells them; part of every record's key
+    label: str | None  # what tables call the setting, the same in every run; set when it is built
+    # set by `connect`: version, model and flags as the engine tells them; part of every record's key
+    about: dict[str, Any]
     draws: bool = True  # whether it answers questions with `sampling`
     concurrency: int = 1  # questions that it is asked at once
     repeat: int = 0  # samples that it is asked twice
@@ -96,11 +98,11 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         """What an answer depends on, without places and secrets; part of every record's key."""
 
     @abstractmethod
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         """Find out what the engine is, and set `about`. Raises UserError where it cannot answer for this model."""
 
     def cannot_score(self) -> str | None:

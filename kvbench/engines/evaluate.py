@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.engines import texts
@@ -9,15 +10,15 @@ from kvbench.engines.base import CannotAnswer, Engine, Gone, Question, Session, 
 from kvbench.engines.distance import compare
 from kvbench.engines.pool import in_parallel
 from kvbench.engines.questions import check_count, ended, question
-from kvbench.engines.record import Answered, failure, record
+from kvbench.engines.record import Answered, EngineRun, failure, record
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete
-from kvbench.evaluation.record import Failure, Run
+from kvbench.evaluation.record import Failure
 from kvbench.records.store import Store, read_records
 from kvbench.utils.signals import unbroken
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict | Failure]:
+def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, setting after setting; yields each once it is on the disk.
 
     Raises Incomplete where an engine is gone: what it answered before is stored.
@@ -43,7 +44,9 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
 
 
-def baseline_of(run: Run, setting: EngineSetting, samples: Sequence[Sample], store: Store) -> dict[str, dict]:
+def baseline_of(
+    run: EngineRun, setting: EngineSetting, samples: Sequence[Sample], store: Store
+) -> dict[str, dict[str, Any]]:
     """The first setting's records by sample, from which distances are measured; {} for that setting itself."""
     first = run.settings[0]
     if setting is first:
@@ -57,14 +60,19 @@ class Asking:
     """One engine's session: from a sample to its record. Several threads call it."""
 
     def __init__(
-        self, run: Run, setting: EngineSetting, session: Session, again: set[str], baseline: dict[str, dict] | None
+        self,
+        run: EngineRun,
+        setting: EngineSetting,
+        session: Session,
+        again: set[str],
+        baseline: dict[str, dict[str, Any]] | None,
     ):
         """again: samples to ask twice; baseline: see `baseline_of`, None where no distance is measured."""
         self.run, self.setting, self.session, self.again, self.baseline = run, setting, session, again, baseline
         self.engine: Engine = setting.engine
         self.is_first = setting is run.settings[0]
 
-    def made(self, sample: Sample) -> dict | Failure:
+    def made(self, sample: Sample) -> dict[str, Any] | Failure:
         asked = question(self.run.loaded, sample)
         try:
             answered = self.scored(asked, sample) if sample.continuation else self.answered(asked)
@@ -97,7 +105,7 @@ class Asking:
         distance = texts.measures(self.run.loaded, text, found, reference if top else None)
         return Answered(asked, "", [], seconds, found.top if top and self.is_first else None, repeated, distance)
 
-    def repeated(self, asked: Question, text: str) -> dict:
+    def repeated(self, asked: Question, text: str) -> dict[str, Any]:
         """Whether the same question has the same answer again."""
         _, second = ended(asked, self.session.complete(asked, 0), self.run.loaded)
         longest = max(len(text), len(second))

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import count
+from typing import Any, TypeVar
 
 import httpx
 
 from kvbench.engines.secrets import Secret
 from kvbench.utils.text import first_line
+
+Parsed = TypeVar("Parsed")
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may change
 FIRST, LONGEST = 0.5, 30.0  # seconds of the first pause and of the longest one
@@ -52,7 +54,7 @@ class Client:
     jitter: Callable[[], float] = random.random
     http: httpx.Client = field(init=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         headers = {"User-Agent": "kvbench", "Accept": "application/json"}
         if self.secret is not None:
             headers["Authorization"] = f"Bearer {self.secret.value}"
@@ -62,31 +64,38 @@ class Client:
     def close(self) -> None:
         self.http.close()
 
-    def json(self, path: str, payload: dict | None = None, retries: int | None = None) -> dict | list:
+    def json(
+        self, path: str, payload: dict[str, Any] | None = None, retries: int | None = None
+    ) -> dict[str, Any] | list[Any]:
         """The JSON that GET, or POST with a payload, of a path below `base` gives.
 
         Raises Refused or Unavailable.
         """
-        return self.text(path, payload, retries, parse=_parsed)
+        found: dict[str, Any] | list[Any] = self._given(path, payload, retries, _parsed)
+        return found
 
-    def text(
-        self, path: str, payload: dict | None = None, retries: int | None = None, parse: Callable | None = None
-    ) -> object:
-        """As `json`, but the text as it is, or what `parse` makes of it."""
+    def text(self, path: str) -> str:
+        """As `json`, but the text as it is."""
+        return self._given(path, None, None, str)
+
+    def _given(
+        self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[str], Parsed]
+    ) -> Parsed:
         end = self.clock() + self.timeout
         attempts = 1 + (self.retries if retries is None else retries)
-        for attempt in count():
+        attempt = 0
+        while True:
             try:
-                text = self._once(path, payload, end)
-                return parse(text) if parse else text
+                return parse(self._once(path, payload, end))
             except _Again as failed:
                 pause = self._pause(attempt, failed.pause)
                 if attempt + 1 == attempts or self.clock() + pause >= end:
                     made = f"{attempt + 1} attempts" if attempt else "1 attempt"
                     raise Unavailable(f"{self._clean(str(failed))} ({made})") from failed
                 self.sleep(pause)
+                attempt += 1
 
-    def _once(self, path: str, payload: dict | None, end: float) -> str:
+    def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> str:
         """One attempt, which ends at `end` by the clock even if the server goes on sending."""
         left = end - self.clock()
         if left <= 0:
@@ -120,13 +129,14 @@ class Client:
     def _pause(self, attempt: int, asked: float | None) -> float:
         """Seconds before the next attempt: twice as many each time, less up to a half; at least what was asked for."""
         pause = min(FIRST * 2**attempt, LONGEST) * (1 - self.jitter() / 2)
-        return max(pause, asked or 0.0)
+        found: float = max(pause, asked or 0.0)
+        return found
 
     def _clean(self, text: str) -> str:
         return self.secret.out_of(text) if self.secret else text
 
 
-def _parsed(text: str) -> object:
+def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -154,6 +164,7 @@ def _asked(response: httpx.Response) -> float | None:
     except ValueError:
         pass
     try:
-        return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
+        found: float | None = max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
+        return found
     except (TypeError, ValueError):
         return None

@@ -4,11 +4,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.models.embedded import gguf_of
 
 
@@ -23,10 +24,10 @@ class InWorker(Engine):
     timeout: float
 
     @abstractmethod
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         """The settings that the worker reads first. Raises UserError for what it could not read."""
 
-    def start(self, reader: Reader) -> dict:
+    def start(self, reader: TextModel) -> dict[str, Any]:
         """Start the engine once, and end it again: what it says of itself, with `version` and `vocabulary`.
 
         Raises UserError where it is not installed, refuses its settings (in its own words) or has another model.
@@ -64,29 +65,33 @@ class Asked(Session):
         return Completion("", answer["tokens"], answer["prompt_tokens"], answer["top"])
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
-        return self.asked({"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top})["top"]
+        found: Sequence[Top] | None = self.asked(
+            {"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top}
+        )["top"]
+        return found
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
         found = self.asked({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
         return Scored(found["logprobs"], found["top"], found["read"])
 
-    def asked(self, node: dict) -> dict:
+    def asked(self, node: dict[str, Any]) -> dict[str, Any]:
         try:
             return self.worker.ask(node)
         except WorkerError as error:
             raise CannotAnswer(str(error)) from error
 
 
-def elements_of(reader: Reader) -> int:
+def elements_of(reader: TextModel) -> int:
     """Elements of K that all layers hold of a token, and of V."""
     config = reader.config.get_text_config()
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return config.num_hidden_layers * kv_heads * head_dim
+    found: int = config.num_hidden_layers * kv_heads * head_dim
+    return found
 
 
-def given_model(given: str | None, reader: Reader) -> Path:
+def given_model(given: str | None, reader: TextModel) -> Path:
     """The file or folder `given` as engine.model_file, or the embedded model's GGUF file."""
     if given is not None:
         path = Path(given).expanduser()

@@ -3,11 +3,12 @@
 import os
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, elements_of, given_model
 from kvbench.errors import UserError, unknown
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.hashing import file_hash
 
@@ -36,12 +37,12 @@ class LlamaCpp(InWorker):
     timeout: PositiveNumber = 3600.0  # seconds of a question
     repeat: NonNegative = 1
     top: Positive = 100
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     environment = ".venv-llama"
     requirement = "'llama-cpp-python==0.3.36'"
     script = Path(__file__).with_name("llama_worker.py")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.v = self.v or self.k
         for name in ("k", "v"):
             if getattr(self, name) not in BITS:
@@ -52,17 +53,17 @@ class LlamaCpp(InWorker):
         self.label = self.label or f"llama_cpp {self.k}/{self.v}" + " unrotated" * self.unrotated
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("k", "v", "flash_attention", "gpu_layers")}
         return {"engine": "llama_cpp", **own, **({"rotation": False} if self.unrotated else {})}
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         self.elements = elements_of(reader)
         told = self.start(reader)
         self.reported = told["reported_bytes"]
         self.about = {"version": told["version"], "model_file": f"sha256:{file_hash(self.file)}"}
 
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         self.file = given_model(self.model_file, reader)
         if not self.file.is_file():
             raise UserError(f"engine.model_file={self.model_file} is no file")
@@ -74,4 +75,4 @@ class LlamaCpp(InWorker):
         }
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        return CacheBytes(self.reported, round(tokens * self.elements * (BITS[self.k] + BITS[self.v]) / 8))
+        return CacheBytes(self.reported, round(tokens * self.elements * (BITS[self.k] + BITS[self.v or self.k]) / 8))

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from typing import Any
 
 ERRORS = re.compile(r"error|fail|requires|not supported|unsupported|invalid", re.IGNORECASE)
 BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
@@ -17,25 +18,25 @@ BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
 class Log:
     """What llama.cpp writes, by lines; it ends up in no terminal."""
 
-    def __init__(self, llama_cpp):
+    def __init__(self, llama_cpp: Any) -> None:
         self.text = ""
 
-        def add(level, text, user_data):
+        def add(level: int, text: bytes, user_data: Any) -> None:
             self.text += text.decode("utf-8", "replace")
 
         self.callback = llama_cpp.llama_log_callback(add)  # kept, since C calls it
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int | None:
         """Bytes of the KV buffers that llama.cpp says it made."""
         return round(sum(map(float, BUFFER.findall(self.text))) * 2**20) or None
 
-    def errors(self):
+    def errors(self) -> str:
         lines = [line.strip() for line in self.text.splitlines() if ERRORS.search(line)]
         return "; ".join(lines[-2:])
 
 
-def plain_buffers(llama_cpp):
+def plain_buffers(llama_cpp: Any) -> None:
     """Weights stay as they are in the file.
 
     Repacked for what a CPU offers (AMX, for one) they give other rounding on other machines, and 0.3.36 crashes with
@@ -44,7 +45,7 @@ def plain_buffers(llama_cpp):
     bindings = llama_cpp.llama_cpp  # where `Llama` looks it up
     default = bindings.llama_model_default_params
 
-    def params():
+    def params() -> Any:
         made = default()
         made.use_extra_bufts = False
         return made
@@ -53,7 +54,7 @@ def plain_buffers(llama_cpp):
 
 
 class Worker:
-    def __init__(self, settings):
+    def __init__(self, settings: dict[str, Any]) -> None:
         import llama_cpp
         import numpy
 
@@ -81,34 +82,37 @@ class Worker:
         except Exception as error:
             raise ValueError(self.log.errors() or str(error)) from error
 
-    def about(self):
+    def about(self) -> dict[str, Any]:
         return {
             "version": self.lib.__version__,
             "reported_bytes": self.log.buffer_bytes(),
             "vocabulary": self.model.n_vocab(),
         }
 
-    def logits(self, tokens):
+    def logits(self, tokens: list[int]) -> Any:
         """Read tokens behind those before; the logits of the next one, in float64."""
         self.model.eval(tokens)
         pointer = self.lib.llama_get_logits_ith(self.model.ctx, -1)
         return self.np.ctypeslib.as_array(pointer, shape=(self.model.n_vocab(),)).astype("float64")
 
-    def log_probabilities(self, logits):
+    def log_probabilities(self, logits: Any) -> Any:
         shifted = logits - logits.max()
         return shifted - self.np.log(self.np.exp(shifted).sum())
 
-    def top(self, logits, count):
+    def top(self, logits: Any, count: int) -> dict[str, float]:
         if not count:
             return {}
         logs = self.log_probabilities(logits)
         first = self.np.argsort(-logs, kind="stable")[:count]
         return {f"token_id:{token}": float(logs[token]) for token in first}
 
-    def complete(self, ids, max_new_tokens, stops, at_least_one, top):
+    def complete(
+        self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
+    ) -> dict[str, Any]:
         """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
         self.model.reset()
-        logits, tokens, tops = self.logits(ids), [], []
+        tokens: list[int] = []
+        logits, tops = self.logits(ids), []
         while True:
             tops.append(self.top(logits, top))
             if at_least_one and not tokens:
@@ -124,11 +128,11 @@ class Worker:
             logits = self.logits([token])
         return {"tokens": tokens, "top": tops[: len(tokens)] if top else None, "prompt_tokens": len(ids)}
 
-    def follow(self, ids, tokens, top):
+    def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The likeliest tokens at the place of each of tokens behind a prompt."""
         return {"top": self.score(ids, tokens, top)["top"]}
 
-    def score(self, ids, tokens, top):
+    def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The log-probability of each of tokens behind a prompt, and the likeliest ones at its place.
 
         They are read one by one, as generated ones are: each attends to what the cache holds of all before it.
@@ -143,12 +147,12 @@ class Worker:
         return {"logprobs": logs, "top": tops if top else None, "read": self.model.n_tokens + 1}  # the last is not read
 
 
-def main():
+def main() -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what C code prints is no answer
 
-    def say(node):
+    def say(node: dict[str, Any]) -> None:
         answers.write(json.dumps(node) + "\n")
         answers.flush()
 

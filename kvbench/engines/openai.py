@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
@@ -12,8 +13,10 @@ from kvbench.engines.secrets import read_secret
 from kvbench.engines.server import WORDS, Server, find_server
 from kvbench.engines.server_answers import answer_of, check_model, scored
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+
+Read = TypeVar("Read")
 
 
 @checked(prefix="engine.")
@@ -31,10 +34,10 @@ class OpenAI(Engine):
     retries: NonNegative = 6
     repeat: NonNegative = 2
     top: Positive = 20
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     server: Server | None = field(init=False, default=None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.url:
             raise UserError("engine.url is missing: the address of a server, such as http://127.0.0.1:8000/v1")
         try:
@@ -52,10 +55,10 @@ class OpenAI(Engine):
         self.label = self.label or f"openai {parts.hostname}" + (f":{port}" if port else "")
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         return {"engine": "openai", "flags": self.flags}
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         self.secret = read_secret(self.key_env, self.key_file)
         with self.client() as client:
             self.words = reader.plain_tokens(WORDS)
@@ -72,13 +75,14 @@ class OpenAI(Engine):
             return f"engine.url={self.url} scores no prompt (echo with logprobs): {error}"
         return None
 
-    def names(self, reader: Reader) -> list[str]:
+    def names(self, reader: TextModel) -> list[str]:
         """What the server may call the model."""
         spec = reader.spec
         return [self.served_model] if self.served_model else [name for name in (spec.hub_id, spec.name) if name]
 
     @contextmanager
     def client(self) -> Iterator[Client]:
+        assert self.url, "checked when it was built"
         client = Client(self.url.rstrip("/"), self.secret, self.timeout, self.retries)
         try:
             yield client
@@ -88,6 +92,7 @@ class OpenAI(Engine):
     @contextmanager
     def session(self) -> Iterator[Session]:
         with self.client() as client:
+            assert self.server is not None, "a session follows `connect`"
             yield Connection(client, self.server)
 
 
@@ -123,11 +128,11 @@ class Connection(Session):
         payload["logprobs"] = max(top, 1)  # some servers take 0 for none
         return self.asked(payload, lambda node: scored(node, ids, len(question.ids)))
 
-    def prompt(self, question: Question, ids: Sequence[int]) -> dict:
+    def prompt(self, question: Question, ids: Sequence[int]) -> dict[str, Any]:
         prompt = [*ids] if self.server.takes_ids else question.text
         return {"model": self.server.model, "prompt": prompt, **self.server.extras}
 
-    def drawn(self, question: Question) -> dict:
+    def drawn(self, question: Question) -> dict[str, Any]:
         """How tokens are chosen. The server draws with random numbers of its own."""
         how = question.sampling
         if how is None:
@@ -136,7 +141,7 @@ class Connection(Session):
         found = {"temperature": how.temperature, "top_p": how.top_p, "seed": how.seed, "top_k": top_k}
         return {name: value for name, value in found.items() if value is not None}
 
-    def asked(self, payload: dict, read: Callable):
+    def asked(self, payload: dict[str, Any], read: Callable[[object], Read]) -> Read:
         try:
             answer = self.client.json("/completions", payload)
         except Refused as error:

@@ -3,12 +3,12 @@
 import os
 from dataclasses import field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, given_model
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.hashing import digest, file_hash
 
@@ -37,13 +37,13 @@ class OpenVINO(InWorker):
     python: str | None = None  # Python of the environment with openvino-genai; None: .venv-openvino
     timeout: PositiveNumber = 3600.0  # seconds of a question
     repeat: NonNegative = 1
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     top = 1  # it gives the log-probability of its own choice alone
     environment = ".venv-openvino"
     requirement = "'openvino-genai==2026.4.1.0'"
     script = Path(__file__).with_name("openvino_worker.py")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         kept = self.start_size + self.recent_size
         if self.max_cache_size is not None and self.max_cache_size <= kept:
             raise UserError(
@@ -55,11 +55,11 @@ class OpenVINO(InWorker):
         self.label = self.label or " ".join(parts)
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         names = ("precision", "compute", "device", *(EVICTION if self.max_cache_size else ()))
         return {"engine": "openvino", **{name: getattr(self, name) for name in names}}
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         told = self.start(reader)
         self.reported, self.token_bytes, self.block = (
             told[name] for name in ("reported_bytes", "token_bytes", "block")
@@ -72,7 +72,7 @@ class OpenVINO(InWorker):
             return None
         return f"engine.max_cache_size={self.max_cache_size} evicts only after a prompt: it has no part in its score"
 
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         self.file = given_model(self.model_file, reader)
         if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():
             raise UserError(f"engine.model_file={self.model_file} has no {NETWORK[0]}")

@@ -7,19 +7,20 @@ import json
 import os
 import re
 import sys
+from typing import Any
 
 BLOCK = 32  # tokens of a block of its cache on a CPU
 PLACE = re.compile(r" at /\S+:\d+:|\S*\.(cpp|hpp):\d+:?")
 
 
-def in_short(error):
+def in_short(error: Exception) -> str:
     """Its exceptions without the files of its source code that they came through."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
     return PLACE.sub("", "; ".join(lines)) or type(error).__name__
 
 
 class Worker:
-    def __init__(self, settings):
+    def __init__(self, settings: dict[str, Any]) -> None:
         import numpy
         import openvino
         import openvino_genai
@@ -31,7 +32,7 @@ class Worker:
         warm = min(evicted + 2 * BLOCK, settings["context"] - 2)
         self.generate([1] * warm, max_new_tokens=2, ignore_eos=True)  # some types fail only now; and bytes are known
 
-    def load(self):
+    def load(self) -> None:
         settings, scheduler = self.settings, self.lib.SchedulerConfig()
         scheduler.num_kv_blocks = self.blocks
         # with prefixes of earlier prompts, the same question has other log-probabilities the second time
@@ -49,13 +50,13 @@ class Worker:
         properties = {"INFERENCE_PRECISION_HINT": settings["compute"], "INFERENCE_NUM_THREADS": settings["threads"]}
         if settings["precision"]:
             properties["KV_CACHE_PRECISION"] = settings["precision"]
-        self.pipeline = None  # the earlier one's memory
+        self.pipeline: Any = None  # the earlier one's memory
         self.pipeline = self.lib.ContinuousBatchingPipeline(
             settings["model_file"], scheduler, settings["device"], properties
         )
         self.requests = 0
 
-    def about(self):
+    def about(self) -> dict[str, Any]:
         reported = self.pipeline.get_metrics().kv_cache_size_in_bytes
         return {
             "version": self.openvino.__version__.split("-")[0],
@@ -66,7 +67,7 @@ class Worker:
             "vocabulary": len(self.pipeline.get_tokenizer().get_vocab()),
         }
 
-    def generate(self, ids, **rules):
+    def generate(self, ids: list[int], **rules: Any) -> tuple[list[int], list[float]]:
         """Tokens behind a prompt, and the log-probability of each; with `echo` the prompt's before them."""
         if len(ids) + rules["max_new_tokens"] > self.settings["context"]:
             raise ValueError(
@@ -89,7 +90,9 @@ class Worker:
             raise ValueError(f"OpenVINO ended the question with the status {status.name}")
         return list(outputs[0].generated_ids), list(outputs[0].generated_log_probs)
 
-    def complete(self, ids, max_new_tokens, stops, at_least_one, top):
+    def complete(
+        self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
+    ) -> dict[str, Any]:
         """Greedy tokens until a stop token, which is left out; and each one's log-probability."""
         rules = {"stop_token_ids": set(stops), "min_new_tokens": int(at_least_one)} if stops else {"ignore_eos": True}
         tokens, found = self.generate(ids, max_new_tokens=max_new_tokens, **rules)
@@ -98,7 +101,7 @@ class Worker:
         tops = [{f"token_id:{token}": log} for token, log in pairs] if top else None
         return {"tokens": tokens[:end], "top": tops, "prompt_tokens": len(ids)}
 
-    def follow(self, ids, tokens, top):
+    def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The likeliest token at the place of each of tokens behind a prompt, each read anew.
 
         Under eviction a prompt that is read again keeps other tokens than one that was continued: None.
@@ -111,7 +114,7 @@ class Worker:
             tops.append({f"token_id:{token}": log})
         return {"top": tops}
 
-    def score(self, ids, tokens, top):
+    def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The log-probability of each of tokens, read in one pass with the prompt, which it repeats with theirs."""
         whole = [*ids, *tokens]
         found, logs = self.generate(whole, max_new_tokens=0, echo=True)
@@ -120,12 +123,12 @@ class Worker:
         return {"logprobs": logs[len(ids) :], "top": None, "read": len(found)}
 
 
-def main():
+def main() -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what C++ code prints is no answer
 
-    def say(node):
+    def say(node: dict[str, Any]) -> None:
         answers.write(json.dumps(node) + "\n")
         answers.flush()
 

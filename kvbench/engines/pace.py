@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.record import Run
+from kvbench.engines.record import EngineRun
 
 
 class Pace:
@@ -15,9 +16,9 @@ class Pace:
         self.part, self.clock, self.since = part, clock, clock()
         self.answers = self.tokens = 0
         self.known = False
-        self.costs: dict = {}  # nothing is predicted before the first answer
+        self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
 
-    def made(self, record: Mapping) -> bool:
+    def made(self, record: Mapping[str, Any]) -> bool:
         """Count a record; no sample's times are compared between settings, so it never says that one is finished."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1
@@ -40,6 +41,6 @@ class Pace:
         return f"{self.tokens / elapsed:,.0f} tokens/s" if self.tokens and elapsed > 0 else ""
 
 
-def pace_of(run: Run, samples: Sequence[Sample], done: Container[str], part: str = "") -> Pace:
+def pace_of(run: EngineRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> Pace:
     """Of the records of `samples` that are not done."""
     return Pace(sum(run.key(s, setting) not in done for s in samples for setting in run.settings), part)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
-Job, Result = TypeVar("Job"), TypeVar("Result")
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
 def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int) -> Iterator[Result]:
@@ -14,8 +15,8 @@ def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int
 
     The threads are daemons: a run that a signal stops does not wait for answers that are under way.
     """
-    todo: SimpleQueue = SimpleQueue()
-    done: SimpleQueue = SimpleQueue()
+    todo: SimpleQueue[Job] = SimpleQueue()
+    done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
     left = 0
     for job in jobs:
         todo.put(job)

@@ -9,12 +9,12 @@ from kvbench.benchmarks import Sample
 from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
-from kvbench.models import Reader
+from kvbench.models import TextModel
 
 ROUNDING = 1e-3  # by which a log-probability may exceed 0
 
 
-def question(reader: Reader, sample: Sample) -> Question:
+def question(reader: TextModel, sample: Sample) -> Question:
     """The prompt with later turns, whose expected answers are part of it. Raises UserError where it does not fit."""
     prompt = tokenise(reader, sample, "visible")
     stops, at_least_one = stop_rule(reader, sample)
@@ -47,7 +47,7 @@ def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> N
             raise CannotAnswer(f"the engine gives {value} as log-probability of token {place} of the text")
 
 
-def ended(question: Question, completion: Completion, reader: Reader) -> tuple[list[int] | None, str]:
+def ended(question: Question, completion: Completion, reader: TextModel) -> tuple[list[int] | None, str]:
     """Tokens and text of an answer up to where kvbench's rules end it; tokens are None where the engine gave none."""
     if completion.tokens is None:
         return None, ended_text(question, completion.text)

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.base import Question, Top
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import UserError
 from kvbench.evaluation.record import Failure, Run, identity
+from kvbench.models import TextModel
 from kvbench.records.schema import build
 
 
@@ -24,11 +26,14 @@ class Answered:
     distance: Mapping[str, float] | None = None
 
 
-def failure(run: Run, sample: Sample, setting: EngineSetting, reason: str) -> Failure:
+EngineRun = Run[TextModel, EngineSetting]
+
+
+def failure(run: EngineRun, sample: Sample, setting: EngineSetting, reason: str) -> Failure:
     return Failure(run.key(sample, setting), sample.id, setting.label, reason)
 
 
-def record(run: Run, sample: Sample, setting: EngineSetting, answered: Answered) -> dict | Failure:
+def record(run: EngineRun, sample: Sample, setting: EngineSetting, answered: Answered) -> dict[str, Any] | Failure:
     """Score an answer. A score that is no finite number is a failure."""
     n = len(answered.question.ids)
     cache = setting.engine.cache_bytes(n)

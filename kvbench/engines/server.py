@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.server_answers import BadAnswer, answer_of, model_of
@@ -30,8 +30,8 @@ class Server:
     answers_as: str | None  # the model that its answers name
     takes_ids: bool  # prompts as token ids; else as text
     gives_ids: bool  # answers as token ids, and takes stop tokens; else as text
-    extras: Mapping  # what it takes beside the protocol
-    about: dict  # model, version and flags
+    extras: Mapping[str, Any]  # what it takes beside the protocol
+    about: dict[str, Any]  # model, version and flags
 
 
 class Abilities(NamedTuple):
@@ -40,7 +40,7 @@ class Abilities(NamedTuple):
     answers_as: str | None
     takes_ids: bool
     gives_ids: bool
-    extras: Mapping
+    extras: Mapping[str, Any]
 
 
 def find_server(client: Client, names: Sequence[str], ids: Sequence[int]) -> Server:
@@ -95,11 +95,11 @@ def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
     raise UserError(f"engine.url={client.base}: /completions of {model!r} does not answer: {refused}")
 
 
-def version_of(client: Client) -> dict:
+def version_of(client: Client) -> dict[str, Any]:
     """The server's version and flags, from the places where vLLM and llama.cpp tell them; {} where there are none."""
     root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), 0)
     try:
-        about = {}
+        about: dict[str, Any] = {}
         if version := _text(_get(root, "/version"), "version"):
             about["version"] = version
         if build := _text(props := _get(root, "/props"), "build_info"):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from kvbench.engines.base import CannotAnswer, Completion, Scored, Top
 
@@ -15,7 +16,7 @@ class BadAnswer(CannotAnswer):
 def answer_of(node: object) -> Completion:
     """The completion in an answer to /completions. Raises BadAnswer for anything else."""
     choice = _choice(node)
-    usage = node.get("usage")
+    usage = node.get("usage") if isinstance(node, dict) else None
     counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     ids = choice.get("token_ids")
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
@@ -61,7 +62,7 @@ def scored(node: object, ids: Sequence[int], before: int) -> Scored:
     return Scored(part, echoed(node, before, len(ids) - before), answer_of(node).prompt_tokens)
 
 
-def _choice(node: object) -> dict:
+def _choice(node: object) -> dict[str, Any]:
     choices = node.get("choices") if isinstance(node, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):

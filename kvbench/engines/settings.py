@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from kvbench.config import DESCRIBING, build, choices
 from kvbench.engines.base import Engine
@@ -20,11 +21,12 @@ class EngineSetting:
 
     @property
     def label(self) -> str:
+        assert self.engine.label is not None, "an engine names itself when it is built"
         return self.engine.label
 
     @property
     def name(self) -> str:
-        return self.engine.label
+        return self.label
 
     @property
     def parameters(self) -> str:
@@ -37,7 +39,7 @@ class EngineSetting:
         return json.dumps(["engine", self.label, self.parameters])
 
 
-def engine_settings(node: Mapping) -> list[EngineSetting]:
+def engine_settings(node: Mapping[str, Any]) -> list[EngineSetting]:
     """The settings of a configuration's `engine` node, in the order of its lists.
 
     Every key may have a list of values: all combinations are made, the last key's values changing fastest. `label` has

@@ -9,7 +9,7 @@ from kvbench.engines.base import Question, Scored, Session, Top
 from kvbench.engines.distance import compare
 from kvbench.engines.questions import check_scored
 from kvbench.evaluation.text_measures import text_measures, text_tokens
-from kvbench.models import Reader
+from kvbench.models import TextModel
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Text:
     tokens: Sequence[int]
 
 
-def text_of(reader: Reader, sample: Sample, asked: Question) -> Text:
+def text_of(reader: TextModel, sample: Sample, asked: Question) -> Text:
     """What an engine reads and scores of a sample with a continuation, whose context is `asked`."""
     first, *rest = text_tokens(reader, sample)
     return Text(replace(asked, ids=[*asked.ids, first]), rest)
@@ -33,7 +33,7 @@ def score(session: Session, text: Text, top: int) -> Scored:
     return found
 
 
-def measures(reader: Reader, text: Text, scored: Scored, baseline: Sequence[Top] | None) -> dict[str, float]:
+def measures(reader: TextModel, text: Text, scored: Scored, baseline: Sequence[Top] | None) -> dict[str, float]:
     """`nll` and `bits_per_byte`; with the likeliest tokens of both also the distances from the baseline's."""
     found = text_measures(reader, text.tokens, math.fsum(scored.logprobs))
     if baseline and scored.top:

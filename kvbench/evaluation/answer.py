@@ -7,15 +7,14 @@ import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.decode import batched, decode, decode_greedily, read
-from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.prompts import AnyModel, Prompt
+from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.sampling import Sampler
 from kvbench.evaluation.steps import capture_of
-from kvbench.models import LoadedModel
 from kvbench.utils.device import device_peak, wait_for
 
 
-def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
+def answer(run: MethodRun, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     """Read the question if it was hidden, and decode the rows as one batch; `prompt` is that of all rows, or one of
     several that differ by the seed of their answers."""
     model, sample = run.loaded.model, prompt.sample
@@ -33,14 +32,14 @@ def answer(run: Run, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     if sample.sampling is None:
         outputs = decode_greedily(model, cache, logits, new_tokens, stop, at_least_one=some, capture=capture)
     else:
-        sampler = Sampler([row.prompt.sample.sampling for row in rows])
+        sampler = Sampler([one for row in rows if (one := row.prompt.sample.sampling) is not None])
         outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some, capture=capture)
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
     return [Answer(output, question_seconds, len(rows), peak) for output in outputs]
 
 
-def stop_rule(loaded: LoadedModel, sample: Sample) -> tuple[frozenset[int], bool]:
+def stop_rule(loaded: AnyModel, sample: Sample) -> tuple[frozenset[int], bool]:
     """The tokens that end an answer to the sample, and whether the answer has at least one token before."""
     if sample.single_stop:
         return frozenset({loaded.tokenizer.eos_token_id} - {None}), True

@@ -10,7 +10,7 @@ from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
 from kvbench.cache.quantised.ragged import RaggedQuantisedLayer
 from kvbench.cache.ragged import RaggedLayer
-from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.cache.reserve_ratio import Kept, ReserveRatio
 from kvbench.methods.duo_attention import DuoLayer
 from kvbench.methods.simlayerkv import FirstDecodeLayer
 from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
@@ -92,7 +92,7 @@ def check_kept(
 
     `heads` is in how many query heads of a group a token counts once. Returns the ratios.
     """
-    layers = [layer.kept for layer in caches]
+    layers = kept_of(caches)
     for index, kept in enumerate(layers):
         hold(
             0 < kept.retained <= kept.total,
@@ -108,9 +108,16 @@ def check_kept(
     return ratio
 
 
+def kept_of(caches: Sequence[LayerCache]) -> list[Kept]:
+    """What each layer kept. A layer without it was not compressed, which breaks a rule."""
+    layers = [cache.kept for cache in caches if cache.kept is not None]
+    hold(len(layers) == len(caches), "a layer does not say what it kept of the prompt")
+    return layers
+
+
 def check_budget(caches: Sequence[LayerCache], n: int, budget: int | float) -> None:
     """The layers keep at most `budget` tokens per head in the mean."""
-    kept = sum(cache.kept.r1 for cache in caches) * n / len(caches)
+    kept = sum(layer.r1 for layer in kept_of(caches)) * n / len(caches)
     hold(kept <= budget + 1e-6, f"with a budget of {budget:g} of {n} tokens it keeps {kept:g} per layer and head")
 
 

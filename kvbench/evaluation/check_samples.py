@@ -1,11 +1,11 @@
 """Faults of samples that are found before the first of them is run."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
-from kvbench.evaluation.prompts import tokenise
-from kvbench.models import Reader
+from kvbench.evaluation.prompts import AnyModel, tokenise
 from kvbench.records.load import PROPERTIES
 from kvbench.records.schema import MethodRecord
 
@@ -13,7 +13,7 @@ OURS = frozenset(MethodRecord.model_fields)
 
 
 def check_samples(
-    loaded: Reader, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
+    loaded: AnyModel, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
 ) -> None:
     """Raise UserError for a sample whose columns are among `columns`, which a record has already, or hold what tables
     cannot group by.
@@ -32,7 +32,7 @@ def check_samples(
             tokenise(loaded, sample, question)
 
 
-def check_turns(samples: Sequence[Sample], settings: Sequence, distance: bool) -> None:
+def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
     """Raise UserError for what is not defined in conversations, or for drawn answers. `settings`: or probes."""
     turns = next((sample for sample in samples if sample.turns), None)
     own = any(sample.own_answers for sample in samples)

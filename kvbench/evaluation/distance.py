@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.evaluation.decode import batched, read, read_all
+from kvbench.evaluation.decode import BatchCache, batched, read, read_all
 from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.settings import is_full
 from kvbench.evaluation.text_measures import LONGEST, text_measures, text_tokens
 from kvbench.utils.device import reset_device_peak
@@ -34,7 +34,7 @@ class Forced:
 class Distances:
     """The distances of the settings of one context, prompt after prompt; FullKV's row comes first for each."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: MethodRun):
         self.run = run
         # by sample: FullKV's answer [t], its stop token included, or the text to score
         self.tokens: dict[str, Tensor] = {}
@@ -67,7 +67,7 @@ class Distances:
         # tokens that were chosen with the uncompressed cache are the same under every setting
         same = 0 if len(prompt.question) else row.setting.method.full_cache_tokens
         distance = compare(reference.logits[same:], forced.logits[same:])
-        if forced.answer_loglik is not None:
+        if forced.answer_loglik is not None and reference.answer_loglik is not None:
             distance["answer_loglik"] = forced.answer_loglik - reference.answer_loglik
         if prompt.sample.continuation:
             distance |= self.of_text(prompt, forced.logits)
@@ -103,7 +103,7 @@ class Distances:
         return torch.cat([first, read_rest(model, cache, tokens)])
 
 
-def read_rest(model: PreTrainedModel, cache, tokens: Tensor) -> Tensor:
+def read_rest(model: PreTrainedModel, cache: BatchCache, tokens: Tensor) -> Tensor:
     """The logits after each of tokens [t] but the last: [t - 1, vocab_size]."""
     if len(tokens) < 2:
         return torch.empty(0, model.config.get_text_config().vocab_size, device=model.device, dtype=model.dtype)
@@ -140,4 +140,5 @@ def loglik(logits: Tensor, tokens: Tensor) -> float:
         part.float().log_softmax(dim=-1).gather(1, ids[:, None]).double().sum()
         for part, ids in zip(logits.split(CHUNK), tokens.split(CHUNK), strict=True)
     ]
-    return torch.stack(parts).sum().item()
+    found: float = torch.stack(parts).sum().item()
+    return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
@@ -9,14 +10,14 @@ from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.distance import Distances
 from kvbench.evaluation.pending_tasks import Compression, Task, by_pass, by_question, missing_work, with_full
 from kvbench.evaluation.prefill_passes import prefill_pass
-from kvbench.evaluation.record import Failure, Row, Run, record
+from kvbench.evaluation.record import Failure, MethodRun, Row, record
 from kvbench.evaluation.turns import converse
 from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict | Failure]:
+def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, context after context.
 
     Yields each record once it is on the disk, and a Failure in place of one that could not be made.
@@ -29,7 +30,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
             yield made
 
 
-def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict | Failure]:
+def records(run: MethodRun, tasks: Sequence[Task]) -> Iterator[dict[str, Any] | Failure]:
     """The records of one context, with one prefill for all settings that can share it."""
     distances = None
     if run.distance:
@@ -39,8 +40,8 @@ def records(run: Run, tasks: Sequence[Task]) -> Iterator[dict | Failure]:
 
 
 def records_of_pass(
-    run: Run, plan: PrefillPlan, tasks: Sequence[Task], distances: Distances | None
-) -> Iterator[dict | Failure]:
+    run: MethodRun, plan: PrefillPlan, tasks: Sequence[Task], distances: Distances | None
+) -> Iterator[dict[str, Any] | Failure]:
     """Prefill once; compress once per setting; answer each question from a copy of the setting's caches.
 
     Settings decode as one batch. Those whose caches a rounding error in decoding could change decode alone, unless
@@ -68,7 +69,9 @@ def records_of_pass(
         yield from answers(run, [alone.pop(0)], distances)
 
 
-def answers(run: Run, batch: Sequence[Compression], distances: Distances | None) -> Iterator[dict | Failure]:
+def answers(
+    run: MethodRun, batch: Sequence[Compression], distances: Distances | None
+) -> Iterator[dict[str, Any] | Failure]:
     """Decode, score and record, question after question."""
     sequences = run.sequences if all(one.batches for one in batch) else 1
     for rows in by_question(batch, sequences):

@@ -9,7 +9,7 @@ from kvbench.benchmarks import Sample
 from kvbench.cache.base import LayerCache
 from kvbench.evaluation.prefill_passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
-from kvbench.evaluation.record import Row, Run
+from kvbench.evaluation.record import AnyRun, MethodRun, Row
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.evaluation.turns import conversations
 from kvbench.methods import FullKV
@@ -64,7 +64,7 @@ class Compression:
         return self.always_batches or all(cache.batches for cache in self.compressed.caches)
 
 
-def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
+def missing_work(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
     """For every context that lacks records: a task for each setting that lacks some."""
     for prompts in missing_contexts(run, samples, store):
         tasks = []
@@ -79,7 +79,7 @@ def missing_work(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[
         yield tasks
 
 
-def missing_contexts(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[list[Prompt]]:
+def missing_contexts(run: AnyRun, samples: Sequence[Sample], store: Store) -> Iterator[list[Prompt]]:
     """The samples that lack a record under any setting, as prompts grouped by equal tokens to compress."""
     for group in together(samples, run.question):
         contexts: dict[tuple[int, ...], list[Prompt]] = {}
@@ -141,7 +141,8 @@ def _alike(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
     """Prompts of one context whose answers differ by their seeds alone; those that are not drawn are alone."""
     groups: dict[object, list[Prompt]] = {}
     for prompt in prompts:
-        sample, key = prompt.sample, prompt.sample.id
+        sample = prompt.sample
+        key: object = sample.id
         if sample.sampling is not None:
             how = replace(sample.sampling, seed=0)
             ends = (sample.max_new_tokens, sample.stop_at_newline, sample.may_be_empty, sample.single_stop)

@@ -35,7 +35,7 @@ class Compressed:
     peak_bytes: int  # largest counted so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._layer_bytes = [cache.nbytes for cache in self.caches]  # before any token is decoded
         held = list(zip(self._layer_bytes, self.caches, strict=True))
         # of those, what layers hold that no method compresses
@@ -110,7 +110,7 @@ class SharedPass:
         return SecondPass(time.perf_counter() - started, peak_bytes, device_peak(self.model) or 0)
 
     @torch.inference_mode()
-    def compress(self, method: Method, budget: int) -> Compressed:
+    def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
         caches = self.state.whole(method.compress(self.state, budget))
@@ -140,7 +140,7 @@ class StreamedPass:
     ):
         self.model, self.ids, self.plan, self.frame = model, ids, plan, frame
 
-    def compress(self, method: Method, budget: int) -> Compressed:
+    def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)
         context = self.frame().span(len(self.ids)) if method.needs.context else None
         stream = Stream(method, num_layers(self.model, len(self.ids)), budget, context)
@@ -186,7 +186,7 @@ def prefill_pass(
 class Stream:
     """Receives layer states from a prefill, has each compressed, and counts the bytes held meanwhile."""
 
-    def __init__(self, method: Method, num_layers: int, budget: int, context: tuple[int, int] | None = None):
+    def __init__(self, method: Method, num_layers: int, budget: int | float, context: tuple[int, int] | None = None):
         self.context = context  # of every layer's state
         self.layers = method.layer_stream(num_layers, budget)
         self.full_bytes = self.peak_bytes = 0

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,18 +16,20 @@ from kvbench.evaluation.decode import batched, decode_greedily, read
 from kvbench.evaluation.pending_tasks import missing_contexts
 from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import ModelRun, Run
 from kvbench.methods.full import FullKV
+from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.probes.base import Observation
 from kvbench.records.schema import build
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
+ProbeRun = Run[LoadedModel, Observation]
 Todo = list[tuple[Prompt, Observation]]
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
+def evaluate(run: ProbeRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
     """Make and store every missing record of a run of probes; yields each once it is on the disk.
 
     Questions that share a context share a pass over it; probes of FullKV's answer need one pass per question.
@@ -42,7 +45,7 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
                 yield record
 
 
-def records(run: Run, todo: Todo) -> list[dict]:
+def records(run: ProbeRun, todo: Todo) -> list[dict[str, Any]]:
     """The records of one pass: over the context, or over prompt and answer for probes that are `answered`."""
     prompt, first = todo[0]
     ids = prompt.context
@@ -80,14 +83,14 @@ def records(run: Run, todo: Todo) -> list[dict]:
 
 
 @torch.inference_mode()
-def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequence[Observation]) -> list[list]:
+def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequence[Observation]) -> list[list[Any]]:
     """The values of each probe in each of its layers, as nested lists; one layer's state is held at a time.
 
     The first `prompt` of ids [n] are the prompt.
     """
     count = num_layers(model, len(ids))
     wanted = [layers_of(observation, count) for observation in observations]
-    values: list[dict[int, list]] = [{} for _ in observations]
+    values: list[dict[int, list[Any]]] = [{} for _ in observations]
     done = 0
 
     def observe_layer(layer: LayerState) -> None:
@@ -115,7 +118,7 @@ def layers_of(observation: Observation, count: int) -> list[int]:
     return layers
 
 
-def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
+def greedy_answer(run: ModelRun, prompt: Prompt) -> Tensor:
     """FullKV's greedy answer as ids [answer], at least one token: the tokens whose decoding is observed."""
     model, sample, n = run.loaded.model, prompt.sample, len(prompt.context)
     compressed = SharedPass(model, prompt.context, FullPrefill(), Needs()).compress(FullKV(), n)
@@ -127,7 +130,7 @@ def greedy_answer(run: Run, prompt: Prompt) -> Tensor:
     return torch.tensor(answer.tokens)
 
 
-def rounded(values: Tensor) -> list:
+def rounded(values: Tensor) -> list[Any]:
     """Nested lists of numbers with five significant digits, about the precision of float32 attention."""
     if values.dim() > 1:
         return [rounded(row) for row in values]

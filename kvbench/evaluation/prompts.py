@@ -8,10 +8,13 @@ from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.models import Reader
+from kvbench.models import LoadedModel, TextModel
 
 # Stands in for the question to find what the chat template writes before it; no text contains it.
 MARK = "\ue000"
+
+
+AnyModel = LoadedModel | TextModel  # with its weights, or without where an engine has them
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Prompt:
         return len(self.question) + sum(map(len, self.turns)) + answer_tokens(self.sample)
 
 
-def tokenise(loaded: Reader, sample: Sample, question: str, first_token: str = "full") -> Prompt:
+def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str = "full") -> Prompt:
     """The sample's tokens under a protocol: question visible or hidden, first_token full or compressed.
 
     The prefill's logits, which choose the first generated token, attended to the whole prompt. With
@@ -53,6 +56,7 @@ def tokenise(loaded: Reader, sample: Sample, question: str, first_token: str = "
         split = sum(end <= before for _, end in encoded["offset_mapping"])
     ids, later = torch.tensor(encoded["input_ids"]), later_turns(loaded, sample)
     tokens, answers = len(ids) + sum(map(len, later)), answer_tokens(sample)
+    assert loaded.spec.max_length is not None, "a loaded model's limit is known"
     room = loaded.spec.max_length - answers
     if tokens > room:
         raise UserError(
@@ -67,7 +71,7 @@ def tokenise(loaded: Reader, sample: Sample, question: str, first_token: str = "
     return prompt
 
 
-def later_turns(loaded: Reader, sample: Sample) -> list[Tensor]:
+def later_turns(loaded: AnyModel, sample: Sample) -> list[Tensor]:
     """The tokens of each later turn, [t] each: the answer before it, unless it is the model's own, and its message.
 
     In a chat template these are what it writes behind an answer, the end of the answer and the header of the next one
@@ -90,7 +94,7 @@ def answer_tokens(sample: Sample) -> int:
     return sample.max_new_tokens + sample.own_answers * sum(turn.max_new_tokens for turn in sample.turns)
 
 
-def _check_longrope(loaded: Reader, prompt: Prompt) -> None:
+def _check_longrope(loaded: AnyModel, prompt: Prompt) -> None:
     """Refuse a text in which LongRoPE's frequencies change: cached keys have the old ones, later queries the new ones.
 
     `model.generate` computes the whole cache again at that token, which a compressed cache cannot do.
@@ -105,7 +109,7 @@ def _check_longrope(loaded: Reader, prompt: Prompt) -> None:
         )
 
 
-def _before_question(loaded: Reader, sample: Sample, text: str) -> int:
+def _before_question(loaded: AnyModel, sample: Sample, text: str) -> int:
     """Number of characters of the rendered text before the question."""
     if not sample.question:
         raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")
@@ -127,6 +131,7 @@ def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:
     """Groups of samples that may share one compressed context, in order of first appearance."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
+        key: object
         if question == "hidden":
             key = sample.chat, sample.history, context(sample)
         else:

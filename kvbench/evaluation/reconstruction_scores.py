@@ -26,4 +26,5 @@ def reconstruction_scores(loaded: LoadedModel, samples: Sequence[Sample]) -> lis
         reconstruct(loaded.model, prompt.context, state, how, frame)
         scores = [layer.reconstruction[how].scores.cpu() for layer in state.layers]
         found.append(torch.stack([rows.masked_fill(rows.isinf(), 0).amax(dim=-1) for rows in scores]))
-    return torch.stack(found).amax(dim=0).tolist()
+    result: list[list[float]] = torch.stack(found).amax(dim=0).tolist()
+    return result

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import LayerCache
@@ -13,9 +14,9 @@ from kvbench.cache.sliding_window import bytes_of
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import Generation
 from kvbench.evaluation.prefill_passes import Compressed
-from kvbench.evaluation.prompts import Prompt
+from kvbench.evaluation.prompts import AnyModel, Prompt
 from kvbench.evaluation.settings import Setting
-from kvbench.models import Reader
+from kvbench.models import LoadedModel
 from kvbench.records.schema import build
 from kvbench.utils.hashing import digest
 
@@ -27,15 +28,45 @@ class Stage:
     text: str = ""
 
 
+class Choice(Protocol):
+    """What a record is of besides its sample: a method's setting, a probe or an engine."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def parameters(self) -> str: ...
+
+
+class Measured(Choice, Protocol):
+    """A choice that answers questions: a method's setting or an engine."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ratio(self) -> float | None: ...
+
+    @property
+    def budget(self) -> int | None: ...
+
+
+Chosen = TypeVar("Chosen", bound=Choice, covariant=True)
+Loaded = TypeVar("Loaded", bound=AnyModel, covariant=True)
+
+
 @dataclass(frozen=True)
-class Run:
+class Run(Generic[Loaded, Chosen]):
     """What the records of one folder have in common; `identity` enters every record's key."""
 
     id: str
     identity: str
-    loaded: Reader  # a LoadedModel, or a TextModel where an engine has the weights
+    loaded: Loaded  # a LoadedModel, or a TextModel where an engine has the weights
     benchmark: Benchmark
-    settings: Sequence[Setting]
+    settings: Sequence[Chosen]
     memory: str = "shared"  # or stream, see kvbench.evaluation.prefill_passes
     question: str = "visible"  # or hidden, see kvbench.evaluation.prompts
     first_token: str = "full"  # or compressed, see kvbench.evaluation.prompts
@@ -52,8 +83,13 @@ class Run:
         """The most sequences that decode together; None: one for each setting."""
         return None if self.batch in ("auto", "all") else int(self.batch)
 
-    def key(self, sample: Sample, setting: Setting) -> str:
+    def key(self, sample: Sample, setting: Choice) -> str:
         return digest(self.identity, sample.id, setting.key)
+
+
+AnyRun = Run[AnyModel, Choice]
+ModelRun = Run[LoadedModel, Choice]
+MethodRun = Run[LoadedModel, Setting]
 
 
 @dataclass
@@ -93,7 +129,7 @@ class Failure:
         return f"no record of sample {self.sample!r} under {self.setting!r}: {self.reason}"
 
 
-def identity(run: Run, sample: Sample, setting: Setting) -> dict:
+def identity(run: AnyRun, sample: Sample, setting: Measured) -> dict[str, Any]:
     """The first fields of a record: run, benchmark, model, sample and setting."""
     return {
         "key": run.key(sample, setting),
@@ -135,8 +171,8 @@ def decode_figures(
 
 
 def record(
-    run: Run, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
-) -> dict | Failure:
+    run: MethodRun, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
+) -> dict[str, Any] | Failure:
     """Score one row's answer and count what its caches hold of the prompt, after decoding."""
     sample, n = prompt.sample, len(prompt.context)
     setting, compressed, caches = row.setting, row.compressed, row.caches

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -15,7 +16,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import range_score, task_score
 from kvbench.metrics.longbench import METRICS, companions, score
 from kvbench.records.store import RECORDS, record_files, without_checksum
-from kvbench.utils.jsonl import read_rows
+from kvbench.utils.jsonl import FieldType, read_rows
 from kvbench.utils.regular_files import read_text
 
 RESULT = "result.json"
@@ -98,12 +99,12 @@ def from_files(files: Mapping[str, Path], extended: bool) -> list[Scored]:
     ]
 
 
-def _rows(task: str, path: Path, extended: bool) -> list[dict]:
-    fields = {"pred": str, "answers": list[str]}
+def _rows(task: str, path: Path, extended: bool) -> list[dict[str, Any]]:
+    fields: dict[str, FieldType] = {"pred": str, "answers": list[str]}
     fields |= {"length": int} if extended else {}
     fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
 
-    def check(row: dict) -> None:
+    def check(row: dict[str, Any]) -> None:
         if METRICS[task].startswith("retrieval"):  # an answer must name its paragraph
             score(task, "", row["answers"], None)
 
@@ -116,7 +117,7 @@ def from_records(folder: Path) -> list[Scored]:
     Raises UserError for a record of another benchmark, and for one that does not fit its checksum.
     """
 
-    def check(record: dict) -> None:
+    def check(record: dict[str, Any]) -> None:
         if not record["benchmark"].startswith("longbench"):
             raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions can be scored again")
         without_checksum(record)
@@ -128,7 +129,7 @@ def from_records(folder: Path) -> list[Scored]:
     return [_from_record(record) for record in _progress(records)]
 
 
-def _from_record(record: Mapping) -> Scored:
+def _from_record(record: Mapping[str, Any]) -> Scored:
     task, prediction, answers = record["task"], record["prediction"], record["answers"]
     scores = {"score": score(task, prediction, answers, record.get("all_classes"))}
     scores |= companions(task, prediction, answers)
@@ -181,7 +182,7 @@ def published(folder: Path) -> dict[Row, float]:
     return scores
 
 
-def _progress(items: Sequence) -> Sequence:
+def _progress(items: Sequence[Any]) -> Iterable[Any]:
     """A bar on stderr, where that is a terminal, until all is done."""
     console = Console(stderr=True)
     return track(items, "scoring", console=console, transient=True, disable=not console.is_terminal)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.config import DESCRIBING, build
 from kvbench.configuration import Configuration
@@ -77,7 +78,7 @@ def settings_of(cfg: Configuration) -> list[Setting]:
 
 
 def build_settings(
-    methods: Mapping[str, Mapping], ratio: object, budget: object, compress: Mapping | None = None
+    methods: Mapping[str, Mapping[str, Any]], ratio: object, budget: object, compress: Mapping[str, Any] | None = None
 ) -> list[Setting]:
     """Every method at every ratio or budget, or at its own if its configuration has some; FullKV once.
 
@@ -87,12 +88,16 @@ def build_settings(
     return _settings(methods, amounts(ratio, budget), compress)
 
 
-def _settings(methods: Mapping[str, Mapping], shared: Amounts, compress: Mapping | None) -> list[Setting]:
+def _settings(
+    methods: Mapping[str, Mapping[str, Any]], shared: Amounts, compress: Mapping[str, Any] | None
+) -> list[Setting]:
     chosen = named(methods) if compress is None else while_decoding(named(methods), compress)
     return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared)]
 
 
-def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[str, Mapping]:
+def while_decoding(
+    methods: Mapping[str, Mapping[str, Any]], compress: Mapping[str, Any]
+) -> dict[str, Mapping[str, Any]]:
     """The methods with decode.compress as their decode_compression. UserError for one that cannot have it."""
     node = {"_target_": "kvbench.methods.DecodeCompression", **compress}
     compressing = {}
@@ -110,7 +115,7 @@ def while_decoding(methods: Mapping[str, Mapping], compress: Mapping) -> dict[st
     return compressing
 
 
-def _of_method(name: str, config: dict, shared: Amounts) -> list[Setting]:
+def _of_method(name: str, config: dict[str, Any], shared: Amounts) -> list[Setting]:
     """One method at its own ratios or budgets, or at those shared by all methods."""
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own = (config.pop("ratio", None), config.pop("budget", None))
@@ -133,12 +138,12 @@ def _of_method(name: str, config: dict, shared: Amounts) -> list[Setting]:
     ]
 
 
-def recorded_parameters(config: Mapping, method: Method) -> str:
+def recorded_parameters(config: Mapping[str, Any], method: Method) -> str:
     """A method's configuration as canonical JSON, with the versions above 1 of the method and its parts."""
     return json.dumps(as_recorded(config) | raised(versions(method)), sort_keys=True)
 
 
-def as_recorded(config: Mapping) -> dict:
+def as_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     """A method's configuration under the names that records have for its classes, and with its files' hashes.
 
     A file is a text under a key that ends in `_file`: its place may change, but not what it says.
@@ -146,7 +151,7 @@ def as_recorded(config: Mapping) -> dict:
     return _hashed({**config, "_target_": RECORDED_AS.get(config["_target_"], config["_target_"])})
 
 
-def _hashed(config: Mapping) -> dict:
+def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
     hashed = dict(config)
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -156,7 +161,7 @@ def _hashed(config: Mapping) -> dict:
     return hashed
 
 
-def named(methods: Mapping) -> dict[str, Mapping]:
+def named(methods: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The configured methods by name. `method._target_=module.Class` adds that class under its own name, with the
     plain values beside `_target_` as its arguments.
     """

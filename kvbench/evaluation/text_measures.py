@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 
 from kvbench.benchmarks import Sample
-from kvbench.models import Reader
+from kvbench.evaluation.prompts import AnyModel
 
 LONGEST = 1024  # tokens of an answer or a text that are read: their logits are held at once, [tokens, vocab_size]
 
 
-def text_tokens(reader: Reader, sample: Sample) -> list[int]:
+def text_tokens(reader: AnyModel, sample: Sample) -> list[int]:
     """The tokens of a sample's continuation, of which all but the first are scored.
 
     The first one is predicted by the prompt's own last logits, which most methods compute with the uncompressed cache.
@@ -17,7 +17,7 @@ def text_tokens(reader: Reader, sample: Sample) -> list[int]:
     return reader.plain_tokens(sample.continuation)[:LONGEST]
 
 
-def text_measures(reader: Reader, tokens: Sequence[int], loglik: float) -> dict[str, float]:
+def text_measures(reader: AnyModel, tokens: Sequence[int], loglik: float) -> dict[str, float]:
     """Of the scored tokens and their log-likelihood in nats: nats per token, and bits per byte of their text."""
     size = len(reader.tokenizer.decode([*tokens]).encode())
     return {"nll": -loglik / len(tokens), "bits_per_byte": -loglik / math.log(2) / size}

@@ -10,7 +10,7 @@ from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import batched, decode_greedily, read
 from kvbench.evaluation.prompts import Prompt
-from kvbench.evaluation.record import Answer, Row, Run
+from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.steps import capture_of
 from kvbench.utils.device import device_peak, wait_for
 
@@ -31,7 +31,7 @@ def conversations(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
     return found
 
 
-def converse(run: Run, row: Row, turns: Sequence[Prompt]) -> Iterator[tuple[Prompt, Answer]]:
+def converse(run: MethodRun, row: Row, turns: Sequence[Prompt]) -> Iterator[tuple[Prompt, Answer]]:
     """Answer one conversation up to its last turn, and yield the turns that stand in `turns` with their answers.
 
     Answers to turns that are not there are generated too, since later ones follow them. The question of a yielded

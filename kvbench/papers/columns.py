@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -55,7 +56,8 @@ class Column:
 
 def kv_compression(records: pd.DataFrame) -> float:
     """Bytes of FullKV's cache over those of the compressed one."""
-    return 1 / records["r_bytes"].mean()
+    found: float = 1 / records["r_bytes"].mean()
+    return found
 
 
 def layer_compression(records: pd.DataFrame) -> float:
@@ -74,7 +76,7 @@ MEASURES = {
 }
 
 
-def columns(names: Sequence[str], benchmark: Mapping, published_benchmark: Mapping) -> list[Column]:
+def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchmark: Mapping[str, Any]) -> list[Column]:
     """The columns that `names` (of tasks, task sets, kinds of tasks, measures) stand for.
 
     `benchmark` is the configuration of the records, `published_benchmark` that of the item's file. Columns whose
@@ -104,11 +106,11 @@ def _scored(name: str, requested: Sequence[str]) -> Column:
     return Column(name, there, whole=len(there) == len(members))
 
 
-def requested_tasks(benchmark: Mapping) -> list[str]:
+def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
     """The tasks that a benchmark's configuration selects; none for a benchmark without tasks to select."""
     kind = str(benchmark.get("_target_")).rpartition(".")[2]
-    names = benchmark.get("tasks")
-    names = [names] if isinstance(names, str) else names  # the configuration as written: one name or a list
+    given = benchmark.get("tasks")
+    names: Any = [given] if isinstance(given, str) else given  # the configuration as written: one name or a list
     if kind.startswith("LongBench"):
         return [task.name for task in longbench.select(names)]
     return ruler.select(names) if kind == "Ruler" else []

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -14,7 +15,9 @@ from kvbench.utils.override_text import override_text
 GROUPS = ("model", "benchmark")
 
 
-def command_of(config: Mapping, compose: Callable[[tuple[str, ...]], dict] = composed) -> tuple[str, bool]:
+def command_of(
+    config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[str, Any]] = composed
+) -> tuple[str, bool]:
     """The shortest command found whose configuration is `config`, and whether this version composes exactly that.
 
     Texts that describe a node are not compared. The command names the files of conf/ that the configuration comes from,
@@ -31,7 +34,7 @@ def command_of(config: Mapping, compose: Callable[[tuple[str, ...]], dict] = com
     return shlex.join(["kvbench", *overrides]), exact
 
 
-def _files(config: Mapping, compose: Callable[[tuple[str, ...]], dict]) -> list[str]:
+def _files(config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[str, Any]]) -> list[str]:
     """The choices of an experiment, a model, a benchmark, methods and probes."""
     experiment = (config.get("experiment") or {}).get("name")
     found = [f"+experiment={experiment}"] if experiment in choices("experiment") else []
@@ -48,7 +51,7 @@ def _files(config: Mapping, compose: Callable[[tuple[str, ...]], dict]) -> list[
     return found
 
 
-def _effective(config: Mapping) -> dict:
+def _effective(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without what only describes it, so that a version with other words makes the same one."""
     model, experiment = (dict(config.get(group) or {}) for group in ("model", "experiment"))
     model.pop("parameters", None)  # read by estimates of an experiment's cost alone
@@ -56,12 +59,12 @@ def _effective(config: Mapping) -> dict:
     return _without_texts({**config, "model": model, "experiment": experiment or None})
 
 
-def _without_texts(node: Mapping) -> dict:
+def _without_texts(node: Mapping[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in node.items() if key not in DESCRIBING}
     return {key: _without_texts(value) if isinstance(value, Mapping) else value for key, value in plain.items()}
 
 
-def _differences(ours: Mapping, theirs: Mapping, path: str = "") -> Iterator[str]:
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """An override for each key that differs."""
     for key, value in ours.items():
         if key not in theirs:
@@ -72,7 +75,7 @@ def _differences(ours: Mapping, theirs: Mapping, path: str = "") -> Iterator[str
             yield f"{path}{key}={override_text(value)}"
 
 
-def _built(nodes: Mapping, group: str) -> list[str]:
+def _built(nodes: Mapping[str, Any], group: str) -> list[str]:
     """The nodes with a class of which there is a file; `+experiment=… method=…` leaves parameters of others behind."""
     known = choices(group)
     return [name for name, node in nodes.items() if name in known and isinstance(node, Mapping) and "_target_" in node]

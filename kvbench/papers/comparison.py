@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"(?:prompt|context) (\d+)(K)?(?:, generation (\d+))?")
 
 def values_of_row(
     values: pd.DataFrame, experiment: Experiment, model: str, setting: Setting, length: int | None = None
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """The published values of one row: a setting on a model, for RULER at one length.
 
     `value_index` is their index in `values`.
@@ -41,10 +41,11 @@ def values_of_row(
     if length is not None:
         fields = {**fields, "setting": f"context {length}"}
     hits = values[agree(values, {"model": model, **fields}) & _at_budget_or_ratio(values, setting)]
-    return hits.rename_axis("value_index").reset_index().to_dict("records")
+    found: list[dict[str, Any]] = hits.rename_axis("value_index").reset_index().to_dict("records")
+    return found
 
 
-def value_of_column(row: list[dict], column: Column) -> dict | None:
+def value_of_column(row: list[dict[str, Any]], column: Column) -> dict[str, Any] | None:
     """A row's published value in a column; None where the paper prints none, or our column lacks some of its tasks.
 
     Raises UserError where several values that differ fit, which is a mistake in the experiment's file.
@@ -83,6 +84,7 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
     and the last two over those of the first setting at the same length and number of new tokens. Machines differ, so
     only these ratios compare. `model` is the run's; the experiment's first model stands in where it has no values.
     """
+    assert experiment.published is not None, "an experiment without published values is not compared"
     values = published(experiment.published)
     values = values[values["column"].isin(experiment.columns) & values["column"].isin(SPEED_QUANTITIES)]
     models = set(values["model"]) & {model} or set(values["model"]) & {experiment.models[0]}

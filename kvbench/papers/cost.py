@@ -10,7 +10,7 @@ from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Estimate, Shape, estimate
 from kvbench.papers.prompts import PromptSize, prompt_sizes
 from kvbench.papers.recorded_costs import gib_text, hours_text
-from kvbench.probes import Probe, build_probes
+from kvbench.probes import build_probes
 from kvbench.utils.text import count
 
 
@@ -36,19 +36,23 @@ class Cost:
 
 def cost(cfgs: Sequence[Configuration], gpu: GPU = H100) -> Cost | None:
     """The cost of an experiment's configurations, one for each model; None where the samples are not known."""
-    samples = [prompt_sizes(cfg) for cfg in cfgs]
-    if None in samples:
+    samples = [sizes for cfg in cfgs if (sizes := prompt_sizes(cfg)) is not None]
+    if len(samples) < len(cfgs):
         return None
-    compared = [build_probes(cfg.probe) if cfg.probe else settings_of(cfg) for cfg in cfgs]
-    sizes = [size for sizes in samples for size in sizes]
-    known = all(size.bounded and size.tokens is not None for size in sizes)
-    estimates = [_estimate(*run, gpu) for run in zip(cfgs, compared, samples, strict=True)]
+    settings = [[] if cfg.probe else settings_of(cfg) for cfg in cfgs]
+    compared = [
+        len(build_probes(cfg.probe)) if cfg.probe else len(own) for cfg, own in zip(cfgs, settings, strict=True)
+    ]
+    tokens = [size.tokens for sizes in samples for size in sizes if size.bounded and size.tokens is not None]
+    known = len(tokens) == sum(map(len, samples))
+    found = [_estimate(*run, gpu) for run in zip(cfgs, settings, samples, strict=True)]
+    estimates = [one for one in found if one is not None]
     hours = gib = None
-    if None not in estimates:
+    if len(estimates) == len(found):
         hours = sum(seconds for seconds, _ in estimates) / 3600
         gib = max(held for _, held in estimates) / 2**30
-    runs = [(len(one), len(sizes)) for one, sizes in zip(compared, samples, strict=True)]
-    return Cost(runs, sum(size.tokens for size in sizes) if known else None, hours, gib)
+    runs = [(one, len(sizes)) for one, sizes in zip(compared, samples, strict=True)]
+    return Cost(runs, sum(tokens) if known else None, hours, gib)
 
 
 def cost_text(cfgs: Sequence[Configuration]) -> str:
@@ -69,7 +73,7 @@ def cost_text(cfgs: Sequence[Configuration]) -> str:
 
 def estimate_text(found: Cost) -> str:
     """One sentence with the estimated GPU hours and memory, and what they assume; empty without an estimate."""
-    if found.gpu_hours is None:
+    if found.gpu_hours is None or found.gib is None:
         return ""
     return (
         f"Estimated for answers of full length: {hours_text(found.gpu_hours)} {H100.assumptions}; "
@@ -85,14 +89,14 @@ def row_of(name: str, found: Cost) -> dict[str, str]:
 
 
 def _estimate(
-    cfg: Configuration, compared: Sequence[Setting | Probe], sizes: Sequence[PromptSize], gpu: GPU
+    cfg: Configuration, settings: Sequence[Setting], sizes: Sequence[PromptSize], gpu: GPU
 ) -> Estimate | None:
     """GPU seconds and bytes of one run; probes read the prompt and decode nothing."""
     shape = Shape.of(cfg.model.shape, cfg.model.parameters)
-    if shape is None or any(size.tokens is None for size in sizes):
+    tokens = [size.tokens for size in sizes if size.tokens is not None]
+    if shape is None or len(tokens) < len(sizes):
         return None
     if not cfg.probe:
-        return estimate(shape, compared, sizes, cfg.decode.batch, gpu)
-    flops = sum(samples * shape.flops(size.tokens) for size, samples in Counter(sizes).items())
-    longest = max(size.tokens for size in sizes)
-    return Estimate(gpu.seconds(flops, 0), shape.weight_bytes + longest * shape.token_bytes)
+        return estimate(shape, settings, sizes, cfg.decode.batch, gpu)
+    flops = sum(samples * shape.flops(n) for n, samples in Counter(tokens).items())
+    return Estimate(gpu.seconds(flops, 0), shape.weight_bytes + max(tokens) * shape.token_bytes)

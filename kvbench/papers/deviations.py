@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvbench.config import DESCRIBING, flat
 from kvbench.configuration import Configuration
@@ -50,7 +50,7 @@ def deviations(cfg: Configuration) -> Deviations:
     return Deviations(smaller, other + weights)
 
 
-def _node_deviations(ours: Mapping, theirs: Mapping) -> list[str]:
+def _node_deviations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Methods, or probes, that only one of two configurations has, and parameters in which they differ."""
     found = [f"without {name}" for name in theirs if name not in ours]
     found += [f"with {name}" for name in ours if name not in theirs]

@@ -51,7 +51,7 @@ class Experiment:
     ratios: Names = field(default_factory=lambda: ["r", "r_bytes"])
     per_model: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if bad := [name for name in self.ratios if name not in RATIOS]:
             raise unknown("experiment.ratios", bad[0], RATIOS)
         if self.x is not None and self.show != "curve":

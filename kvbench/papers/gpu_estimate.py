@@ -71,7 +71,7 @@ def estimate(
         alone = size.batch > 1 or size.repeats > 1 or batch == "1"
         for group in _sharing(settings, size.tokens, shape).values():
             at_once = 1 if alone else len(group) if batch in ("auto", "all") else min(int(batch), len(group))
-            caches = [_kept(one, size, shape) * shape.token_bytes * size.batch for one in group]
+            caches = [_kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch for one in group]
             answers = size.new_tokens * shape.token_bytes * size.batch
             read = ceil(len(group) / at_once) * shape.weight_bytes + sum(caches) + len(group) * answers / 2
             prefills = len(group) if size.repeats > 1 else 1
@@ -92,8 +92,8 @@ def _sharing(settings: Sequence[Setting], n: int, shape: Shape) -> dict[PrefillP
     return groups
 
 
-def _kept(setting: Setting, size: PromptSize, shape: Shape) -> float:
-    """The most tokens of the prompt that a setting's cache has per layer and head: all without a ratio or budget."""
+def _kept(setting: Setting, n: int, new_tokens: int, shape: Shape) -> float:
+    """The most of a prompt's n tokens that the cache has per layer and head: all without a ratio or budget."""
     if not setting.method.takes_budget:
-        return size.tokens
-    return min(size.tokens, setting.budget_at(size.tokens, shape.num_hidden_layers, size.new_tokens))
+        return n
+    return min(n, setting.budget_at(n, shape.num_hidden_layers, new_tokens))

@@ -1,7 +1,8 @@
 """The prompts of an experiment's benchmark, from its configuration alone, before any data are read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.niah.ranges import numbers
@@ -35,13 +36,15 @@ def prompt_sizes(cfg: Configuration) -> list[PromptSize] | None:
     With limit= each task has its longest prompts, since it is not known which come first.
     """
     groups = _groups(cfg.benchmark)
-    if groups is None or cfg.limit is None:
-        return groups and [size for sizes in groups.values() for size in sizes]
+    if groups is None:
+        return None
+    if cfg.limit is None:
+        return [size for sizes in groups.values() for size in sizes]
     in_order = (sorted(sizes, key=lambda size: -(size.tokens or 0)) for sizes in groups.values())
     return [size for sizes in in_order for size in sizes[: cfg.limit]]
 
 
-def _groups(benchmark: Mapping) -> dict[str, list[PromptSize]] | None:
+def _groups(benchmark: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
     """The samples by task."""
     kind = benchmark["_target_"].rpartition(".")[2]
     if benchmark.get("data_dir") or kind not in KINDS:
@@ -50,22 +53,27 @@ def _groups(benchmark: Mapping) -> dict[str, list[PromptSize]] | None:
     return KINDS[kind](benchmark, [names] if isinstance(names, str) else names)
 
 
-def _longbench(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
+def _whole(value: object) -> list[int]:
+    """Numbers of tokens as a configuration writes them."""
+    return [int(number) for number in numbers(value)]
+
+
+def _longbench(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
     length = benchmark["max_length"]
     return {
         task.name: [PromptSize(length, task.max_new_tokens)] * LONGBENCH[task.name] for task in longbench.select(names)
     }
 
 
-def _ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
-    lengths = [length for length in numbers(benchmark["lengths"]) for _ in range(benchmark["num_samples"])]
+def _ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
+    lengths = [length for length in _whole(benchmark["lengths"]) for _ in range(benchmark["num_samples"])]
     return {
         task: [PromptSize(length, ruler.TASKS[task].max_new_tokens) for length in lengths]
         for task in ruler.select(names)
     }
 
 
-def _kvpress_ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[PromptSize]]:
+def _kvpress_ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
     """Its length is in tokens of Llama-3.1-8B, so other models may have more."""
     return {
         task: [PromptSize(benchmark["length"], ruler.TASKS[task].max_new_tokens, bounded=False)] * KVPRESS_RULER
@@ -73,25 +81,25 @@ def _kvpress_ruler(benchmark: Mapping, names: list[str]) -> dict[str, list[Promp
     }
 
 
-def _needle(benchmark: Mapping, names: None) -> dict[str, list[PromptSize]]:
+def _needle(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSize]]:
     depths, new_tokens = numbers(benchmark["depths"]), benchmark["max_new_tokens"]
-    return {"": [PromptSize(length, new_tokens) for length in numbers(benchmark["lengths"]) for _ in depths]}
+    return {"": [PromptSize(length, new_tokens) for length in _whole(benchmark["lengths"]) for _ in depths]}
 
 
-def _speed(benchmark: Mapping, names: None) -> dict[str, list[PromptSize]]:
+def _speed(benchmark: Mapping[str, Any], names: None) -> dict[str, list[PromptSize]]:
     batches = benchmark["batches"] if isinstance(benchmark["batches"], list) else [benchmark["batches"]]
     repeats = benchmark["repeats"] + benchmark["warmup"]
     return {
         "": [
             PromptSize(length, new, False, batch if isinstance(batch, int) else None, repeats)
-            for length in numbers(benchmark["lengths"])
-            for new in numbers(benchmark["new_tokens"])
+            for length in _whole(benchmark["lengths"])
+            for new in _whole(benchmark["new_tokens"])
             for batch in batches
         ]
     }
 
 
-KINDS = {
+KINDS: dict[str, Callable[[Mapping[str, Any], Any], dict[str, list[PromptSize]]]] = {
     "LongBench": _longbench,
     "Ruler": _ruler,
     "KVPressRuler": _kvpress_ruler,

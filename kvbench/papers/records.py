@@ -150,8 +150,8 @@ def _one_per_cell(records: pd.DataFrame) -> pd.DataFrame:
 
 def _setting_key(method: str, parameters: str, ratio: float | None, budget: float | None) -> str:
     """The key of the setting that made a record, equal to Setting.key; missing values of a column are nan."""
-    ratio = None if pd.isna(ratio) else float(ratio)
-    budget = None if pd.isna(budget) else int(budget)
+    ratio = None if ratio is None or pd.isna(ratio) else float(ratio)
+    budget = None if budget is None or pd.isna(budget) else int(budget)
     return json.dumps([method, parameters, ratio, budget])
 
 

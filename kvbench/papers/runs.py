@@ -20,7 +20,7 @@ from kvbench.utils.text import short_hashes
 # Columns of provenance in which the records of one model in one table must agree.
 SHARED = [*ABOUT, "data_sha256"]
 
-Runs = Mapping[Path, list[dict]]  # folder -> the manifests of its runs
+Runs = Mapping[Path, list[dict[str, Any]]]  # folder -> the manifests of its runs
 
 
 def searched_folders(runs: Sequence[str], cfg: Configuration) -> Sequence[str]:
@@ -33,7 +33,7 @@ def searched_folders(runs: Sequence[str], cfg: Configuration) -> Sequence[str]:
 
 def find_runs(folders: Sequence[str | Path]) -> Runs:
     """The folders of records below `folders`."""
-    found = {}
+    found: dict[Path, list[dict[str, Any]]] = {}
     for top in folders:
         for below in sorted(Path(top).rglob("manifests")):
             manifests = [one for one in read_manifests(below.parent)[0].values() if "config" in one]

@@ -4,6 +4,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich import box
@@ -91,7 +92,7 @@ def statuses(folder: Path) -> list[str]:
     return found
 
 
-def shard_of(manifest: dict) -> str:
+def shard_of(manifest: dict[str, Any]) -> str:
     config = recorded(manifest)
     return shard_name(config.shard, config.shards)
 

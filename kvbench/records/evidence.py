@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 AROUND = 160  # characters on either side of an answer
 OF_ANSWER, IN_ALL = 3, 9  # at most so many places of one answer, and passages of a sample
 LEAST = 3  # characters: the letter of a choice stands everywhere
 
 
-def passages(text: str, answers: Sequence[str]) -> list[dict]:
+def passages(text: str, answers: Sequence[str]) -> list[dict[str, Any]]:
     """Passages of `text` in order, each {"at": characters before it, "text": the passage}; places that overlap are one.
 
     An answer counts as a whole word or number, in upper or lower case; one of fewer than LEAST characters does not.

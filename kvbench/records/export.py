@@ -28,7 +28,7 @@ def write_parquet(records: pd.DataFrame, path: Path) -> None:
 def as_json(column: pd.Series) -> pd.Series:
     """Text unchanged, missing values as missing, everything else as JSON."""
 
-    def text(value):
+    def text(value: object) -> object:
         if isinstance(value, str) or (not isinstance(value, (list, dict)) and pd.isna(value)):
             return value
         return to_json(value)

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import JobNote, check, check_manifest
@@ -23,7 +24,7 @@ def _integer(digits: str) -> int | str:
     return value if len(digits) <= 20 and -(2**63) <= (value := int(digits)) < 2**63 else digits
 
 
-def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
+def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
     """The manifests of one folder of records by run id, the earliest first; and the files that hold none.
 
     The order is that of `number`, since clocks of machines differ; before 0.2, which had none, that of `started`.
@@ -41,15 +42,15 @@ def read_manifests(folder: Path) -> tuple[dict[str, dict], list[Path]]:
 def next_number(folder: Path) -> int:
     """The `number` of a run that starts in a folder."""
     manifests = read_manifests(folder)[0].values()
-    return 1 + max([len(manifests), *(one.get("number", 0) for one in manifests)])
+    return 1 + max([len(manifests), *(int(one.get("number", 0)) for one in manifests)])
 
 
-def read_note(path: Path) -> dict:
+def read_note(path: Path) -> dict[str, Any]:
     """The note of a job that ended before its run had a folder. Raises OSError, ValueError or RecursionError."""
     return check(parse(read_bytes(path)), JobNote)
 
 
-def write_manifest(path: Path, manifest: dict) -> None:
+def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
     """Write a manifest, in the place of an earlier one. Raises UserError where the disk does not take it."""
     with on_disk(f"write {path}"):
         path.parent.mkdir(exist_ok=True)  # a run's folder that was removed is not made again
@@ -57,7 +58,7 @@ def write_manifest(path: Path, manifest: dict) -> None:
             work.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def end_manifest(path: Path, manifest: dict) -> None:
+def end_manifest(path: Path, manifest: dict[str, Any]) -> None:
     """`write_manifest` once a run has ended, which does not hide the error that ended it."""
     try:
         write_manifest(path, manifest)

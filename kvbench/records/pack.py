@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.manifest import read_manifests, write_manifest
@@ -54,10 +55,10 @@ def write_pack(folder: Path, target: Path) -> list[str]:
     return list(left_out)
 
 
-def records_to_pack(folder: Path) -> list[dict]:
+def records_to_pack(folder: Path) -> list[dict[str, Any]]:
     """The folder's records in their order, each once. Raises UserError as `write_pack` does."""
     files = record_files(folder)
-    found: dict[str, dict] = {}
+    found: dict[str, dict[str, Any]] = {}
     for path in files:
         records, damaged = read_records(path)
         if damaged:
@@ -78,7 +79,7 @@ def records_to_pack(folder: Path) -> list[dict]:
     return list(found.values())
 
 
-def without_places(manifest: Mapping, left_out: dict[str, None]) -> dict:
+def without_places(manifest: Mapping[str, Any], left_out: dict[str, None]) -> dict[str, Any]:
     """A manifest without what names a path, machine or user; `left_out` gets the names of what is missing."""
     kept = {name: value for name, value in manifest.items() if name in KEPT}
     left_out.update(dict.fromkeys(sorted(manifest.keys() - KEPT)))
@@ -92,7 +93,7 @@ def without_places(manifest: Mapping, left_out: dict[str, None]) -> dict:
 
 def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str], left_out: dict[str, None]) -> object:
     if isinstance(value, Mapping):
-        cleaned = {}
+        cleaned: dict[str, object] = {}
         for key, inner in value.items():
             place = f"{where}.{key}"
             if key in drop:
@@ -110,7 +111,7 @@ def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str],
     return value
 
 
-def paths(node: object):
+def paths(node: object) -> Iterator[str]:
     """The texts of a configuration that are absolute paths, or begin at home."""
     if isinstance(node, Mapping):
         for value in node.values():
@@ -133,13 +134,13 @@ def sha256_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def sample_hashes(row: Mapping) -> dict[str, str]:
+def sample_hashes(row: Mapping[str, Any]) -> dict[str, str]:
     """What a pack says of a sample: hashes of its row in `samples.jsonl`, and of what records repeat of it."""
     repeated = [row.get("answers"), row.get("meta")]
     return {"row_sha256": sha256_of(row), "fields_sha256": sha256_of(repeated)}
 
 
-def write_sample_hashes(path: Path, samples: Mapping[str, Mapping]) -> None:
+def write_sample_hashes(path: Path, samples: Mapping[str, Mapping[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,7 +150,7 @@ def write_sample_hashes(path: Path, samples: Mapping[str, Mapping]) -> None:
         pq.write_table(pa.Table.from_pylist(rows, kinds), work, compression="zstd")
 
 
-def read_sample_hashes(folder: Path) -> dict[str, dict]:
+def read_sample_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     """The rows of a pack's samples by sample id; empty if there is no such file."""
     path = folder / SAMPLE_HASHES
     if not path.is_file():

@@ -8,6 +8,7 @@ number of a list of names in the file's metadata.
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +24,7 @@ VERSION = 1
 LARGEST = 2**63
 
 
-def write_records(path: Path, records: Sequence[dict]) -> None:
+def write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
     """The records with the checksums that their lines have in a run's folder."""
     sealed = [record | {"checksum": checksum(to_json(record).encode())} for record in records]
     layouts = list(dict.fromkeys(map(tuple, sealed)))
@@ -42,7 +43,7 @@ def write_records(path: Path, records: Sequence[dict]) -> None:
         pq.write_table(table, work, compression="zstd", compression_level=9)
 
 
-def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
+def read_records(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The whole records of a file, and as lines those that do not fit their checksum or are no records.
 
     Raises UserError for a file that `write_records` did not write.
@@ -60,7 +61,7 @@ def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
     return records, damaged
 
 
-def stored(path: Path) -> Iterator[dict]:
+def stored(path: Path) -> Iterator[dict[str, Any]]:
     """The records with their checksums, as they stand there."""
     try:
         with on_disk(f"read {path}"):
@@ -76,7 +77,7 @@ def stored(path: Path) -> Iterator[dict]:
         raise UserError(f"{path} is not a file of `kvbench pack`: {type(error).__name__}: {error}") from error
 
 
-def type_of(values: Sequence) -> pa.DataType | None:
+def type_of(values: Sequence[Any]) -> pa.DataType | None:
     """The type of a column that gives these values back, None among them; None where only JSON does."""
     values = [value for value in values if value is not None]
     kinds = {type(value) for value in values}
@@ -99,7 +100,7 @@ def type_of(values: Sequence) -> pa.DataType | None:
     return _struct(values)
 
 
-def _struct(values: Sequence[dict]) -> pa.DataType | None:
+def _struct(values: Sequence[dict[str, Any]]) -> pa.DataType | None:
     """Of objects that all have the same keys in the same order."""
     names = tuple(values[0])
     if not names or any(tuple(value) != names for value in values):

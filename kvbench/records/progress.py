@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvbench.records.manifest import read_manifests
 from kvbench.records.recorded_configuration import recorded
@@ -21,8 +21,8 @@ class Share(NamedTuple):
     shards: int
     made: int  # records that exist
     wanted: int  # records that were requested; 0 where that is not known
-    request: dict  # the manifest of the first attempt at any shard
-    last: dict | None  # that of the last attempt at this one; None: it has not begun
+    request: dict[str, Any]  # the manifest of the first attempt at any shard
+    last: dict[str, Any] | None  # that of the last attempt at this one; None: it has not begun
     alive: bool | None  # whether a process works on it; None: not known
 
     @property
@@ -36,7 +36,8 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
-    made: Counter = Counter(record.get("run") for path in record_files(folder) for record in read_records(path)[0])
+    records = (record for path in record_files(folder) for record in read_records(path)[0])
+    made: Counter[str | None] = Counter(record.get("run") for record in records)
     shares = [
         _share(folder, shard, request, made)
         for request in requests(attempts)
@@ -62,7 +63,7 @@ def _why(share: Share, ending: str | None) -> str:
     """What keeps a shard from having all its records, in words."""
     if share.last is not None and share.last["run"] == ending:
         return "the others could not be made"
-    if share.state == "failed":
+    if share.state == "failed" and share.last is not None:
         return f"a run failed ({share.last['error']})"
     if share.state == "finished":
         return "the others could not be made"
@@ -70,12 +71,12 @@ def _why(share: Share, ending: str | None) -> str:
     return words.get(share.state, share.state)
 
 
-def requests(attempts: list[dict]) -> list[list[dict]]:
+def requests(attempts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The attempts, oldest first, by what they requested: settings, samples and the number of shards.
 
     A request is left out when a later one includes all of its records: they are counted there.
     """
-    groups: dict[tuple, list[dict]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for attempt in attempts:
         config = recorded(attempt)
         key = (frozenset(attempt["requested"]), config.limit, config.shards)
@@ -84,12 +85,12 @@ def requests(attempts: list[dict]) -> list[list[dict]]:
     return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
 
 
-def covers(later: tuple, earlier: tuple) -> bool:
+def covers(later: tuple[Any, ...], earlier: tuple[Any, ...]) -> bool:
     (settings, limit, _), (wanted, first, _) = later, earlier
     return settings >= wanted and (limit is None or (first is not None and limit >= first))
 
 
-def _share(folder: Path, shard: int, request: list[dict], made: Counter) -> Share:
+def _share(folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str | None]) -> Share:
     shards = recorded(request[0]).shards
     attempts = [attempt for attempt in request if recorded(attempt).shard == shard]
     if not attempts:
@@ -99,7 +100,7 @@ def _share(folder: Path, shard: int, request: list[dict], made: Counter) -> Shar
     return Share(shard, shards, last["there"] + made[last["run"]], last["wanted"], request[0], last, alive)
 
 
-def state(attempt: dict, alive: bool | None) -> str:
+def state(attempt: dict[str, Any], alive: bool | None) -> str:
     """A manifest that says running, without a process that holds the lock, is of one that was killed.
 
     `alive` is None where the lock cannot be read.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import on_disk
@@ -32,7 +33,7 @@ def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
                 work.write_text("".join(lines), encoding="ascii")
 
 
-def row_of(sample: Sample) -> dict:
+def row_of(sample: Sample) -> dict[str, Any]:
     """The row of a sample: the end of its prompt, question, expected answers and where these stand, and properties."""
     context = sample.prompt.removesuffix(sample.question)
     return {
@@ -47,7 +48,7 @@ def row_of(sample: Sample) -> dict:
     }
 
 
-def read_samples(folder: Path) -> dict[str, dict]:
+def read_samples(folder: Path) -> dict[str, dict[str, Any]]:
     """The rows of `samples.jsonl` by sample id; empty if there is no such file."""
     path = folder / SAMPLES
     if not path.exists():
@@ -57,7 +58,7 @@ def read_samples(folder: Path) -> dict[str, dict]:
     return {row["sample"]: row for line in lines if (row := _row(line))}
 
 
-def _row(line: bytes) -> dict | None:
+def _row(line: bytes) -> dict[str, Any] | None:
     """None for a damaged line: it is written again when its sample is run again."""
     try:
         return check(json.loads(line), SampleRow)

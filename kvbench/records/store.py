@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import check_record, kind_of
@@ -60,7 +61,7 @@ class Edited(ValueError):
     """A record that does not fit its checksum."""
 
 
-def to_line(record: dict) -> bytes:
+def to_line(record: dict[str, Any]) -> bytes:
     """A record as it is stored, with a checksum as its last field."""
     text = to_json(record).encode()
     return text[:-1] + b', "checksum": "%s"}\n' % checksum(text).encode()
@@ -70,7 +71,7 @@ def checksum(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def without_checksum(record: dict, line: bytes = b"") -> dict:
+def without_checksum(record: dict[str, Any], line: bytes = b"") -> dict[str, Any]:
     """A record as it was before `to_line`; `line`, which it was read from, spares writing it as JSON again.
 
     Raises Edited if it does not fit its checksum. Records of version 0.1.0 have none.
@@ -82,13 +83,13 @@ def without_checksum(record: dict, line: bytes = b"") -> dict:
     return rest
 
 
-def _checksums(line: bytes, record: dict) -> Iterator[str]:
+def _checksums(line: bytes, record: dict[str, Any]) -> Iterator[str]:
     """Of the line as `to_line` ends it, and of the record where only the line's layout changed."""
     yield checksum(line[: -len(b', "checksum": "0123456789abcdef"}\n')] + b"}")
     yield checksum(to_json(record).encode())
 
 
-def parse(line: bytes) -> dict:
+def parse(line: bytes) -> dict[str, Any]:
     """The record in a line of a file, without its checksum.
 
     Raises ValueError or RecursionError if the line holds no record, Edited if the record does not fit its checksum.
@@ -99,7 +100,7 @@ def parse(line: bytes) -> dict:
     return record if "kind" in record else {"key": record["key"], "kind": kind_of(record), **record}
 
 
-def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
+def read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """Each line of a file with the record it holds: None if it holds none (torn by a kill, damaged or edited)."""
     with on_disk(f"read {path}"), open_regular(path) as file:
         for line in file:
@@ -109,7 +110,7 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, dict | None]]:
                 yield line, None
 
 
-def read_records(path: Path) -> tuple[list[dict], list[bytes]]:
+def read_records(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The whole records of a file, and the lines that hold none."""
     records, torn = [], []
     for line, record in read_lines(path) if path.exists() else ():
@@ -175,7 +176,7 @@ class Store:
             set_aside(self.path, self.torn, damaged)
         return len(damaged)
 
-    def append(self, record: dict) -> None:
+    def append(self, record: dict[str, Any]) -> None:
         """Write one record; when this returns, it is on the disk.
 
         Raises UserError where it cannot be; then nothing of it is, and the store can be used on.
@@ -217,7 +218,7 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from kvbench.config import composed
 from kvbench.papers.command_of import command_of
 
 
-def command_lines(manifests: Sequence[dict]) -> list[dict]:
+def command_lines(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each distinct command (see `command_of`) with its runs; manifests without a configuration have none."""
     runs: dict[str, list[str]] = {}
     for manifest in manifests:

@@ -1,6 +1,7 @@
 """The page's data of a frontier, from the files that `kvbench frontier` left in a run's folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,7 +11,7 @@ from kvbench.report.run_tables import number
 from kvbench.utils.console import warn
 
 
-def read_frontier(folder: Path) -> dict | None:
+def read_frontier(folder: Path) -> dict[str, Any] | None:
     """Table, sentence and every setting that was tried, scores from 0 to 100; None where the folder has no frontier."""
     csv, markdown = folder / "frontier.csv", folder / "frontier.md"
     if not (csv.is_file() and markdown.is_file()):
@@ -22,7 +23,7 @@ def read_frontier(folder: Path) -> dict | None:
         return None
 
 
-def _text(markdown: str) -> dict:
+def _text(markdown: str) -> dict[str, Any]:
     """What `write_frontier` wrote: the caption, a table, its notes and the sentence, with empty lines between them."""
     caption, table, *notes, sentence = markdown.strip().split("\n\n")
     header, _, *rows = [_cells(line) for line in table.splitlines()]
@@ -34,7 +35,7 @@ def _cells(line: str) -> list[str]:
     return [cell.replace(r"\|", "|") for cell in line.removeprefix("| ").removesuffix(" |").split(" | ")]
 
 
-def _points(frame: pd.DataFrame) -> dict:
+def _points(frame: pd.DataFrame) -> dict[str, Any]:
     first = frame.iloc[0]
     full = first["score"] - first["difference"]
     return {

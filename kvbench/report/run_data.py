@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -24,7 +25,7 @@ from kvbench.utils.text import count
 CHUNK = 256  # records whose layers the page parses together, once one of them is opened
 
 
-def read_run(folder: Path) -> tuple[dict, list[list]]:
+def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     """A run for the page, and the layers of its records in chunks (see `_layers`)."""
     manifests = list(read_manifests(folder)[0].values())
     records = load(folder)
@@ -68,7 +69,7 @@ def read_run(folder: Path) -> tuple[dict, list[list]]:
     }, _layers(frame)
 
 
-def _facts(frame: pd.DataFrame, manifests: Sequence[dict]) -> dict[str, str]:
+def _facts(frame: pd.DataFrame, manifests: Sequence[dict[str, Any]]) -> dict[str, str]:
     """What distinguishes one run from another: benchmark, model, dtype, question and memory."""
     dtypes = sorted({str(manifest["dtype"]) for manifest in manifests if "dtype" in manifest})
     facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question")}
@@ -76,7 +77,9 @@ def _facts(frame: pd.DataFrame, manifests: Sequence[dict]) -> dict[str, str]:
     return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}
 
 
-def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, settings: int, unfinished: str) -> str:
+def _caption(
+    frame: pd.DataFrame, manifests: Sequence[dict[str, Any]], samples: int, settings: int, unfinished: str
+) -> str:
     first = frame.iloc[0]
     facts = _facts(frame, manifests)
     return caption(
@@ -93,7 +96,7 @@ def _caption(frame: pd.DataFrame, manifests: Sequence[dict], samples: int, setti
     )
 
 
-def _properties(samples: pd.DataFrame, rows: dict[str, dict]) -> dict[str, list]:
+def _properties(samples: pd.DataFrame, rows: dict[str, dict[str, Any]]) -> dict[str, list[Any]]:
     """Properties in which samples differ (task, length, depth …), a value per sample; and the prompt's tokens."""
     names = dict.fromkeys(name for row in rows.values() for name in row.get("meta", {})) or PROPERTIES
     columns = {name: samples[name] for name in names if name in samples}
@@ -104,7 +107,9 @@ def _properties(samples: pd.DataFrame, rows: dict[str, dict]) -> dict[str, list]
     } | {"tokens": samples["prompt_tokens"].tolist()}
 
 
-def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dict[str, dict]) -> dict[str, list]:
+def _sample_columns(
+    samples: pd.DataFrame, of_sample: dict[str, list[Any]], rows: dict[str, dict[str, Any]]
+) -> dict[str, list[Any]]:
     """Prompts, answers and properties, a list with a value per sample each; prompts are empty in packs."""
     known = [rows.get(sample, {}) for sample in samples["sample"]]
     return {
@@ -120,7 +125,7 @@ def _sample_columns(samples: pd.DataFrame, of_sample: dict[str, list], rows: dic
     }
 
 
-def _layers(frame: pd.DataFrame) -> list[list]:
+def _layers(frame: pd.DataFrame) -> list[list[Any]]:
     """For each record the share of tokens that each layer kept, their positions, and the heads' shares, in chunks.
 
     Positions are encoded as `cache.kept_positions` does; null for records without the field, and for layers whose
@@ -139,12 +144,12 @@ def _layers(frame: pd.DataFrame) -> list[list]:
     return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
 
 
-def _column(frame: pd.DataFrame, name: str) -> list:
+def _column(frame: pd.DataFrame, name: str) -> list[Any]:
     """A column's values; None for each record where no record has it: those of engines lack what caches have."""
     return frame[name].tolist() if name in frame else [None] * len(frame)
 
 
-def _lists(frame: pd.DataFrame, name: str) -> list[list | None]:
+def _lists(frame: pd.DataFrame, name: str) -> list[list[Any] | None]:
     """A column of lists; None for records without it."""
     known = frame[name].tolist() if name in frame else [None] * len(frame)
     return [value if isinstance(value, list) else None for value in known]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from kvbench.tables.run_table import REMARKS, summarise
 BESIDE_TASK = ("length", "bucket", "depth")
 
 
-def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
+def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict[str, Any]]:
     """One row per setting: means over samples, and [mean, low, high] of every metric (null where unknown)."""
     labelled = frame.assign(setting=frame["label"])
     parameters = dict(zip(frame["label"], frame["parameters"], strict=True))
@@ -48,7 +49,7 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict]:
     ]
 
 
-def differences(frame: pd.DataFrame, metric: str) -> dict:
+def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     """For each setting the differences of the others from it, by label; and what the page says below them."""
     every = pairs(frame.assign(setting=frame["label"]), metric)
     found = {label: against(every, label) for label in frame["label"].unique()}
@@ -66,7 +67,7 @@ def differences(frame: pd.DataFrame, metric: str) -> dict:
     }
 
 
-def tasks(frame: pd.DataFrame, metric: str) -> list[dict]:
+def tasks(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     """Scores × 100 by task, and by task and each of BESIDE_TASK, a column per setting; empty for a single task."""
     if "task" not in frame:
         return []
@@ -79,7 +80,7 @@ def tasks(frame: pd.DataFrame, metric: str) -> list[dict]:
     return made
 
 
-def _rows(frame: pd.DataFrame, metric: str) -> list[dict]:
+def _rows(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     """The rows of `breakdown`, with the mean over all tasks at the end."""
     names = list(frame["task"].unique())
     groups = {"mean": names} if len(names) > 1 else {names[0]: names}
@@ -101,7 +102,7 @@ def _shared(frame: pd.DataFrame, name: str) -> bool:
     return len(samples) >= 2 * len(samples[["task", name]].drop_duplicates())
 
 
-def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict | None:
+def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any] | None:
     """Means per cell of depth × length, grids[metric][setting][depth][length]; None where there is no such grid."""
     if not {"depth", "length"} <= {*frame.columns} or frame[["depth", "length"]].isna().any(axis=None):
         return None

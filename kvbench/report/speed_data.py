@@ -1,6 +1,7 @@
 """The page's data of a run of benchmark=speed."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from kvbench.utils.text import count
 MEASURED_ON = ["machine", "threads", "torch"]
 
 
-def read_speed(folder: Path) -> dict:
+def read_speed(folder: Path) -> dict[str, Any]:
     """Name, manifests and tables of a speed run; each row of a table is that of the run's own table."""
     manifests = list(read_manifests(folder)[0].values())
     records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
@@ -32,7 +33,7 @@ def read_speed(folder: Path) -> dict:
     }
 
 
-def _table(records: pd.DataFrame) -> dict:
+def _table(records: pd.DataFrame) -> dict[str, Any]:
     first, frame = records.iloc[0], speeds(records)
     dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
     on = f"{first['machine']}, {count(first['threads'], 'thread')}"

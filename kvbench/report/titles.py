@@ -1,11 +1,12 @@
 """The titles of a page's runs: what distinguishes each from the others."""
 
 from collections.abc import Sequence
+from typing import Any
 
 FACTS = ("benchmark", "model", "dtype", "question", "memory")
 
 
-def titles(runs: Sequence[dict]) -> list[str]:
+def titles(runs: Sequence[dict[str, Any]]) -> list[str]:
     """For each run the facts in which the runs differ ("smollm2-135m · hidden"), or its folder's name.
 
     The name is added where several runs share all facts; where no fact differs, it stands alone.

@@ -1,12 +1,13 @@
 """What a configuration with `engine=` requests: engines in the place of methods."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
+from kvbench.engines.record import EngineRun
 from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
-from kvbench.evaluation.record import Run
 from kvbench.models import ModelSpec, TextModel, load_texts
 
 
@@ -59,7 +60,7 @@ def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSett
         raise UserError("distance=true follows a greedy answer, but the answers to these samples are sampled")
 
 
-def told_by(run: Run) -> dict:
+def told_by(run: EngineRun) -> dict[str, Any]:
     """For the manifest: what each engine says of itself."""
     return {
         "engines": {setting.label: {**setting.engine.parameters, **setting.engine.about} for setting in run.settings}

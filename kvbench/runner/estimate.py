@@ -6,13 +6,14 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, stdev
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Sample, Speed
 from kvbench.evaluation.prompts import together
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import AnyRun, ModelRun
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
@@ -56,7 +57,7 @@ class Pace:
         return cls(found.prefill_seconds, found.decode_seconds / found.decode_steps)
 
 
-def prompt_tokens(run: Run, samples: Sequence[Sample]) -> dict[str, int]:
+def prompt_tokens(run: AnyRun, samples: Sequence[Sample]) -> dict[str, int]:
     """About how many tokens each prompt has: its characters, at the rate of the longest prompt."""
     if isinstance(run.benchmark, Speed):
         return {sample.id: sample.meta["length"] for sample in samples}
@@ -73,7 +74,7 @@ def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
 
 
 def costs(
-    run: Run, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
+    run: ModelRun, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
 ) -> dict[str, Cost]:
     """The cost of each sample that lacks records; a context that several questions share is prefilled for the first."""
     flops, found = prompt_flops(run.loaded.model), {}
@@ -98,7 +99,7 @@ def _together(sequences: int) -> float:
     return max(1.0, IN_BATCH * sequences)
 
 
-def estimate_of(run: Run, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
+def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
     """The estimate of the records of `samples` that are not done; where they take long, the model is timed first.
 
     `part` names what it is of, where that is one of a command's several runs.
@@ -137,7 +138,7 @@ class Estimate:
         self.unfinished: dict[str, set[float]] = {}  # of samples with some records
         self.ratios: list[float] = []  # of each finished sample, measured to predicted seconds
 
-    def made(self, record: Mapping) -> bool:
+    def made(self, record: Mapping[str, Any]) -> bool:
         """Count a record; whether its sample is now finished."""
         sample = record["sample"]
         if sample not in self.left_of:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -82,14 +83,18 @@ def passes_over_one_model(measure: str | None) -> Callable[[Configuration, str],
     return run_pass
 
 
-def at(name: str, node: Mapping, ratios: Sequence[float]) -> dict:
+def at(name: str, node: Mapping[str, Any], ratios: Sequence[float]) -> dict[str, Any]:
     """A method's configuration at ratios of its own; as it is where it takes none."""
     takes = build_settings({name: {**node, "ratio": None, "budget": None}}, ratios[0], None)[0].ratio is not None
     return {**node, "ratio": list(ratios)} if takes else {**node}
 
 
 def score(
-    records: pd.DataFrame, full: Mapping, settings: Mapping[str, Sequence[Setting]], measure: str | None, quality: float
+    records: pd.DataFrame,
+    full: Mapping[str, Any],
+    settings: Mapping[str, Sequence[Setting]],
+    measure: str | None,
+    quality: float,
 ) -> Scored:
     """The frontiers of the settings tried, over the samples that all of them have."""
     records, distances = with_distances(records)

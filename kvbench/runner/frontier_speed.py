@@ -1,5 +1,7 @@
 """Decoding speed beside a frontier, from records of `benchmark=speed` for the same model and settings."""
 
+from typing import Any
+
 import pandas as pd
 
 from kvbench.benchmarks.speed import PLACE
@@ -33,7 +35,7 @@ def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame,
         return None
     frame, prompt = speeds(records[fits]), scored["prompt_tokens"].mean()
 
-    def rank(place: tuple) -> tuple:
+    def rank(place: tuple[Any, ...]) -> tuple[Any, ...]:
         length, _, batch, *_ = place
         return (
             -groups[place]["setting"].nunique(),

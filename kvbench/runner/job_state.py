@@ -2,17 +2,18 @@
 
 import os
 import socket
+from typing import Any
 
 from kvbench.utils.signals import Stopped
 from kvbench.utils.text import in_one_line
 
 
-def place() -> dict:
+def place() -> dict[str, Any]:
     """Host, process and Slurm job, for a manifest."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "slurm": slurm()}
 
 
-def slurm() -> dict | None:
+def slurm() -> dict[str, Any] | None:
     """The Slurm job this process belongs to; None elsewhere."""
     env = os.environ
     if "SLURM_JOB_ID" not in env:
@@ -25,7 +26,7 @@ def slurm() -> dict | None:
     }
 
 
-def ended_by(error: BaseException) -> dict:
+def ended_by(error: BaseException) -> dict[str, Any]:
     """How a run that did not finish ended, for its manifest: a failure has a line about its error."""
     if isinstance(error, Stopped):
         return {"status": f"stopped by {error.signal.name}"}

@@ -4,13 +4,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
 from kvbench.configuration import Configuration
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.prompts import AnyModel
+from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.versions import VERSIONS
-from kvbench.models import ModelSpec, Reader
+from kvbench.models import ModelSpec
 from kvbench.models.folder import model_identity
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
@@ -25,8 +27,8 @@ from kvbench.utils.versions import raised, versions
 
 
 def folder_identity(
-    cfg: Configuration, loaded: Reader, samples: Sequence[Sample], benchmark: Benchmark | None = None
-) -> dict:
+    cfg: Configuration, loaded: AnyModel, samples: Sequence[Sample], benchmark: Benchmark | None = None
+) -> dict[str, Any]:
     """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
     commit = getattr(loaded.config, "_commit_hash", None)
     return {
@@ -52,18 +54,25 @@ def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:
     return versions(benchmark) | metrics
 
 
-def all_versions(run: Run) -> dict[str, dict[str, int]]:
+def all_versions(run: AnyRun) -> dict[str, dict[str, int]]:
     """The versions of all that shapes the records of a run."""
     settings = versions(*map(vars, run.settings))
     return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
 
 
-def given(spec: ModelSpec, *names: str) -> dict:
+def given(spec: ModelSpec, *names: str) -> dict[str, Any]:
     """Those of a model's arguments that are not empty: without any the folder is that of versions without the key."""
     return {name: value for name in names if (value := getattr(spec, name))}
 
 
-def opening(cfg: Configuration, run: Run, identity: dict, shard: Sequence[Sample], store: Store, made_by: dict) -> dict:
+def opening(
+    cfg: Configuration,
+    run: AnyRun,
+    identity: dict[str, Any],
+    shard: Sequence[Sample],
+    store: Store,
+    made_by: dict[str, Any],
+) -> dict[str, Any]:
     """The manifest of a run that begins; `made_by` says what computes it.
 
     `kvbench status` reads the last three entries to count its records.
@@ -88,7 +97,7 @@ def opening(cfg: Configuration, run: Run, identity: dict, shard: Sequence[Sample
 
 
 @contextmanager
-def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> Iterator[Path]:
+def manifest_of(folder: Path, manifest: dict[str, Any], store: Store, started: float) -> Iterator[Path]:
     """Write a run's manifest, and at the end of the block again with how the run ended.
 
     `started` is time.perf_counter() when the command began; `manifest` is updated in place. Yields the file.
@@ -108,7 +117,7 @@ def manifest_of(folder: Path, manifest: dict, store: Store, started: float) -> I
             end_manifest(path, manifest)
 
 
-def write_again(path: Path, manifest: dict) -> None:
+def write_again(path: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest of a run that goes on where somebody has removed it: its records name it."""
     if not path.exists():
         warn(f"{path} was removed while kvbench was running; it is written again")

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from kvbench.evaluation.cache_checks import (
     check_budget,
@@ -22,7 +24,7 @@ from kvbench.methods import FullKV
 from kvbench.models.random_weights import random_model
 from kvbench.prefill import FullPrefill, Needs
 
-SHAPE = {
+SHAPE: dict[str, Any] = {
     **{"model_type": "llama", "vocab_size": 97, "hidden_size": 192, "intermediate_size": 48, "num_hidden_layers": 4},
     **{"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 65536},
     # wide, so that attention is far from uniform and greedy tokens differ
@@ -42,12 +44,12 @@ class Trial:
         self.n = max(TOKENS, 3 * self.method.minimum_budget)
 
     @cached_property
-    def model(self):
+    def model(self) -> PreTrainedModel:
         return random_model(SHAPE, torch.float32, "cpu")
 
     @property
     def layers(self) -> int:
-        return SHAPE["num_hidden_layers"]
+        return int(SHAPE["num_hidden_layers"])
 
     @property
     def budgets(self) -> list[int | float]:
@@ -60,15 +62,17 @@ class Trial:
     def prompt(self, n: int) -> Tensor:
         return torch.randint(3, SHAPE["vocab_size"], (n,), generator=torch.Generator().manual_seed(n))
 
-    def prefilled(self, n: int, budget: int | float, model=None) -> SharedPass:
+    def prefilled(self, n: int, budget: int | float, model: PreTrainedModel | None = None) -> SharedPass:
         """The pass over a prompt of n tokens that the method needs."""
         plan = self.method.plan(n, self.layers, budget)
         return SharedPass(model or self.model, self.prompt(n), plan, self.method.needs)
 
     def prefilled_full(self) -> Compressed:
-        return SharedPass(self.model, self.prompt(self.n), FullPrefill(), Needs()).compress(FullKV(), self.n)
+        source = SharedPass(self.model, self.prompt(self.n), FullPrefill(), Needs())
+        found: Compressed = source.compress(FullKV(), self.n)
+        return found
 
-    def decoded(self, compressed: Compressed, model=None, steps: int = STEPS) -> list[int]:
+    def decoded(self, compressed: Compressed, model: PreTrainedModel | None = None, steps: int = STEPS) -> list[int]:
         return generate(model or self.model, compressed.caches, compressed.logits, steps, frozenset()).tokens
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.configuration import Configuration
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
@@ -41,7 +41,7 @@ Outputs = tuple[dict[str, pd.DataFrame], list[Path]]
 SHOWN = ("top1", "kl", "kl_at_least", "bits_per_byte", "perplexity")
 
 
-def report(run: Run, folder: Path) -> Outputs:
+def report(run: AnyRun, folder: Path) -> Outputs:
     """The table of settings, the one by task where there are tasks, and the benchmark's figures."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, protocol_caption(run, records, title, "when compressing"))
@@ -80,7 +80,7 @@ def write_comparison(records: pd.DataFrame, metric: str, folder: Path) -> list[P
     return write_differences(every, folder)
 
 
-def report_probes(run: Run, folder: Path) -> Outputs:
+def report_probes(run: AnyRun, folder: Path) -> Outputs:
     """The figures of what was observed, layer by layer."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, protocol_caption(run, records, title, "while observed"))
@@ -89,7 +89,7 @@ def report_probes(run: Run, folder: Path) -> Outputs:
     return {}, written
 
 
-def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
+def report_speed(run: AnyRun, folder: Path, paper: Experiment | None) -> Outputs:
     """The table and bars of speed and memory; `paper` is the experiment whose published values stand beside ours."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, run_caption(run, title))
@@ -110,7 +110,7 @@ def report_speed(run: Run, folder: Path, paper: Experiment | None) -> Outputs:
     return {}, written
 
 
-def records_of(run: Run, folder: Path) -> tuple[pd.DataFrame, str]:
+def records_of(run: AnyRun, folder: Path) -> tuple[pd.DataFrame, str]:
     """All records of the folder, setting after setting, and the title of the experiment that they are of.
 
     A setting's label names the parameters in which it differs from another of its name. The title is empty for a run
@@ -132,19 +132,19 @@ def records_of(run: Run, folder: Path) -> tuple[pd.DataFrame, str]:
     return records, title(as_run(Configuration.of(manifests[run.id]["config"]), made_by))
 
 
-def stamped(run: Run, folder: Path, caption: str) -> str:
+def stamped(run: AnyRun, folder: Path, caption: str) -> str:
     """The caption, after what is missing where not all requested records are there."""
     return " · ".join(filter(None, (unfinished(folder, run.id), caption)))
 
 
-def protocol_caption(run: Run, records: pd.DataFrame, title: str, when: str) -> str:
+def protocol_caption(run: AnyRun, records: pd.DataFrame, title: str, when: str) -> str:
     """The caption with the protocol and the number of samples."""
     first = "" if run.first_token == "full" else "first token through the compressed cache"
     samples = count(records["sample"].nunique(), "sample")
     return run_caption(run, title, *filter(None, (f"question {run.question} {when}", first, samples)))
 
 
-def run_caption(run: Run, title: str, *rest: str) -> str:
+def run_caption(run: AnyRun, title: str, *rest: str) -> str:
     """The caption of a run: the experiment where there is one, benchmark and model, and `rest`.
 
     The folder of model.path is named: by the title, or else beside the model.

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.record import Failure, Run
+from kvbench.evaluation.record import AnyRun, Failure
 from kvbench.records.store import Store
 from kvbench.runner.estimate import Estimate
 from kvbench.runner.shards import requested_keys
@@ -35,14 +36,14 @@ class Column(ProgressColumn):
 
 
 def with_progress(
-    records: Iterable[dict | Failure],
-    run: Run,
+    records: Iterable[dict[str, Any] | Failure],
+    run: AnyRun,
     samples: Sequence[Sample],
     store: Store,
     failures: list[Failure],
     estimate: Estimate,
     group: Group | None = None,
-) -> Iterator[dict]:
+) -> Iterator[dict[str, Any]]:
     """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make.
 
     `estimate` is of this process's records. Failures are reported as they come, collected in `failures`, and not
@@ -61,7 +62,7 @@ def with_progress(
         TimeElapsedColumn(),
         Column(lambda: left(estimate)),
     )
-    of_sample: dict[str, list[dict]] = {}  # of unfinished samples
+    of_sample: dict[str, list[dict[str, Any]]] = {}  # of unfinished samples
     spent, began = TimeSpent(), time.perf_counter()
     with Progress(*columns, console=err, disable=err.is_jupyter) as progress:
         task = progress.add_task(run.benchmark.name, total=len(requested), completed=done)
@@ -126,7 +127,7 @@ def announce(estimate: Estimate) -> None:
     )
 
 
-def warn_of_dominant(records: Sequence[dict], estimate: Estimate) -> None:
+def warn_of_dominant(records: Sequence[dict[str, Any]], estimate: Estimate) -> None:
     """A warning, once in a run, where one setting takes most of the time."""
     found = None if estimate.warned else dominant(records)
     if found is None or found[1] * estimate.left() < LONG:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
@@ -13,6 +13,7 @@ from kvbench.engines.pace import pace_of
 from kvbench.errors import UserError
 from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.check_samples import OURS, check_turns
+from kvbench.evaluation.record import Choice
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec
@@ -31,22 +32,24 @@ from kvbench.utils.extras import require
 class Kind:
     """A kind of records: how they are made, and what is shown of them once all are there."""
 
-    evaluate: Callable  # (run, samples, store): makes what is missing, yields each record
-    report: Callable  # (run, folder): writes and names tables and figures
+    evaluate: Callable[..., Any]  # (run, samples, store): makes what is missing, yields each record
+    report: Callable[..., Any]  # (run, folder): writes and names tables and figures
     folder: str = ""  # how the name of their folder begins
-    load: Callable | None = (
+    load: Callable[..., Any] | None = (
         None  # (spec, settings, benchmark): what stands in for the model; None: the model with its weights
     )
-    computed_by: Callable = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
+    computed_by: Callable[..., Any] = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
     columns: frozenset[str] = OURS  # of its records, which no sample can have too
-    check: Callable = check_turns  # (samples, settings, distance): refuses samples that are not defined for them
-    estimate: Callable = estimate_of  # (run, samples, done, part): of the time that is left
+    check: Callable[..., Any] = (
+        check_turns  # (samples, settings, distance): refuses samples that are not defined for them
+    )
+    estimate: Callable[..., Any] = estimate_of  # (run, samples, done, part): of the time that is left
 
 
-def reporter(name: str) -> Callable:
+def reporter(name: str) -> Callable[..., Any]:
     """The function of kvbench.runner.outputs, imported when it is called: a mistake or a shard needs no matplotlib."""
 
-    def report(*args, **options):
+    def report(*args: Any, **options: Any) -> Any:
         from kvbench.runner import outputs
 
         return getattr(outputs, name)(*args, **options)
@@ -72,7 +75,7 @@ class Request:
     """What a configuration requests, built and checked; everything of a run but the loaded model."""
 
     kind: Kind
-    settings: Sequence[Setting]  # or probes
+    settings: Sequence[Choice]
     benchmark: Benchmark
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
@@ -86,17 +89,17 @@ def build_request(cfg: Configuration) -> Request:
     if cfg.engine:
         return engine_request(cfg)
     observations = build_probes(cfg.probe)
-    settings = observations or settings_of(cfg)
+    methods = [] if observations else settings_of(cfg)
+    settings: Sequence[Choice] = observations or methods
     check_press(cfg)
     benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
     check(settings, benchmark, spec)
-    if not observations:
-        check_calibrations(settings, spec)
+    check_calibrations(methods, spec)
     if isinstance(benchmark, Speed):
         speed.check(cfg.question, cfg.memory, cfg.first_token)
     if not observations:
-        check_memory(cfg.memory, settings)
-    check_chunk(cfg.prefill.chunk, cfg.memory, settings, benchmark, bool(observations))
+        check_memory(cfg.memory, methods)
+    check_chunk(cfg.prefill.chunk, cfg.memory, methods, benchmark, bool(observations))
     check_kernels(cfg.kernels, spec.resolve_device())
     check_decoding(cfg.decode.engine, spec)
     kind = PROBES if observations else METHODS
@@ -121,7 +124,7 @@ def build_benchmark(node: Mapping[str, object]) -> Benchmark:
     return benchmark
 
 
-def check(settings: Sequence[Setting], benchmark: Benchmark, spec: ModelSpec) -> None:
+def check(settings: Sequence[Choice], benchmark: Benchmark, spec: ModelSpec) -> None:
     """Raise UserError for mistakes that can be found before a model is loaded."""
     if not settings:
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")

@@ -11,8 +11,9 @@ from kvbench.benchmarks import Sample
 from kvbench.configuration import Configuration
 from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.check_samples import check_samples
-from kvbench.evaluation.record import Run
-from kvbench.models import Reader, load
+from kvbench.evaluation.prompts import AnyModel
+from kvbench.evaluation.record import AnyRun, Failure, Run
+from kvbench.models import load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, shard_name
@@ -51,7 +52,7 @@ def run(cfg: Configuration, group: Group | None = None) -> Path:
 def make_records(
     cfg: Configuration,
     request: Request,
-    inputs: tuple[Reader, list[Sample]],
+    inputs: tuple[AnyModel, list[Sample]],
     started: float,
     group: Group | None = None,
 ) -> Path:
@@ -73,16 +74,20 @@ def make_records(
     with Store(folder, its_name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
-        how = {
-            "memory": cfg.memory,
-            "question": cfg.question,
-            "first_token": cfg.first_token,
-            "batch": cfg.decode.batch,
-            "decode_engine": cfg.decode.engine,
-        }
-        how |= {"chunk": cfg.prefill.chunk, "distance": request.distance}
-        run_id = f"{now()}-{uuid.uuid4().hex[:12]}"
-        run = Run(run_id, digest(identity), loaded, request.benchmark, request.settings, **how)
+        run: AnyRun = Run(
+            f"{now()}-{uuid.uuid4().hex[:12]}",
+            digest(identity),
+            loaded,
+            request.benchmark,
+            request.settings,
+            memory=cfg.memory,
+            question=cfg.question,
+            first_token=cfg.first_token,
+            chunk=cfg.prefill.chunk,
+            distance=request.distance,
+            batch=cfg.decode.batch,
+            decode_engine=cfg.decode.engine,
+        )
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
@@ -94,7 +99,8 @@ def make_records(
                 records = request.kind.evaluate(run, shard, store)
                 shown = samples if group else shard
                 estimate = request.kind.estimate(run, shard, store.done, request.part)
-                for record in with_progress(records, run, shown, store, failures := [], estimate, group):
+                failures: list[Failure] = []
+                for record in with_progress(records, run, shown, store, failures, estimate, group):
                     tracker.record(record)
             failed, stopped = {failure.key: str(failure) for failure in failures}, []
             if group and not group.first:
@@ -124,7 +130,7 @@ def join(group: Group, failed: dict[str, str]) -> list[str]:
     return stopped
 
 
-def load_inputs(request: Request) -> tuple[Reader, list[Sample]]:
+def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
     """Load the model, or find its engines, and make the samples."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -138,7 +144,7 @@ def load_inputs(request: Request) -> tuple[Reader, list[Sample]]:
 
 
 def report_if_complete(
-    request: Request, run: Run, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
+    request: Request, run: AnyRun, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
 ) -> None:
     """Write tables and figures once no shard has records left to make; those that `failed` are missing in them.
 

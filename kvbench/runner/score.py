@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.utils.arguments import Parser
@@ -64,7 +65,9 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
         if extended:
             raise UserError(f"--e is for TASK.jsonl files; {records[0]} already says which benchmark it is for")
         scored = predictions.from_records(folder)
-        result = {name: predictions.official_form(rows) for name, rows in rescored.by_setting(scored).items()}
+        result: dict[str, Any] = {
+            name: predictions.official_form(rows) for name, rows in rescored.by_setting(scored).items()
+        }
         frame, notes = rescored.table(scored), rescored.compare_records(scored)
     else:
         files, extended = predictions.find(folder, extended)

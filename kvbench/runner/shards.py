@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.prompts import together
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import AnyRun
 
 
 def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
     """The first `limit` samples of every task, in their order; all for None."""
-    seen: Counter = Counter()
+    seen: Counter[str | None] = Counter()
     chosen = []
     for sample in samples:
         seen[task := sample.meta.get("task")] += 1
@@ -25,6 +25,6 @@ def samples_of_shard(samples: Sequence[Sample], question: str, shard: int, shard
     return [sample for group in groups for sample in group]
 
 
-def requested_keys(run: Run, samples: Sequence[Sample]) -> set[str]:
+def requested_keys(run: AnyRun, samples: Sequence[Sample]) -> set[str]:
     """The keys of all records that samples and settings make."""
     return {run.key(sample, setting) for sample in samples for setting in run.settings}

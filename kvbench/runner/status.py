@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -69,7 +70,7 @@ def share_row(folder: Path, share: Share) -> Row:
     return row(str(folder), share.last, f"{share.made}/{share.wanted}", share.alive)
 
 
-def row(place: str, attempt: dict, records: str, alive: bool | None) -> Row:
+def row(place: str, attempt: dict[str, Any], records: str, alive: bool | None) -> Row:
     config, job = recorded(attempt), attempt["slurm"] or {}
     number = f"{job['array']}_{job['task']}" if job.get("array") else job.get("job", "")
     restarts = f"restart {job['restarts']}" if job.get("restarts") else ""
@@ -85,7 +86,7 @@ def row(place: str, attempt: dict, records: str, alive: bool | None) -> Row:
     )
 
 
-def settings(attempt: dict) -> str:
+def settings(attempt: dict[str, Any]) -> str:
     labels = attempt.get("settings", [])
     return ", ".join(labels) if len(labels) <= 2 else f"{labels[0]} and {len(labels) - 1} more"
 

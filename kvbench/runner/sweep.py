@@ -85,12 +85,14 @@ class Outcome(JobReturn):
 
     @property
     def error(self) -> BaseException:
-        return self._return_value
+        error = self._return_value
+        assert isinstance(error, BaseException), "Hydra keeps a failed job's error in place of its value"
+        return error
 
     @property
     def return_value(self) -> object:
         if self.status is JobStatus.FAILED:
-            raise self._return_value
+            raise self.error
         return self._return_value
 
     @return_value.setter

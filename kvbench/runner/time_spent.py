@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kvbench.utils.text import duration
 
@@ -13,11 +14,11 @@ WORTH = 60.0  # seconds of a run whose parts are worth a line
 class TimeSpent:
     """Seconds of prefill, compression and decoding of all records so far: what several share counts once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.passes: set[float] = set()  # prefill_seconds: those that share a pass have the same
-        self.seconds = Counter({"prefill": 0.0, "compression": 0.0, "decoding": 0.0})
+        self.seconds = {"prefill": 0.0, "compression": 0.0, "decoding": 0.0}
 
-    def add(self, record: Mapping) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         prefill = record.get("prefill_seconds")
         if prefill and prefill not in self.passes:
             self.passes.add(prefill)
@@ -34,12 +35,12 @@ class TimeSpent:
         return f"{duration(elapsed)}: {', '.join(parts)}, all else {max(1 - known / elapsed, 0):.0%}"
 
 
-def dominant(records: Sequence[Mapping]) -> tuple[str, float] | None:
+def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
     """The setting that dominates the time of these records, and its share of it; None where there is none.
 
     `records` are all of one sample. Settings that share a prefill pass or decode as one batch share its time equally.
     """
-    passes = Counter(record.get("prefill_seconds") for record in records)
+    passes: Counter[float | None] = Counter(record.get("prefill_seconds") for record in records)
     seconds = {record["setting"]: _seconds(record, passes) for record in records}
     whole = sum(seconds.values())
     if not whole:
@@ -49,13 +50,13 @@ def dominant(records: Sequence[Mapping]) -> tuple[str, float] | None:
     return (setting, share) if share > max(SHARE, TIMES / len(seconds)) else None
 
 
-def _seconds(record: Mapping, passes: Mapping[float, int]) -> float:
-    prefill = record.get("prefill_seconds") or 0.0
-    own = (record.get("compress_seconds") or 0.0) + _decoding(record)
+def _seconds(record: Mapping[str, Any], passes: Mapping[float | None, int]) -> float:
+    prefill: float = record.get("prefill_seconds") or 0.0
+    own: float = (record.get("compress_seconds") or 0.0) + _decoding(record)
     return prefill / passes[record.get("prefill_seconds")] + own
 
 
-def _decoding(record: Mapping) -> float:
+def _decoding(record: Mapping[str, Any]) -> float:
     """A record's part of the batch that it decoded in."""
-    seconds = (record.get("question_seconds") or 0.0) + (record.get("decode_seconds") or 0.0)
-    return seconds / (record.get("decode_batch") or 1)
+    seconds: float = (record.get("question_seconds") or 0.0) + (record.get("decode_seconds") or 0.0)
+    return seconds / int(record.get("decode_batch") or 1)

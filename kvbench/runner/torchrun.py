@@ -20,6 +20,8 @@ from kvbench.utils.console import err, out
 from kvbench.utils.text import in_one_line
 
 if TYPE_CHECKING:
+    from torch.distributed import PrefixStore
+
     from kvbench.configuration import Configuration
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -41,7 +43,7 @@ class Group:
         self.rank, self.world, self.local = rank, world, local
         self.jobs = 0
         self.outcomes: dict[int, Outcome] = {}
-        self.store = None
+        self.store: PrefixStore | None = None
 
     @property
     def first(self) -> bool:
@@ -92,24 +94,30 @@ class Group:
                 store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(minutes=5)))
             self.store = distributed.PrefixStore(f"kvbench/{attempt}", store)
 
+    @property
+    def _met(self) -> "PrefixStore":
+        assert self.store is not None, "a job has not begun"
+        return self.store
+
     def hand_over(self, outcome: Outcome) -> None:
         """Write this process's report for the first one."""
         with reached():
-            self.store.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
+            self._met.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
 
     def made(self, records: int) -> int:
         """Count records that this process has made; the number that all have."""
         with reached():
-            return self.store.add(self._key("made"), records)
+            records_of_all: int = self._met.add(self._key("made"), records)
+        return records_of_all
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Wait until all other processes have ended; `outcomes` then has their reports by rank."""
         keys = {rank: self._key("outcome", rank) for rank in range(1, self.world)}
         with reached():
-            while not self.store.check(list(keys.values())):
+            while not self._met.check(list(keys.values())):
                 time.sleep(PAUSE)  # a signal interrupts it
                 meanwhile()
-            self.outcomes = {rank: Outcome(**json.loads(self.store.get(key))) for rank, key in keys.items()}
+            self.outcomes = {rank: Outcome(**json.loads(self._met.get(key))) for rank, key in keys.items()}
 
     def _key(self, *names: object) -> str:
         return "/".join(map(str, (self.jobs, *names)))

@@ -6,6 +6,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import psutil
@@ -14,6 +15,9 @@ from kvbench.configuration.sections import Wandb
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
 from kvbench.utils.text import first_line
+
+if TYPE_CHECKING:
+    import wandb
 
 _WAIT = 30  # seconds for a server that does not answer, at the start and again at the end of a run
 _EXIT = 10  # seconds for W&B's own process to end, once all is over
@@ -29,7 +33,7 @@ class Tracker:
     def __init__(self, options: Wandb, name: str, folder: Path, warn: Callable[[str], None]):
         """`options` is the configuration's wandb section; `name` has folder and shard."""
         self.options, self.name, self.folder, self.warn = options, name, folder, warn
-        self.run = None
+        self.run: wandb.Run | None = None
         self.sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
 
     def __enter__(self) -> "Tracker":
@@ -39,7 +43,7 @@ class Tracker:
         with unbroken():
             self.close(failed=kind is not None)
 
-    def start(self, manifest: dict) -> None:
+    def start(self, manifest: dict[str, Any]) -> None:
         """Begin or resume the W&B run, with the manifest as its configuration; nothing where it is disabled."""
         if self.options.mode == "disabled":
             return
@@ -71,9 +75,9 @@ class Tracker:
     def active(self) -> bool:
         return self.run is not None
 
-    def record(self, record: dict) -> None:
+    def record(self, record: dict[str, Any]) -> None:
         """Count a record in, and log the mean scores of its setting so far."""
-        if not self.active:
+        if self.run is None:
             return
         means = {}
         for metric, score in record.get("scores", {}).items():
@@ -86,19 +90,19 @@ class Tracker:
 
     def finish(self, tables: dict[str, pd.DataFrame], figures: Sequence[Path]) -> None:
         """Log tables by name and pictures, and close the run."""
-        if not self.active:
+        if self.run is None:
             return
         with self._unharmed():
             import wandb
 
-            logged = {name: wandb.Table(dataframe=table) for name, table in tables.items()}
+            logged: dict[str, Any] = {name: wandb.Table(dataframe=table) for name, table in tables.items()}
             logged |= {path.stem: wandb.Image(str(path)) for path in figures if path.suffix == ".png"}
             self.run.log(logged)
         self.close()
 
     def close(self, failed: bool = False) -> None:
         """Close the run, if it is still open."""
-        if self.active:
+        if self.run is not None:
             with self._unharmed():
                 self.run.finish(exit_code=int(failed))
             self.run = None

@@ -30,8 +30,8 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record, by place of the grid (PLACE), then by setting in order of appearance.
 
     requested is the ratio or budget; low and high are tokens/s of the slowest and the fastest repeat; over_full is
-    tokens/s over FullKV's at the same place and by the same decode_engine (nan without it), each at its largest batch where
-    that is the place's.
+    tokens/s over FullKV's at the same place and by the same decode_engine (nan without it), each at its largest batch
+    where that is the place's.
     """
     frame = records.reindex(columns=_FROM_RECORDS)
     frame["decode_engine"] = frame["decode_engine"].fillna("eager")  # as records of before

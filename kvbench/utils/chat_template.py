@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from jinja2 import Environment, nodes
 
@@ -44,6 +45,12 @@ def _without_generation(template: str) -> str:
     return re.sub(r"\{%[-+]?\s*(end)?generation\s*[-+]?%\}", "", template)
 
 
+class _Tracer(Protocol):
+    """A function as `sys.settrace` takes it."""
+
+    def __call__(self, frame: FrameType, event: str, argument: object, /) -> "_Tracer": ...
+
+
 @contextmanager
 def bounded(name: str, most: int = STEPS) -> Iterator[None]:
     """Raise UserError within the block after so many lines of Python, since nested loops could run for years, and for
@@ -51,7 +58,7 @@ def bounded(name: str, most: int = STEPS) -> Iterator[None]:
     """
     left = most
 
-    def step(frame: FrameType, event: str, argument: object):
+    def step(frame: FrameType, event: str, argument: object) -> _Tracer:
         nonlocal left
         left -= 1
         if left < 0:

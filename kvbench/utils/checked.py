@@ -65,16 +65,16 @@ def checked(cls: type | None = None, *, prefix: str = "", **options: Any) -> Any
     """
 
     def decorate(cls: type) -> type:
-        made = dataclass(cls, config=_CONFIG, **options)
+        made: type[Any] = dataclass(cls, config=_CONFIG, **options)
         made.__init__ = _one_line(made.__init__, made, prefix)
         return made
 
     return decorate if cls is None else decorate(cls)
 
 
-def _one_line(init: Callable, made: type, prefix: str) -> Callable:
+def _one_line(init: Callable[..., Any], made: type[Any], prefix: str) -> Callable[..., Any]:
     @wraps(init)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
         try:
             init(self, *args, **kwargs)
         except ValidationError as error:
@@ -95,7 +95,7 @@ def check_given(form: type[Any], values: Mapping[str, object], prefix: str = "")
             raise explained(wrong, form, prefix) from None
 
 
-def explained(found: Sequence[Any], of: type, prefix: str = "") -> UserError:
+def explained(found: Sequence[Any], of: type[Any], prefix: str = "") -> UserError:
     """The first of the mistakes that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
     errors = [each | {"loc": _named(of, each["loc"])} for each in found]
     first = errors[0]
@@ -123,17 +123,17 @@ def explained(found: Sequence[Any], of: type, prefix: str = "") -> UserError:
     return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
 
 
-def _named(of: type, loc: tuple) -> tuple:
+def _named(of: type[Any], loc: tuple[Any, ...]) -> tuple[Any, ...]:
     """The place of an error, with the field's name for a positional argument's number."""
     fields = _fields(of)
     return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
 
 
-def _fields(of: type) -> list[str]:
+def _fields(of: type[Any]) -> list[str]:
     return [name for name, field in of.__dataclass_fields__.items() if field.init]
 
 
-def _literals(of: type, field: str) -> list[str]:
+def _literals(of: type[Any], field: str) -> list[str]:
     """The texts that a field of Literal type allows; empty where it allows anything else but null."""
     parts = _annotations(of, (field,))
     found = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
@@ -142,7 +142,7 @@ def _literals(of: type, field: str) -> list[str]:
     return [*found, "null"] if NoneType in parts else found
 
 
-def _wanted(error: dict, of: type) -> str:
+def _wanted(error: dict[str, Any], of: type[Any]) -> str:
     """What would have been right in the place of one error."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _BOUNDS:
@@ -154,15 +154,16 @@ def _wanted(error: dict, of: type) -> str:
     if kind == "is_instance_of":
         return f"a {context['class']}"
     if kind == "literal_error":
-        return context["expected"]
+        return str(context["expected"])
     if kind == "too_short":
         return f"a list of at least {context['min_length']}"
     if kind == "value_error":
         return str(context["error"])
-    return error["msg"][0].lower() + error["msg"][1:]
+    message: str = error["msg"]
+    return message[0].lower() + message[1:]
 
 
-def _annotations(of: type, loc: tuple) -> list:
+def _annotations(of: type[Any], loc: tuple[Any, ...]) -> list[Any]:
     """The field's annotation and all that it consists of, unions and lists taken apart."""
     field = of.__dataclass_fields__.get(loc[0]) if loc else None
     parts, todo = [], [] if field is None else [field.type]
@@ -174,11 +175,11 @@ def _annotations(of: type, loc: tuple) -> list:
     return parts
 
 
-def _number(of: type, loc: tuple) -> str:
+def _number(of: type[Any], loc: tuple[Any, ...]) -> str:
     return "an integer" if int in _annotations(of, loc) and float not in _annotations(of, loc) else "a number"
 
 
-def _bounds(of: type, loc: tuple) -> str:
+def _bounds(of: type[Any], loc: tuple[Any, ...]) -> str:
     """All bounds of a number in words: "of at least 1", "above 0 and at most 1", "from 0 to 1"."""
     found: dict[str, float] = {}
     for part in _annotations(of, loc):

@@ -30,11 +30,11 @@ class SafeConsole(Console):
 
     @property
     def file(self) -> IO[str]:
-        return SafeStream(Console.file.fget(self))
+        return SafeStream(super().file)  # type: ignore[return-value]  # it has all that a stream has, by __getattr__
 
     @file.setter
     def file(self, file: IO[str]) -> None:
-        Console.file.fset(self, file)
+        Console.file.fset(self, file)  # type: ignore[attr-defined]  # mypy takes a property with a setter for a function
 
 
 class SafeStream:
@@ -55,7 +55,7 @@ class SafeStream:
         try:
             return self.stream.write(text)
         except UnicodeEncodeError:
-            encoding = self.stream.encoding or "ascii"
+            encoding = getattr(self.stream, "encoding", None) or "ascii"
             return self.write(text.encode(encoding, "replace").decode(encoding))
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             return self._give_up(error, text)

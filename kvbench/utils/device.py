@@ -38,5 +38,7 @@ def free_bytes(device: str) -> int:
     gpu = torch.device(device)
     if gpu.type == "cuda":
         kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
-        return torch.cuda.mem_get_info(gpu)[0] + kept
-    return psutil.virtual_memory().available
+        free: int = torch.cuda.mem_get_info(gpu)[0] + kept
+    else:
+        free = psutil.virtual_memory().available
+    return free

@@ -49,4 +49,5 @@ def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
 
 def _data(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
-        return response.read()
+        data: bytes = response.read()
+    return data

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -26,7 +27,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def environment() -> dict:
+def environment() -> dict[str, Any]:
     """Versions, code and hardware of this process."""
     return {
         "kvbench": __version__,
@@ -45,7 +46,7 @@ def variables() -> dict[str, str]:
     return {name: value.encode(errors="replace").decode() for name, value in found}
 
 
-def hardware() -> dict:
+def hardware() -> dict[str, Any]:
     cuda = range(torch.cuda.device_count())
     return {
         "cpu": cpu_name(),

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import GenericAlias, NoneType
+from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.utils.regular_files import open_regular
@@ -23,8 +24,8 @@ def read_rows(
     *,
     filled: Collection[str] = (),
     unique: str | None = None,
-    check: Callable[[dict], None] | None = None,
-) -> list[dict]:
+    check: Callable[[dict[str, Any]], None] | None = None,
+) -> list[dict[str, Any]]:
     """The rows of a UTF-8 file with one JSON object a line; blank lines are passed over.
 
     Every row has `fields` with values of these types, other fields may stand beside them. Texts and lists in
@@ -37,15 +38,16 @@ def read_rows(
 
 def checked_rows(
     path: str | Path,
-    numbered: Iterable[tuple[int, dict]],
+    numbered: Iterable[tuple[int, dict[str, Any]]],
     fields: Mapping[str, FieldType | tuple[FieldType, ...]],
     *,
     filled: Collection[str] = (),
     unique: str | None = None,
-    check: Callable[[dict], None] | None = None,
-) -> list[dict]:
+    check: Callable[[dict[str, Any]], None] | None = None,
+) -> list[dict[str, Any]]:
     """The rows of a file of any form, each with its number, after the checks that `read_rows` describes."""
-    rows, seen = [], {}
+    rows: list[dict[str, Any]] = []
+    seen: dict[str, int] = {}
     for number, row in numbered:
         try:
             _check(row, fields, filled)
@@ -63,7 +65,7 @@ def checked_rows(
     return rows
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict]]:
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in _lines(path):
         try:
             row = _parse(line)
@@ -84,7 +86,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _parse(line: bytes) -> dict:
+def _parse(line: bytes) -> dict[str, Any]:
     """One row; ValueError says what is wrong with it without repeating it."""
     try:
         text = line.decode("utf-8")
@@ -106,7 +108,7 @@ def _parse(line: bytes) -> dict:
     return row
 
 
-def _check(row: dict, fields: Mapping, filled: Collection[str]) -> None:
+def _check(row: dict[str, Any], fields: Mapping[str, Any], filled: Collection[str]) -> None:
     for name, allowed in fields.items():
         if name not in row:
             raise ValueError(f"field {name!r} is missing")
@@ -147,7 +149,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"broken JSON: {name} is not a number in JSON")
 
 
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict:
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]

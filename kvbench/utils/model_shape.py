@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.regular_files import read_bytes
@@ -10,7 +11,7 @@ from kvbench.utils.regular_files import read_bytes
 NUMBERS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
 
 
-def model_shape(shape: Mapping) -> Mapping:
+def model_shape(shape: Mapping[str, Any]) -> Mapping[str, Any]:
     """A shape whose keys are NUMBERS, each a positive integer. Raises UserError for any other."""
     for name, number in shape.items():
         if name not in NUMBERS:
@@ -26,7 +27,7 @@ def check_folder(path: str) -> None:
         raise UserError(f"model.path={path!r} must be a folder with a config.json")
 
 
-def check_folder_shape(name: str, shape: Mapping, folder: Path) -> None:
+def check_folder_shape(name: str, shape: Mapping[str, Any], folder: Path) -> None:
     """As check_shape, with the config.json of a folder; one that cannot be read is for loading to report."""
     try:
         config = json.loads(read_bytes(folder / "config.json"))
@@ -36,7 +37,7 @@ def check_folder_shape(name: str, shape: Mapping, folder: Path) -> None:
         check_shape(name, shape, config, str(folder))
 
 
-def check_shape(name: str, shape: Mapping, config: Mapping, source: str) -> None:
+def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], source: str) -> None:
     """Raise UserError where a network's configuration has another shape than the preset `name`.
 
     What a configuration leaves out is not compared.
@@ -55,11 +56,11 @@ def check_shape(name: str, shape: Mapping, config: Mapping, source: str) -> None
         )
 
 
-def shape_of(config: Mapping) -> dict[str, int | None]:
+def shape_of(config: Mapping[str, Any]) -> dict[str, int | None]:
     """NUMBERS of a config.json, or of its text model; None where it has no such number."""
     text = config.get("text_config")
     config = text if isinstance(text, Mapping) else config
-    numbers = {name: config.get(name) for name in NUMBERS}
+    numbers: dict[str, Any] = {name: config.get(name) for name in NUMBERS}
     heads, width = numbers["num_attention_heads"], config.get("hidden_size")
     if numbers["num_key_value_heads"] is None:
         numbers["num_key_value_heads"] = heads

@@ -8,7 +8,8 @@ from pathlib import Path
 from kvbench.utils.text import in_one_line
 
 _PACKAGE = Path(__file__).parents[1]
-_LIBRARIES = (sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+_INSTALLED = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_FOLDERS = [_PACKAGE, *map(Path, (sys.prefix, sys.base_prefix, *_INSTALLED))]
 
 
 def own_line(error: BaseException) -> str | None:
@@ -34,4 +35,4 @@ def raised_in(error: BaseException) -> str:
 
 def _is_own(filename: str) -> bool:
     path = Path(filename)
-    return path.is_absolute() and not any(path.is_relative_to(folder) for folder in (_PACKAGE, *_LIBRARIES))
+    return path.is_absolute() and not any(path.is_relative_to(folder) for folder in _FOLDERS)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.utils.extras import require
@@ -17,17 +18,17 @@ def read_file(
     *,
     filled: Collection[str] = (),
     unique: str | None = None,
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """The rows of a file, checked as by `kvbench.utils.jsonl.read_rows`; its ending says which form it has.
 
     A .json file is an array of objects or, as .jsonl, one object a line. Raises UserError that names the file.
     """
-    rules = {"filled": filled, "unique": unique}
+
     if path.suffix in (".parquet", ".arrow"):
-        return checked_rows(path, enumerate(_table(path), 1), fields, **rules)
+        return checked_rows(path, enumerate(_table(path), 1), fields, filled=filled, unique=unique)
     if path.suffix == ".json" and _is_array(path):
-        return checked_rows(path, enumerate(_array(path), 1), fields, **rules)
-    return read_rows(path, fields, **rules)
+        return checked_rows(path, enumerate(_array(path), 1), fields, filled=filled, unique=unique)
+    return read_rows(path, fields, filled=filled, unique=unique)
 
 
 def _is_array(path: Path) -> bool:
@@ -38,9 +39,9 @@ def _is_array(path: Path) -> bool:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _array(path: Path) -> list[dict]:
+def _array(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = json.loads(read_text(path, "utf-8-sig"))
+        rows: list[dict[str, Any]] = json.loads(read_text(path, "utf-8-sig"))
     except ValueError as error:
         raise UserError(f"{path} is not a JSON array in UTF-8: {error}") from error
     if not all(isinstance(row, dict) for row in rows):
@@ -48,7 +49,7 @@ def _array(path: Path) -> list[dict]:
     return rows
 
 
-def _table(path: Path) -> list[dict]:
+def _table(path: Path) -> list[dict[str, Any]]:
     require(str(path), "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
@@ -56,9 +57,11 @@ def _table(path: Path) -> list[dict]:
     try:
         open_regular(path).close()
         if path.suffix == ".parquet":
-            return parquet.read_table(path).to_pylist()
-        with pa.memory_map(str(path)) as source:
-            return pa.ipc.open_stream(source).read_all().to_pylist()  # the form of datasets.save_to_disk
+            rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+        else:
+            with pa.memory_map(str(path)) as source:
+                rows = pa.ipc.open_stream(source).read_all().to_pylist()  # the form of datasets.save_to_disk
     except (OSError, pa.ArrowException) as error:
         kind = "a Parquet" if path.suffix == ".parquet" else "an Arrow"
         raise UserError(f"{path} is not {kind} file: {first_line(error)}") from error
+    return rows

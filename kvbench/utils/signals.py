@@ -2,8 +2,12 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any] | int | None  # as of signal.getsignal
 
 # The last two are a batch system's warning before the time limit: `sbatch --signal`, and submitit's SIGUSR2.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -83,7 +87,7 @@ def _hear(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def _restore(previous: dict) -> None:
+def _restore(previous: Mapping[int, Handler]) -> None:
     global _heard
     for signum, handler in previous.items():
         signal.signal(signum, handler)

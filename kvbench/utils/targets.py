@@ -20,7 +20,7 @@ TARGET = "_target_"
 MOST = 12  # classes of a module that an error lists
 
 
-def class_of(node: Mapping, what: str, *bases: type) -> type:
+def class_of(node: Mapping[str, Any], what: str, *bases: type) -> type:
     """The class that a node names, a subclass of one of `bases`, and so for every node inside it.
 
     What a node inside must be is said by the annotation of the parameter that it is given for. Raises UserError, which
@@ -65,14 +65,14 @@ def _missing(name: str) -> str:
     return f"{module} has no class {wanted!r}.{hint}{its}"
 
 
-def _nodes(value: object) -> list[Mapping]:
+def _nodes(value: object) -> list[Mapping[str, Any]]:
     """The outermost nodes with a class in a parameter's value."""
     if isinstance(value, Mapping):
         return [value] if TARGET in value else _nodes(list(value.values()))
     return [node for item in value for node in _nodes(item)] if isinstance(value, list | tuple) else []
 
 
-def _hints(found: type) -> dict[str, Any]:
+def _hints(found: type[Any]) -> dict[str, Any]:
     """Annotations of the parameters, by name; none where they name what cannot be found."""
     try:
         return get_type_hints(found if is_dataclass(found) else found.__init__)

@@ -1,6 +1,7 @@
 """Whether predictions are the texts of their tokens, and answers are those that the settings can give."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
@@ -28,12 +29,12 @@ def answers_fit(folder: Folder, here: Materials) -> Check:
     return judged("answers", "tokens against predictions, passes and FullKV's answers", wrong, missing, Verdict.PROVEN)
 
 
-def is_full(record: Mapping) -> bool:
+def is_full(record: Mapping[str, Any]) -> bool:
     parameters = record["parameters"]
     return '"_target_": "kvbench.methods.FullKV"' in parameters and '"kvbench.methods.Dense"' in parameters
 
 
-def _counted(record: Mapping) -> Iterator[str]:
+def _counted(record: Mapping[str, Any]) -> Iterator[str]:
     tokens, steps = record["tokens"], record["decode_steps"]
     if tokens is None or steps is None or not record["answers"]:
         return  # a text that is scored has no answer
@@ -54,12 +55,12 @@ def _counted(record: Mapping) -> Iterator[str]:
             yield f"a close call at token {place} of {len(tokens)}"
 
 
-def close_places(record: Mapping) -> list[int]:
+def close_places(record: Mapping[str, Any]) -> list[int]:
     """Tokens whose choice rounding could change, as far as a record names them."""
     return [] if record.get("close_call") is None else [record["close_call"]]
 
 
-def _beside_full(record: Mapping, full: Mapping) -> Iterator[str]:
+def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator[str]:
     """Tokens that were chosen with the uncompressed cache are FullKV's, and so are all where nothing was dropped."""
     mine, its = record["tokens"], full["tokens"]
     if mine is None or its is None or record.get("sampling") or record["question_tokens"] != full["question_tokens"]:
@@ -80,6 +81,6 @@ def _beside_full(record: Mapping, full: Mapping) -> Iterator[str]:
         yield f"its first {safe} token(s) were chosen with FullKV's cache, but differ from FullKV's"
 
 
-def _ends(record: Mapping) -> list[int]:
+def _ends(record: Mapping[str, Any]) -> list[int]:
     """The tokens, with -1 for the one that ended them."""
     return [*record["tokens"], *([-1] if record["decode_steps"] == len(record["tokens"]) else [])]

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import fmean
+from typing import Any
 
 from kvbench.cache.kept_positions import LEVELS, decode, edges
 from kvbench.evaluation.settings import Setting
@@ -25,7 +26,11 @@ ELEMENT = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2}
 
 def bytes_fit(folder: Folder) -> Check:
     """FullKV's bytes by the model's shape, kept tokens by budget and histogram, stored bytes by kept and storage."""
-    wrong, missing, per_token, lengths, settings = [], [], set(), {}, {}
+    wrong: list[str] = []
+    missing: list[str] = []
+    per_token = set()
+    lengths: dict[str, int] = {}
+    settings: dict[str, Setting] = {}
     for manifest in folder.manifests.values():
         try:
             settings |= {digest(setting.key): setting for setting in settings_of(recorded(manifest))}
@@ -53,15 +58,15 @@ def bytes_fit(folder: Folder) -> Check:
     return judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage", wrong, missing)
 
 
-def _shape_known(manifest: Mapping) -> dict | None:
+def _shape_known(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     """The shape of a preset, unless the run skipped comparing it."""
     config = recorded(manifest).model
     shape = config.get("shape")
     return shape and ((preset_of(config.get("name")) or {}).get("shape") or shape)
 
 
-def _shape(record: Mapping, manifest: Mapping) -> Iterator[str]:
-    layers, shape, element = record["kept_per_layer"], _shape_known(manifest), ELEMENT.get(manifest.get("dtype"))
+def _shape(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
+    layers, shape, element = record["kept_per_layer"], _shape_known(manifest), ELEMENT.get(str(manifest.get("dtype")))
     if shape is None or element is None or record.get("window_bytes") or record.get("full_layers"):
         return
     if len(layers) != shape["num_hidden_layers"]:
@@ -72,7 +77,7 @@ def _shape(record: Mapping, manifest: Mapping) -> Iterator[str]:
         yield f"FullKV takes {full} bytes, not {record['full_bytes']}"
 
 
-def _sums(record: Mapping) -> Iterator[str]:
+def _sums(record: Mapping[str, Any]) -> Iterator[str]:
     stored, full, windows = record["stored_bytes"], record["full_bytes"], record.get("window_bytes", 0)
     if not full or windows > min(full, stored):
         yield f"{stored} bytes stored of {full}, {windows} of them in windows"
@@ -92,7 +97,7 @@ def _sums(record: Mapping) -> Iterator[str]:
         yield f"its caches had {record['peak_cache_bytes']} bytes at most, but store {stored}"
 
 
-def _kept(record: Mapping, setting: Setting | None) -> Iterator[str]:
+def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[str]:
     layers, n = record["kept_per_layer"], record["prompt_tokens"]
     if any(not 0 <= kept <= n + ROUNDED for kept in layers):
         yield f"a layer kept {max(layers):g} or {min(layers):g} of {n} tokens"
@@ -115,7 +120,7 @@ def _kept(record: Mapping, setting: Setting | None) -> Iterator[str]:
         yield f"its layers kept {fmean(layers):g} tokens, but were to keep {setting.requested_tokens(n):g}"
 
 
-def fixed_budget(record: Mapping) -> bool:
+def fixed_budget(record: Mapping[str, Any]) -> bool:
     """Whether layers keep the budget, on average: an eviction without an allocation that gives up some of it."""
     parameters = json.loads(record["parameters"])
     allocation = (parameters.get("allocation") or {}).get("_target_")
@@ -137,9 +142,9 @@ def _histogram(text: str, kept: float, n: int) -> str | None:
     return None
 
 
-def _stored(record: Mapping, manifest: Mapping) -> Iterator[str]:
+def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
     """Fewer bytes than raw vectors, or codes of so many bits, can take."""
-    element, parameters = ELEMENT.get(manifest.get("dtype")), json.loads(record["parameters"])
+    element, parameters = ELEMENT.get(str(manifest.get("dtype"))), json.loads(record["parameters"])
     windows = record.get("window_bytes", 0)
     if element is None or record["full_bytes"] <= windows:
         return
@@ -155,9 +160,9 @@ def _stored(record: Mapping, manifest: Mapping) -> Iterator[str]:
         yield "its bytes are no numbers"
 
 
-def _copies(record: Mapping, storage: Mapping, manifest: Mapping) -> float:
+def _copies(record: Mapping[str, Any], storage: Mapping[str, Any], manifest: Mapping[str, Any]) -> float:
     """Copies of a KV head's vectors: one per query head where these select for themselves and copies are unfolded."""
     shape = _shape_known(manifest)
     if record.get("ratio_over") != "query_heads" or storage.get("layout") != "unfolded" or not shape:
         return 1.0
-    return shape["num_attention_heads"] / shape["num_key_value_heads"]
+    return float(shape["num_attention_heads"] / shape["num_key_value_heads"])

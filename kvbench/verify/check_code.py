@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -23,7 +24,8 @@ def one_code(folder: Folder) -> Check:
     """The runs that made records agree in version and commit of kvbench, without uncommitted changes."""
     runs = {record["run"] for record in folder.records}
     about = [provenance(manifest) for run, manifest in folder.manifests.items() if run in runs]
-    wrong, missing = [], []
+    wrong: list[str] = []
+    missing: list[str] = []
     for name in ONE:
         values = sorted({str(one.get(name)) for one in about})
         if len(values) > 1:
@@ -64,7 +66,14 @@ def one_model(folder: Folder, places: Places) -> Check:
     return judged("model", "name, shape and hashes of the weights", wrong, missing, otherwise)
 
 
-def _against_files(manifest: Mapping, model: Mapping, places: Places, own: bool, wrong: list, missing: list) -> bool:
+def _against_files(
+    manifest: Mapping[str, Any],
+    model: Mapping[str, Any],
+    places: Places,
+    own: bool,
+    wrong: list[Any],
+    missing: list[Any],
+) -> bool:
     """Whether the model's files are here and the same; a note where they are not, or are others."""
     if "files" not in model:
         return False
@@ -82,12 +91,13 @@ def _against_files(manifest: Mapping, model: Mapping, places: Places, own: bool,
     elif here != model["files"]:
         differ = sorted(name for name in {*here, *model["files"]} if here.get(name) != model["files"].get(name))
         wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
-    return here == model["files"]
+    return bool(here == model["files"])
 
 
-def preset_of(name: object) -> dict | None:
+def preset_of(name: object) -> dict[str, Any] | None:
     """conf/model/NAME.yaml; None for a name that kvbench does not have."""
     path = CONF / "model" / f"{name}.yaml"
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
         return None
-    return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    found = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else None

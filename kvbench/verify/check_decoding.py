@@ -1,6 +1,7 @@
 """Whether bytes and ratios of decoding follow from each other."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.verdict import Check, judged
@@ -17,7 +18,7 @@ def decoding_fits(folder: Folder) -> Check:
     return judged("decoding", "bytes held and read while decoding, and their ratios", wrong)
 
 
-def _figures(record: Mapping) -> Iterator[str]:
+def _figures(record: Mapping[str, Any]) -> Iterator[str]:
     if record["decode_bytes_peak"] > record["peak_cache_bytes"] and record["decode_batch"] == 1:
         yield "its caches had more bytes while decoding than at their largest moment"
     if record["r_peak"] < record["r_decode_peak"] - EQUAL:

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
@@ -32,19 +33,19 @@ IDENTITY = (
 CLOCK = 60.0  # seconds by which a machine's clock may be set while a run goes on
 
 
-def identity_of(manifest: Mapping) -> dict:
+def identity_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What all records of a folder have in common, from the manifest of one of its runs."""
     found = {name: manifest[name] for name in IDENTITY if name in manifest}
     found |= raised((manifest.get("versions") or {}).get("benchmark") or {})
     return found | ({"records": "probes"} if recorded(manifest).probe else {})
 
 
-def setting_key(record: Mapping) -> str:
+def setting_key(record: Mapping[str, Any]) -> str:
     """The hash by which a manifest's `requested` knows a record's setting."""
     return digest(_setting(record))
 
 
-def _setting(record: Mapping) -> str:
+def _setting(record: Mapping[str, Any]) -> str:
     return json.dumps([record["method"], record["parameters"], record["ratio"], record["budget"]])
 
 
@@ -90,7 +91,7 @@ def runs_agree(folder: Folder) -> Check:
     return judged("manifests", "manifests against configuration, records and each other", wrong, missing)
 
 
-def _configured(manifest: Mapping) -> Iterator[str]:
+def _configured(manifest: Mapping[str, Any]) -> Iterator[str]:
     config = recorded(manifest)
     benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | {"about"}}
     here = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
@@ -104,7 +105,7 @@ def _configured(manifest: Mapping) -> Iterator[str]:
         yield "its chat template is not the one of its configuration"
 
 
-def _requested(manifest: Mapping) -> Iterator[str]:
+def _requested(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Raises ValueError where the settings cannot be built."""
     config = recorded(manifest)
     if config.probe:
@@ -120,7 +121,7 @@ def _requested(manifest: Mapping) -> Iterator[str]:
         yield "the hashes of its settings are not those of its configuration"
 
 
-def _counted(manifest: Mapping, made: int) -> Iterator[str]:
+def _counted(manifest: Mapping[str, Any], made: int) -> Iterator[str]:
     claimed, wanted, there = (manifest.get(name) for name in ("records", "wanted", "there"))
     if isinstance(claimed, int) and claimed != made:
         yield f"made {claimed} records, but {made} name it"
@@ -131,7 +132,7 @@ def _counted(manifest: Mapping, made: int) -> Iterator[str]:
             yield f"finished with {there + claimed} of {wanted} records"
 
 
-def _timed(manifest: Mapping) -> Iterator[str]:
+def _timed(manifest: Mapping[str, Any]) -> Iterator[str]:
     try:
         begun, ended = (datetime.fromisoformat(manifest[name]) for name in ("started", "ended"))
         named_at = datetime.fromisoformat(manifest["run"].rpartition("-")[0])

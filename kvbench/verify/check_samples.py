@@ -1,6 +1,7 @@
 """Whether the samples are the benchmark's, all of those requested, and the records repeat them as they are."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
@@ -14,7 +15,8 @@ from kvbench.verify.verdict import Check, Verdict, judged
 
 def samples_fit(folder: Folder, here: Materials) -> Check:
     """Hashes of data and rows, answers and properties, and which samples were run."""
-    wrong, missing = [], []
+    wrong: list[str] = []
+    missing: list[str] = []
     about = "samples against the benchmark" if here.samples else "samples against their file"
     if here.samples is None:
         (wrong if here.other_data else missing).extend(here.missing)
@@ -41,14 +43,14 @@ def samples_fit(folder: Folder, here: Materials) -> Check:
     return judged("samples", about, wrong, missing, Verdict.PROVEN)
 
 
-def _same_row(folder: Folder, sample: Sample, row: Mapping) -> bool:
+def _same_row(folder: Folder, sample: Sample, row: Mapping[str, Any]) -> bool:
     made = row_of(sample)
     if folder.packed:
-        return sample_hashes(made)["fields_sha256"] == row["fields_sha256"]
+        return bool(sample_hashes(made)["fields_sha256"] == row["fields_sha256"])
     return all(made[name] == value for name, value in row.items() if name in made)
 
 
-def _fields(record: Mapping, answers: Sequence[str], meta: Mapping) -> list[str]:
+def _fields(record: Mapping[str, Any], answers: Sequence[str], meta: Mapping[str, Any]) -> list[str]:
     found = ["its expected answers are not the sample's"] if record["answers"] != answers else []
     other = [name for name, value in meta.items() if record.get(name) != value]
     return [*found, *(f"its {name} is not the sample's" for name in other)]

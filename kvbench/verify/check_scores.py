@@ -1,6 +1,6 @@
 """Predictions scored again with today's metrics."""
 
-from kvbench.benchmarks import Sample
+from kvbench.benchmarks import Benchmark, Sample
 from kvbench.metrics.answers import METRICS
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.known_classes import scorer
@@ -11,7 +11,9 @@ EQUAL = 1e-9
 
 def scores_fit(folder: Folder) -> Check:
     """Each record's scores are those of its prediction and answers."""
-    wrong, missing, benchmarks = [], [], {}
+    wrong: list[str] = []
+    missing: list[str] = []
+    benchmarks: dict[str, Benchmark | None] = {}
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue

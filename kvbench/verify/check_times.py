@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.check_bytes import ELEMENT
@@ -17,7 +18,8 @@ SLACK = 1.0  # seconds: a run's own count has one decimal
 
 def times_fit(folder: Folder) -> Check:
     """No time is negative or faster than any machine, and all of a run's are within its duration."""
-    wrong, passes = [], defaultdict(lambda: defaultdict(list))
+    wrong: list[str] = []
+    passes: defaultdict[str, defaultdict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue
@@ -32,7 +34,7 @@ def times_fit(folder: Folder) -> Check:
     return judged("times", "every time against the run's, and against what processors can do", wrong)
 
 
-def _possible(record: Mapping, manifest: Mapping) -> Iterator[str]:
+def _possible(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
     names = [name for name in record if name.endswith("_seconds") and isinstance(record[name], int | float)]
     if negative := [name for name in names if record[name] < 0]:
         yield f"{negative[0]} is negative"
@@ -41,7 +43,7 @@ def _possible(record: Mapping, manifest: Mapping) -> Iterator[str]:
     machines = max(len((manifest.get("hardware") or {}).get("gpus") or []), 1)
     config = recorded(manifest).model
     preset = preset_of(config.get("name")) if config.get("shape") else None  # else the network may be another one
-    weights, element = (preset or {}).get("parameters") or 0, ELEMENT.get(manifest.get("dtype"), 2)
+    weights, element = (preset or {}).get("parameters") or 0, ELEMENT.get(str(manifest.get("dtype")), 2)
     if device not in FLOPS:
         return
     # embeddings are looked up: half of the parameters is less than any model multiplies by

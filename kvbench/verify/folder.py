@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -22,20 +23,20 @@ class Folder:
     """A run's folder, or a pack of one."""
 
     path: Path
-    records: list[dict]  # whole records of all files, copies included
+    records: list[dict[str, Any]]  # whole records of all files, copies included
     frame: pd.DataFrame  # as `load` gives them
     findings: list[Finding]
-    manifests: dict[str, dict]  # by run
-    samples: dict[str, dict]  # rows of samples.jsonl by sample; of a pack their hashes
+    manifests: dict[str, dict[str, Any]]  # by run
+    samples: dict[str, dict[str, Any]]  # rows of samples.jsonl by sample; of a pack their hashes
     damaged_samples: int  # lines of samples.jsonl that hold no row, or a sample again
     packed: bool
 
     @property
-    def methods(self) -> list[dict]:
+    def methods(self) -> list[dict[str, Any]]:
         """The records of kind `method`: those with predictions and bytes."""
         return [record for record in self.records if record["kind"] == "method"]
 
-    def with_manifests(self) -> Iterator[tuple[dict, dict]]:
+    def with_manifests(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Each record that has one with its manifest."""
         for record in self.records:
             if manifest := self.manifests.get(record["run"]):
@@ -52,15 +53,15 @@ def read(path: Path) -> Folder:
 
 
 def _damaged(path: Path) -> int:
-    seen: Counter = Counter()
+    seen: Counter[str | None] = Counter()
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             seen[check(json.loads(line), SampleRow)["sample"]] += 1
         except (ValueError, RecursionError):
             seen[None] += 1
-    return seen.pop(None, 0) + sum(times - 1 for times in seen.values())
+    return int(seen.pop(None, 0)) + sum(times - 1 for times in seen.values())
 
 
-def named(record: Mapping) -> str:
+def named(record: Mapping[str, Any]) -> str:
     """A record in a problem's line."""
     return f"sample {record['sample']!r} under {record['setting']!r}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
 from hydra.utils import get_class
 from omegaconf import OmegaConf
@@ -51,7 +52,7 @@ def settings_of(config: Recorded) -> list[Setting]:
         raise ValueError(str(error)) from error
 
 
-def engine_labels(node: Mapping) -> list[str]:
+def engine_labels(node: Mapping[str, Any]) -> list[str]:
     """The names of the settings that a configuration of an engine requests; the engine is not started.
 
     Raises ValueError as `settings_of` does.
@@ -64,7 +65,7 @@ def engine_labels(node: Mapping) -> list[str]:
         raise ValueError(str(error)) from error
 
 
-def scorer(config: Mapping) -> Benchmark:
+def scorer(config: Mapping[str, Any]) -> Benchmark:
     """A benchmark with its configuration that has read no data: enough for `score` of most benchmarks.
 
     Raises ValueError for a class that conf/ does not name, and for a metric that would have to be imported.
@@ -74,6 +75,6 @@ def scorer(config: Mapping) -> Benchmark:
     if "_target_" not in config:
         raise ValueError("the manifest does not say which benchmark this is")
     kind = get_class(config["_target_"])
-    benchmark = object.__new__(kind)
+    benchmark: Benchmark = object.__new__(kind)
     benchmark.__dict__.update({key: value for key, value in config.items() if key != "_target_"})
     return benchmark

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import constants, snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -32,7 +33,7 @@ class Materials:
     other_data: bool = False  # this version makes other samples of the same configuration, which reads no files
 
 
-def materials(manifest: Mapping, places: Places) -> Materials:
+def materials(manifest: Mapping[str, Any], places: Places) -> Materials:
     """The tokenizer and the samples of a run, from this machine alone: nothing is downloaded."""
     missing, other = [], False
     tokenizer = samples = None
@@ -46,13 +47,13 @@ def materials(manifest: Mapping, places: Places) -> Materials:
     return Materials(tokenizer, samples, tuple(missing), other)
 
 
-def makes_its_own(manifest: Mapping) -> bool:
+def makes_its_own(manifest: Mapping[str, Any]) -> bool:
     """Whether the run's samples came from this version of kvbench alone, without data of the machine."""
     benchmark = recorded(manifest).benchmark
     return manifest.get("kvbench") == __version__ and not any(benchmark.get(name) for name in PLACES)
 
 
-def tokenizer_of(manifest: Mapping, places: Places) -> PreTrainedTokenizerBase:
+def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedTokenizerBase:
     """Raises an error where it is not here, or is another one."""
     folder = model_folder_of(manifest, places)
     written = (manifest.get("model") or {}).get("files") or {}
@@ -62,7 +63,7 @@ def tokenizer_of(manifest: Mapping, places: Places) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
-def model_folder_of(manifest: Mapping, places: Places) -> Path:
+def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
     """The folder of the model's files here. Raises an error where there is none."""
     model, config = manifest.get("model") or {}, recorded(manifest).model
     if path := places.get("model.path") or config.get("path"):
@@ -76,7 +77,7 @@ def model_folder_of(manifest: Mapping, places: Places) -> Path:
     )
 
 
-def samples_of(manifest: Mapping, tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
+def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
     config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
     config |= {key: value for key in PLACES if (value := places.get(f"benchmark.{key}"))}

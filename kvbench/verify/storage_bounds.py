@@ -5,11 +5,12 @@ Each bound leaves out what storages add (scales, minima, references, raw windows
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 BITS = {"fp8": 8, "mxfp8": 8, "mxfp6": 6, "mxfp4": 4, "nvfp4": 4, "iq4_nl": 4}
 
 
-def least_share(storage: Mapping, element_bytes: int) -> float:
+def least_share(storage: Mapping[str, Any], element_bytes: int) -> float:
     """Bytes per kept vector over those of a raw one; 0 for a storage of which nothing is known."""
     whole = 8 * element_bytes
     match str(storage.get("_target_", "")).rpartition(".")[2]:
@@ -26,7 +27,7 @@ def least_share(storage: Mapping, element_bytes: int) -> float:
         case "TurboQuant":  # rotated codes, and a norm
             return min(storage.get("bits") or 2, storage.get("value_bits") or storage.get("bits") or 2) / whole
         case "ThinK":  # keys without a share of their channels, whole values
-            return 1 - storage.get("share", 1) / 2
+            return float(1 - storage.get("share", 1) / 2)
         case "MiniCache":  # at most every second layer is without vectors of its own
             return least_share(storage.get("storage") or {}, element_bytes) / 2
     return 0.0  # a codebook has as few entries as its vectors are similar

@@ -97,8 +97,8 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
 def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
     tokens, caches = outcome(name, gpus)
     assert tokens == outcome(name, 0)[0]
-    for cache in caches:
-        for layer, device in zip(cache.layers, layer_devices(model(gpus), gpus), strict=True):
+    for held in caches:
+        for layer, device in zip(held.layers, layer_devices(model(gpus), gpus), strict=True):
             assert {str(device_of(tensor)) for tensor in layer.tensors()} == {device}
 
 

@@ -8,8 +8,9 @@ import torch
 from kvbench.benchmarks.base import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.evaluate import Run, evaluate
+from kvbench.evaluation.evaluate import evaluate
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
+from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import (
     H2O,

@@ -4,7 +4,8 @@ import pytest
 
 from kvbench.benchmarks.base import Sample
 from kvbench.errors import UserError
-from kvbench.evaluation.evaluate import Run, evaluate
+from kvbench.evaluation.evaluate import evaluate
+from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Eviction, FullKV, WindowAttention
 from kvbench.models import ModelSpec

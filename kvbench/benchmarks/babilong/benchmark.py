@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -45,12 +45,12 @@ class BABILong(Benchmark):
     prompts_file: str | None = None
     name: str = "babilong"
     chosen: list[str] = field(init=False)
-    rows: dict[str, list[dict]] = field(init=False, repr=False)
+    rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     metrics = ("score",)
     longest = None  # lengths are GPT-2's
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks, TASKS, "task in benchmark.tasks")
         self.lengths = select(self.lengths, {name: (name,) for name in LENGTHS}, "length in benchmark.lengths")
         self.prompts = prompts.load(self.chosen, self.prompts_file)
@@ -82,7 +82,7 @@ class BABILong(Benchmark):
         }
         return breakdown(records, groups, None)
 
-    def _samples(self, name: str, rows: list[dict]) -> Iterator[Sample]:
+    def _samples(self, name: str, rows: list[dict[str, Any]]) -> Iterator[Sample]:
         task, length = name.split()
         for number, row in enumerate(rows, 1):
             prompt, question = self.prompts[task].fill(row["input"], row["question"])

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -51,11 +51,11 @@ class InfiniteBench(Benchmark):
     prompts_file: str | None = None
     name: str = "infinitebench"
     chosen: list[str] = field(init=False)
-    rows: dict[str, list[dict]] = field(init=False, repr=False)
+    rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     metrics = ("score",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks, SETS, "task in benchmark.tasks")
         self.texts = prompts.load(self.templates, self.chosen, self.prompts_file)
         wanted = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
@@ -95,7 +95,7 @@ class InfiniteBench(Benchmark):
             )
 
 
-def _rows(task: str, file: Path) -> list[dict]:
+def _rows(task: str, file: Path) -> list[dict[str, Any]]:
     rows = read_file(file, FIELDS, filled=("context", "answer"))
     for number, row in enumerate(rows, 1):
         try:
@@ -107,7 +107,7 @@ def _rows(task: str, file: Path) -> list[dict]:
     return rows
 
 
-def _answers(task: str, row: dict) -> tuple[str, ...]:
+def _answers(task: str, row: dict[str, Any]) -> tuple[str, ...]:
     """The texts that the metric compares with; of a choice its text and letter, as the official get_answer has it."""
     answers = [row["answer"]] if isinstance(row["answer"], str) else row["answer"]
     if task == "math_calc":

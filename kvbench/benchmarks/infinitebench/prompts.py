@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -98,7 +98,7 @@ def _in_lm_eval() -> dict[str, str]:
     return found
 
 
-def fill(task: str, template: str, row: dict) -> tuple[str, str]:
+def fill(task: str, template: str, row: dict[str, Any]) -> tuple[str, str]:
     """The prompt of a row as the official create_prompt makes it, and its end from the context on.
 
     Raises ValueError where the row's input does not name what its task looks for.

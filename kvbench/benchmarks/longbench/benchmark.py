@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -55,12 +55,12 @@ class LongBench(Benchmark):
     name: str = "longbench"
     chosen: list[Task] = field(init=False)
     prompts: dict[str, str] = field(init=False, repr=False)
-    rows: dict[str, list[dict]] = field(init=False, repr=False)
+    rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     offered = tuple(TASKS)
     extended = False  # LongBench-E's files
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks, self.offered)
         if self.max_length is None:
             raise UserError(
@@ -109,14 +109,14 @@ class LongBench(Benchmark):
                 meta=self._meta(task, row),
             )
 
-    def _in_order(self, task: str) -> Sequence[tuple[int, dict]]:
+    def _in_order(self, task: str) -> Sequence[tuple[int, dict[str, Any]]]:
         """The rows with their numbers from 1, shuffled by the seed where there is one."""
         rows = list(enumerate(self.rows[task], 1))
         if self.seed is not None:
             random.Random(f"{self.seed} {task}").shuffle(rows)
         return rows
 
-    def _meta(self, task: Task, row: dict) -> dict:
+    def _meta(self, task: Task, row: dict[str, Any]) -> dict[str, Any]:
         """Columns of the record: with its answers and classes a prediction can be scored again from there."""
         meta = {"task": task.name, "group": task.group, "language": task.language, "length": row["length"]}
         if METRICS[task.name] == "classification":
@@ -141,5 +141,5 @@ class LongBenchE(LongBench):
         ranges = {name: [f"{task} {name}" for task in LONGBENCH_E] for name in BUCKETS}
         return breakdown(rows, ranges, None, of_task=range_score)
 
-    def _meta(self, task: Task, row: dict) -> dict:
+    def _meta(self, task: Task, row: dict[str, Any]) -> dict[str, Any]:
         return super()._meta(task, row) | {"bucket": bucket(row["length"])}

@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.errors import UserError
@@ -29,7 +30,7 @@ FIELDS = {
 }
 
 
-def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str, list[dict]]:
+def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str, list[dict[str, Any]]]:
     """The rows of every task's file TASK.jsonl (TASK_e.jsonl when `extended`), all of them checked.
 
     Raises UserError that names the file and the row, or the tasks that the folder does have.
@@ -46,12 +47,12 @@ def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str
     return {task: _rows(folder / (task + ending), task, extended) for task in tasks}
 
 
-def _rows(path: Path, task: str, extended: bool) -> list[dict]:
+def _rows(path: Path, task: str, extended: bool) -> list[dict[str, Any]]:
     """The rows of a task; LongBench-E needs every length for its ranges, a classification its classes."""
     fields = FIELDS | ({"length": int} if extended else {})
     fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
 
-    def check(row: dict) -> None:
+    def check(row: dict[str, Any]) -> None:
         if METRICS[task].startswith("retrieval"):  # an answer must name its paragraph
             score(task, "", row["answers"], None)
 

@@ -34,7 +34,7 @@ class NeedleGrid(Benchmark):
     max_new_tokens: Positive = 32
     name: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         least = self.buffer + 100
         for number, length in enumerate(self.lengths, 1):
             if length < least:

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -24,7 +25,7 @@ class MultiNeedle(NeedleGrid):
 
     seeds: Positive = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= len(self.depths) <= MOST_NEEDLES:
             raise UserError(f"benchmark.depths has {len(self.depths)} depths: 2 to {MOST_NEEDLES} are required")
@@ -45,7 +46,7 @@ class MultiNeedle(NeedleGrid):
         return found
 
     @abstractmethod
-    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict) -> Iterator[Sample]:
+    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict[str, Any]) -> Iterator[Sample]:
         """The samples over one context, whose needles are given by their depths."""
 
 
@@ -60,7 +61,7 @@ class NeedlesOneByOne(MultiNeedle):
     name: str = "niah_multi"
     metrics = ("digits", "exact")
 
-    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict) -> Iterator[Sample]:
+    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict[str, Any]) -> Iterator[Sample]:
         for depth, needle in needles.items():
             yield Sample(
                 id=f"multi-{meta['context']}-{depth:g}",
@@ -87,7 +88,7 @@ class NeedlesAtOnce(MultiNeedle):
     name: str = "niah_multi_at_once"
     metrics = ("found", "digits", "exact")
 
-    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict) -> Iterator[Sample]:
+    def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict[str, Any]) -> Iterator[Sample]:
         *cities, last = [needle.city for needle in needles.values()]
         named = f"{', '.join(cities)} and {last}"
         question = f"What are the secret numbers of {named}? Answer with the numbers only, in this order."

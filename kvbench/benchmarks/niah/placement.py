@@ -7,7 +7,8 @@ from kvbench.utils.tokenizer import Tokenizer
 
 
 def encode(text: str, tokenizer: Tokenizer) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
+    found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return found
 
 
 def take(source: Iterator[str], tokenizer: Tokenizer, tokens: int) -> list[int]:

@@ -40,7 +40,7 @@ class SentenceTester(NeedleGrid):
     stop_at_newline: ClassVar[bool] = False
     metrics = ("rouge1",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         found = {} if self.needle_file is None else read_needle(self.needle_file)
         self.origin = {key: "file" if key in found else "own" for key in ("needle", "prompt")}

@@ -30,7 +30,7 @@ class NeedleInAHaystack(NeedleGrid):
     question: str = ""
     name: str = "niah"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.needle == "sentence" and not (self.sentence and self.question):
             raise UserError("benchmark.needle=sentence needs benchmark.sentence and benchmark.question")

@@ -21,7 +21,7 @@ class NeedleToComplete(NeedleInAHaystack):
 
     name: str = "niah_base"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.needle != "number":
             raise UserError(f"benchmark.needle={self.needle}: niah_base hides numbers, so it must be number")
         super().__post_init__()

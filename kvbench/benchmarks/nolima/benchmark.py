@@ -63,7 +63,7 @@ class NoLiMa(Benchmark):
 
     metrics = ("score",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.data_dir is None:
             raise UserError(f"set benchmark.data_dir=FOLDER to a copy of NoLiMa's data: {WHERE}")
         folder = Path(self.data_dir)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.utils.row_files import read_file
@@ -41,7 +42,7 @@ def read(path: Path) -> list[Case]:
     return [test for test in tests if DIRECT not in test.name] or tests
 
 
-def _tests(entry: dict) -> Iterator[Case]:
+def _tests(entry: dict[str, Any]) -> Iterator[Case]:
     if "distractors" in entry:
         raise ValueError("sets with distractors are not supported")
     for hop, question in entry["questions"].items():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator, Field
@@ -48,11 +48,11 @@ class Ruler(Benchmark):
     name: str = "ruler"
     chosen: list[str] = field(init=False)
     inputs: Inputs = field(init=False, repr=False)
-    imported: list[tuple[int, str, list[dict]]] = field(init=False, repr=False)
+    imported: list[tuple[int, str, list[dict[str, Any]]]] = field(init=False, repr=False)
 
     metrics = ("score",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.chosen = select(self.tasks)
         self.inputs = Inputs(self.seed, self.essays_dir, self.sentences, self.squad, self.hotpotqa, self.english_words)
         # missing or malformed files are reported before a model is loaded
@@ -84,7 +84,7 @@ class Ruler(Benchmark):
         rows = records.assign(task=records["task"] + " " + records["length"].astype(str))
         return breakdown(rows, {str(length): [f"{name} {length}" for name in TASKS] for length in lengths}, None)
 
-    def generated(self, tokenizer: Tokenizer) -> Iterator[tuple[int, str, list[dict]]]:
+    def generated(self, tokenizer: Tokenizer) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
         """Length, task and rows, from the cache or made for this tokenizer."""
 
         def tokens(text: str) -> int:
@@ -99,13 +99,13 @@ class Ruler(Benchmark):
                 make = partial(generate, name, length, self.num_samples, self.inputs, tokens, chat_tokens)
                 yield length, name, files.cached(path, self.num_samples, make)
 
-    def _imported(self) -> Iterator[tuple[int, str, list[dict]]]:
+    def _imported(self) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
         """Length, task and rows of every requested file in `data_dir`."""
         found = files.find(self.data_dir, self.lengths, self.chosen, all_required=self.tasks != ["all"])
         for (length, name), path in found.items():
             yield length, name, files.read(path, name, length, self.num_samples)
 
-    def _sample(self, key: str, length: int, name: str, row: dict) -> Sample:
+    def _sample(self, key: str, length: int, name: str, row: dict[str, Any]) -> Sample:
         task = TASKS[name]
         return Sample(
             id=key,
@@ -117,7 +117,7 @@ class Ruler(Benchmark):
             meta={"task": name, "length": length, **self._origin(name)},
         )
 
-    def _origin(self, name: str) -> dict:
+    def _origin(self, name: str) -> dict[str, Any]:
         """Fields of the record that say what a sample was generated from."""
         task = TASKS[name]
         if self.data_dir is not None:
@@ -133,7 +133,8 @@ class Ruler(Benchmark):
 def _chat_tokens(tokenizer: Tokenizer) -> int:
     """Number of tokens around a user's text: those of the chat template, or the special tokens where there is none."""
     if not tokenizer.chat_template:
-        return tokenizer.num_special_tokens_to_add()
+        found: int = tokenizer.num_special_tokens_to_add()
+        return found
     turn = [{"role": "user", "content": ""}]
     name = str(tokenizer.name_or_path)
     check_template(name, tokenizer.get_chat_template())

@@ -74,7 +74,8 @@ def _splitter(name: str) -> Callable[[str], list[str]]:
     import nltk  # imported here because it is slow and only essays need it
 
     if name == "simple":
-        return nltk.tokenize.PunktSentenceTokenizer().tokenize
+        found: Callable[[str], list[str]] = nltk.tokenize.PunktSentenceTokenizer().tokenize
+        return found
     try:
         nltk.data.find("tokenizers/punkt_tab")
     except LookupError as error:
@@ -83,4 +84,5 @@ def _splitter(name: str) -> Callable[[str], list[str]]:
             "python -m nltk.downloader punkt_tab, or benchmark.sentences=simple for a split without trained "
             "abbreviations (samples then differ from the official ones)"
         ) from error
-    return nltk.sent_tokenize
+    found: Callable[[str], list[str]] = nltk.sent_tokenize
+    return found

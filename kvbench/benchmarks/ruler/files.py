@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.errors import UserError
@@ -14,7 +15,7 @@ from kvbench.utils.regular_files import read_text
 _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
 
 
-def cached(path: Path, count: int, make: Callable[[], Iterable[dict]]) -> list[dict]:
+def cached(path: Path, count: int, make: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The first `count` rows of the cache's file, generated if it is missing. Its first line is a hash of the rest."""
     text = _intact(path)
     rows = [] if text is None else [json.loads(line) for line in text.splitlines()[:count]]
@@ -34,12 +35,12 @@ def _intact(path: Path) -> str | None:
     return text if hashlib.sha256(text.encode()).hexdigest() == sha256 else None
 
 
-def lines(rows: Iterable[dict]) -> str:
+def lines(rows: Iterable[dict[str, Any]]) -> str:
     """The text of a validation.jsonl, as the official generator writes it."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def export(folder: Path, length: int, name: str, rows: Iterable[dict]) -> Path:
+def export(folder: Path, length: int, name: str, rows: Iterable[dict[str, Any]]) -> Path:
     """Write LENGTH/TASK/validation.jsonl."""
     path = folder / str(length) / name / "validation.jsonl"
     write_atomically(path, lines(rows))
@@ -73,14 +74,14 @@ def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_required
     return {key: path for key, path in found.items() if key[1] in names}
 
 
-def read(path: Path, name: str, length: int, count: int) -> list[dict]:
+def read(path: Path, name: str, length: int, count: int) -> list[dict[str, Any]]:
     """The first `count` rows of a validation.jsonl, each with an answer_prefix of its own.
 
     The generator's first versions left the prefix at the end of the input: it is cut off there.
     """
     task = TASKS[name]
 
-    def check(row: dict) -> None:
+    def check(row: dict[str, Any]) -> None:
         if not isinstance(row.get("answer_prefix", ""), str):
             raise ValueError("field 'answer_prefix' is not a text")
         if row["length"] > length:

@@ -1,6 +1,7 @@
 """One task at one length: rows in the form of the official generator's validation.jsonl."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from kvbench.benchmarks.ruler.cwe import CommonWordsMaker
 from kvbench.benchmarks.ruler.fitting import Count, DoesNotFit, fitted
@@ -16,7 +17,9 @@ from kvbench.errors import UserError
 VERSION = 1  # increased whenever the same inputs give other samples
 
 
-def generate(name: str, length: int, count: int, inputs: Inputs, tokens: Count, chat_tokens: int = 0) -> Iterator[dict]:
+def generate(
+    name: str, length: int, count: int, inputs: Inputs, tokens: Count, chat_tokens: int = 0
+) -> Iterator[dict[str, Any]]:
     """The first `count` samples of a task, each with the answer in at most `length` tokens.
 
     `tokens` counts a text's tokens without special ones; `chat_tokens` of the length are left for a chat template.

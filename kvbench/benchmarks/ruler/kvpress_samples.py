@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -44,12 +44,12 @@ class KVPressRuler(Benchmark):
     repository: str = "simonjegou/ruler"
     revision: str = "main"
     name: str = "ruler_kvpress"
-    rows: list[dict] = field(init=False, repr=False)
+    rows: list[dict[str, Any]] = field(init=False, repr=False)
 
     metrics = ("score",)
     longest = None  # lengths are Llama-3.1-8B's
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         chosen = select(self.tasks)
         layouts = [layout.format(length=self.length) for layout in LAYOUTS]
         (paths,) = DataSet(self.repository, self.revision, self.data_dir).files({str(self.length): layouts}).values()
@@ -69,7 +69,7 @@ class KVPressRuler(Benchmark):
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         return breakdown(records, GROUPS, {"average": tuple(TASKS)})
 
-    def _sample(self, row: dict, number: int) -> Sample:
+    def _sample(self, row: dict[str, Any], number: int) -> Sample:
         return Sample(
             id=f"{row['task']}-{self.length}-{number}",
             prompt=row["context"] + row["question"],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.ruler.qa import Question, Questions
@@ -34,7 +35,7 @@ class Source:
         return questions
 
 
-def squad(data: dict) -> Questions:
+def squad(data: dict[str, Any]) -> Questions:
     """The answerable questions; paragraphs of a question's article are its near documents."""
     articles = [[paragraph["context"] for paragraph in article["paragraphs"]] for article in data["data"]]
     documents = sorted({text for article in articles for text in article})
@@ -55,7 +56,7 @@ def squad(data: dict) -> Questions:
     return Questions(documents, questions)
 
 
-def hotpotqa(data: list) -> Questions:
+def hotpotqa(data: list[Any]) -> Questions:
     """Every question, with the ten paragraphs that come with it."""
     entries = [[(title, f"{title}\n{''.join(sentences)}") for title, sentences in entry["context"]] for entry in data]
     documents = sorted({text for entry in entries for _, text in entry})

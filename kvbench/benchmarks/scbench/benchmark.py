@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -56,7 +56,7 @@ class SCBench(Benchmark):
 
     metrics = ("official", "mended")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         names = select(self.tasks, NAMES, "task in benchmark.tasks")
         if self.mode == "shared":
             if NOT_SHARED in self.tasks:
@@ -146,7 +146,7 @@ class SCBench(Benchmark):
         )
 
 
-def _meta(task: Task, row: Row, question: Question) -> dict:
+def _meta(task: Task, row: Row, question: Question) -> dict[str, Any]:
     """Columns of the record."""
     meta = {
         "task": task.part(question.kind),

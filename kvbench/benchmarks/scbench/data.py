@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.scbench.tasks import Task
@@ -56,7 +57,7 @@ def _rows(path: Path, task: Task) -> list[Row]:
     return rows
 
 
-def _row(row: dict, task: Task) -> Row:
+def _row(row: dict[str, Any], task: Task) -> Row:
     context = row["context"] if row.get("context") is not None else row["input"]
     if not isinstance(context, str | list) or not context:
         raise ValueError("context must be a text, or mf's list of numbers, and not empty")
@@ -76,7 +77,7 @@ def _row(row: dict, task: Task) -> Row:
     return Row(str(context), questions, **code)
 
 
-def _question(turn: dict, task: Task) -> Question:
+def _question(turn: dict[str, Any], task: Task) -> Question:
     kind = _text(turn, "task").removeprefix("scbench_") if task.mixed else task.name
     if kind not in task.limits:
         raise ValueError(f"task {kind!r} is not one of {', '.join(task.limits)}")
@@ -102,7 +103,8 @@ def _question(turn: dict, task: Task) -> Question:
     return Question(kind, fields, answers, str(answer), name)
 
 
-def _text(row: dict, key: str) -> str:
+def _text(row: dict[str, Any], key: str) -> str:
     if not isinstance(row[key], str) or not row[key]:
         raise ValueError(f"{key} must be a text that is not empty")
-    return row[key]
+    found: str = row[key]
+    return found

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.python_texts import constants, proven
@@ -102,7 +103,7 @@ def _shared(texts: tuple[str, ...]) -> Templates:
     return Templates(context.partition("{context}")[0], question, "")
 
 
-def _texts(values: dict, dictionary: str, task: Task, source: Path) -> tuple[str, ...]:
+def _texts(values: dict[str, Any], dictionary: str, task: Task, source: Path) -> tuple[str, ...]:
     """A task's texts in one of the official dictionaries, all checked."""
     found = values.get(dictionary)
     texts = found.get(task.file) if isinstance(found, dict) else None

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pynvml
@@ -10,7 +11,7 @@ import pynvml
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
-def conditions() -> dict:
+def conditions() -> dict[str, Any]:
     """The machine at this moment; null for what cannot be read.
 
     load      mean number of processes that ran or waited in the last minute, this one among them
@@ -34,7 +35,7 @@ def _cpu_mhz() -> float | None:
     return round(frequency.current) if frequency else None
 
 
-def _gpus() -> list[dict] | None:
+def _gpus() -> list[dict[str, Any]] | None:
     """Every GPU, named as nvidia-smi names these values; None without NVIDIA's driver."""
     try:
         pynvml.nvmlInit()
@@ -48,7 +49,7 @@ def _gpus() -> list[dict] | None:
         pynvml.nvmlShutdown()
 
 
-def _gpu(handle: object) -> dict:
+def _gpu(handle: object) -> dict[str, Any]:
     use = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return {
         "clocks.sm": _read(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
@@ -58,7 +59,7 @@ def _gpu(handle: object) -> dict:
     }
 
 
-def _read(query: Callable, *arguments: object):
+def _read(query: Callable[..., Any], *arguments: object) -> Any:
     """The answer of NVML, or None where the driver has none."""
     try:
         return query(*arguments)

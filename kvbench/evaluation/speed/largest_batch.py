@@ -45,7 +45,8 @@ class MemoryLimit:
 
     def holds(self, batch: int, one: Footprint) -> bool:
         """Whether a batch of sequences like `one` fits by counted bytes; on GPUs only such a batch is tried."""
-        return self.weights + one.peak_of(batch) <= self.bytes
+        found: bool = self.weights + one.peak_of(batch) <= self.bytes
+        return found
 
     def largest(self, ids: Tensor, setting: Setting, new_tokens: int, one: Footprint, engine: str) -> int:
         """The largest batch of a setting that decodes `new_tokens` tokens after the prompt ids [n]."""
@@ -71,4 +72,5 @@ class MemoryLimit:
 
 def total(device: torch.device) -> int:
     """All memory of a GPU in bytes."""
-    return torch.cuda.get_device_properties(device).total_memory
+    found: int = torch.cuda.get_device_properties(device).total_memory
+    return found

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import storage_bytes
+from kvbench.cache.base import LayerCache, storage_bytes
 from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.decode import batched, decode_greedily
@@ -82,7 +82,8 @@ def measure(
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:
-        compressed.caches = [getattr(layer, "inner", layer) for layer in compressed.caches]
+        inner: list[LayerCache] = [getattr(layer, "inner", layer) for layer in compressed.caches]
+        compressed.caches = inner
     layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
@@ -136,7 +137,8 @@ def attempt(
 ) -> Measurement | None:
     """`measure`, or None where a GPU runs out of memory."""
     try:
-        return measure(model, ids, setting, batch, new_tokens, beside, engine)
+        found: Measurement | None = measure(model, ids, setting, batch, new_tokens, beside, engine)
+        return found
     except torch.OutOfMemoryError:
         return None
 
@@ -146,7 +148,8 @@ def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | 
     plan = method.plan(len(ids), num_layers(model, len(ids)), budget)
     if method.streams:
         return StreamedPass(model, ids, plan).compress(method, budget)
-    return SharedPass(model, ids, plan, method.needs).compress(method, budget)
+    found: Compressed = SharedPass(model, ids, plan, method.needs).compress(method, budget)
+    return found
 
 
 def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import median, quantiles
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.evaluation.record import Run, identity
+from kvbench.evaluation.record import MethodRun, identity
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import Measurement
 from kvbench.records.schema import build
@@ -39,22 +40,23 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def record(
-    run: Run,
+    run: MethodRun,
     sample: Sample,
     setting: Setting,
     batch: int,
     first: Measurement | None,
     measurements: Sequence[Measurement],
-    more: dict,
-) -> dict:
+    more: dict[str, Any],
+) -> dict[str, Any]:
     """The record of a setting from its `measurements` with `batch` sequences and its `first` one of one sequence.
 
     No measurements: the batch does not fit. No first one: not even one sequence does. `more` are further fields.
     """
     every = [times(one, batch) for one in measurements]
     names = [name for name in (every[0] if every else {}) if every[0][name] is not None]
-    repeats = {name: [round(each[name], DECIMALS) for each in every] for name in names}
-    spreads = {name: spread([each[name] for each in every]) for name in names}
+    measured = {name: [value for each in every if (value := each[name]) is not None] for name in names}
+    repeats = {name: [round(value, DECIMALS) for value in values] for name, values in measured.items()}
+    spreads = {name: spread(values) for name, values in measured.items()}
     seconds = {f"{name}_seconds": spreads[name]["median"] if name in spreads else None for name in TIMES}
     decoded = batch * measurements[0].decode_steps if measurements else 0
     fields = {
@@ -72,7 +74,7 @@ def record(
         "peak_device_bytes": max((t.peak_device_bytes for t in measurements if t.peak_device_bytes), default=None),
         **seconds,
         "decode_steps": measurements[0].decode_steps if measurements else None,
-        "decode_tokens_per_s": round(decoded / seconds["decode_seconds"], 3) if measurements else None,
+        "decode_tokens_per_s": round(decoded / spreads["decode"]["median"], 3) if measurements else None,
         "spread_seconds": spreads,
         "repeats_seconds": repeats,
         "decode_engine": measurements[0].engine if measurements else None,
@@ -86,7 +88,7 @@ def record(
 TIMES = ("prefill", "compress", "allocation", "first_token", "decode", "latency")
 
 
-def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
+def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, Any]:
     """What one sequence holds, as in every record of kvbench."""
     if first is None:
         return {}
@@ -102,7 +104,7 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict:
     }
 
 
-def _held(first: Measurement | None, batch: int) -> dict:
+def _held(first: Measurement | None, batch: int) -> dict[str, Any]:
     """What a batch holds; nothing where it does not fit."""
     one = first.footprint if first is not None and batch else None
     return {

@@ -4,14 +4,15 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
-from kvbench.benchmarks.speed import LARGEST
+from kvbench.benchmarks.speed import LARGEST, Speed
 from kvbench.errors import UserError
-from kvbench.evaluation.record import Run
+from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.conditions import conditions
 from kvbench.evaluation.speed.largest_batch import MemoryLimit
@@ -56,13 +57,13 @@ def check(question: str, memory: str, first_token: str) -> None:
         )
 
 
-def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict]:
+def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
     """Make and store every missing record, one point of the grid at a time; yields each once it is on the disk.
 
     All repeats of a record come from one process: a killed run measures unfinished points of the grid again.
     """
-    limit = MemoryLimit(run.loaded.model, run.benchmark.memory_gib)
-    firsts: dict[tuple, FirstMeasurement] = {}
+    limit = MemoryLimit(run.loaded.model, _speed(run).memory_gib)
+    firsts: dict[tuple[Any, ...], FirstMeasurement] = {}
     with limit.enforced(), little_to_collect():
         for sample in samples:
             settings = [setting for setting in run.settings if run.key(sample, setting) not in store.done]
@@ -73,13 +74,17 @@ def evaluate(run: Run, samples: Sequence[Sample], store: Store) -> Iterator[dict
 
 
 def rounds(
-    run: Run, limit: MemoryLimit, sample: Sample, settings: Sequence[Setting], firsts: dict[tuple, FirstMeasurement]
-) -> Iterator[dict]:
+    run: MethodRun,
+    limit: MemoryLimit,
+    sample: Sample,
+    settings: Sequence[Setting],
+    firsts: dict[tuple[Any, ...], FirstMeasurement],
+) -> Iterator[dict[str, Any]]:
     """The records of one point of the grid.
 
     `firsts` caches first measurements by setting, length and new tokens: points that differ in the batch share them.
     """
-    model, benchmark, new_tokens = run.loaded.model, run.benchmark, sample.meta["new_tokens"]
+    model, benchmark, new_tokens = run.loaded.model, _speed(run), sample.meta["new_tokens"]
     ids = torch.tensor(benchmark.ids(run.loaded.tokenizer, sample.meta["length"]))
     for setting in settings:
         key = (setting.label, len(ids), new_tokens)
@@ -115,22 +120,30 @@ def rounds(
         yield record(run, sample, one.setting, one.batch, one.first.measurement, one.measurements, more)
 
 
-def first_measurement(run: Run, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int) -> FirstMeasurement:
+def first_measurement(
+    run: MethodRun, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int
+) -> FirstMeasurement:
     """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark requests it."""
     measured = attempt(run.loaded.model, ids, setting, 1, new_tokens, engine=run.decode_engine)
     if measured is None:
         return FirstMeasurement(None, 0)
-    if not run.benchmark.largest and LARGEST not in run.benchmark.batches:
+    benchmark = _speed(run)
+    if not benchmark.largest and LARGEST not in benchmark.batches:
         return FirstMeasurement(measured, None)
     return FirstMeasurement(measured, limit.largest(ids, setting, new_tokens, measured.footprint, run.decode_engine))
 
 
-def batch_of(limit: MemoryLimit, wanted: int | str, first: FirstMeasurement) -> int:
+def _speed(run: MethodRun) -> Speed:
+    assert isinstance(run.benchmark, Speed), "rounds are those of benchmark=speed"
+    return run.benchmark
+
+
+def batch_of(limit: MemoryLimit, wanted: int | Literal["largest"], first: FirstMeasurement) -> int:
     """Sequences to measure with; 0 if they do not fit."""
     if first.measurement is None:
         return 0
-    if wanted == LARGEST:
-        return first.largest
+    if wanted == "largest":
+        return first.largest or 0
     return wanted if limit.holds(wanted, first.measurement.footprint) else 0
 
 
@@ -150,7 +163,7 @@ def little_to_collect() -> Iterator[None]:
             gc.unfreeze()
 
 
-def rotated(series: Sequence, number: int) -> list:
+def rotated(series: Sequence[Any], number: int) -> list[Any]:
     """The series in the order of round `number`: each round moves the first one to the end."""
     start = number % len(series)
     return [*series[start:], *series[:start]]

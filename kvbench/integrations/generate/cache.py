@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ class CompressingLayer(AttendingLayer):
             raise UserError(f"a batch of {keys.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
         if self.inner is None:
             self.cache.begin(t)
+        assert self.inner is not None, "`begin` set it"
         if self.cache.compressed and t > 1 and not self.inner.takes_blocks:
             self.waiting = keys, values
         else:
@@ -49,6 +51,7 @@ class CompressingLayer(AttendingLayer):
 
     @torch.no_grad()
     def attend(self, query: Tensor, scaling: float) -> Tensor:
+        assert self.inner is not None, "`append` comes first"
         if self.waiting:
             (keys, values), self.waiting = self.waiting, None
             return attend_one_by_one(self.inner, keys, values, query, scaling)
@@ -103,7 +106,9 @@ class CompressedCache(Cache):
             )
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
         self.compressed: Compressed | None = None  # once the prompt was read
-        self._model, self._prompt, self._stream = model, None, None
+        self._model = model
+        self._prompt: PromptLayers | None = None
+        self._stream: Stream | None = None
         self._config = model.config
         count = model.config.get_text_config().num_hidden_layers
         super().__init__(layers=[CompressingLayer(self, index) for index in range(count)])
@@ -138,6 +143,7 @@ class CompressedCache(Cache):
 
     def compress(self) -> None:
         """Make the layer caches, now that every layer has read the prompt."""
+        assert self._prompt is not None, "`begin` made its layers"
         state = self._prompt.state(torch.empty(0), [])
         if self._stream is not None:
             self._stream.layers.finish(self._stream.count)
@@ -153,7 +159,7 @@ class CompressedCache(Cache):
         self._model = self._prompt = self._stream = None
 
     @property
-    def ratio(self) -> dict:
+    def ratio(self) -> dict[str, Any]:
         """What is kept of the prompt: r, r1, r2, r3 and r_bytes, as in a record. UserError before a prompt was read."""
         if self.compressed is None:
             raise UserError("this cache has read no prompt yet")
@@ -167,7 +173,7 @@ def chunk_of_prefill() -> int | None:
 
     `generate` hands it to no cache and to no hook, so it is read where it is used: in the frame of its prefill.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_prefill" and "generation_config" in frame.f_locals:
             return getattr(frame.f_locals["generation_config"], "prefill_chunk_size", None)

@@ -1,7 +1,7 @@
 """Any press of an installed kvpress as a method: kvpress compresses, kvbench stores, decodes and counts."""
 
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
@@ -33,13 +33,13 @@ class KVPress(Method):
     """
 
     press: str | None
-    press_args: dict | None = None
+    press_args: dict[str, Any] | None = None
     attention: Literal["sdpa", "eager"] = "sdpa"
 
     takes_fractions = True
     layerwise = False  # some presses act when the whole pass is over
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.press is None:
             raise UserError("press=NAME chooses one of kvpress's presses, for example press=ExpectedAttentionPress")
         self.press_args = self.press_args or {}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,8 @@ class PressedPrefill(PrefillPlan):
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
         """Presses compress while the pass runs, so `needs` is empty and no layer can be released early."""
-        return pressed_prefill(model, input_ids, self)
+        found: PrefillState = pressed_prefill(model, input_ids, self)
+        return found
 
 
 @dataclass
@@ -44,7 +46,8 @@ class PressedLayer(LayerState):
     @property
     def nbytes(self) -> int:
         heads, _, width = self.keys.shape
-        return heads * self.prompt * (width + self.values.shape[2]) * self.keys.itemsize
+        found: int = heads * self.prompt * (width + self.values.shape[2]) * self.keys.itemsize
+        return found
 
 
 # Not inference mode: presses that look at gradients could not use its tensors.
@@ -87,7 +90,7 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
         )
         for module, layer in zip(modules, cache.layers, strict=True)
     ]
-    return PrefillState(layers, out.logits[0, -1], watch.peak_bytes)
+    return PrefillState([*layers], out.logits[0, -1], watch.peak_bytes)
 
 
 class Watch:
@@ -98,13 +101,13 @@ class Watch:
         self.whole: list[Tensor] = []
         self.peak_bytes = 0
 
-    def arrived(self, module: nn.Module, *_) -> None:
+    def arrived(self, module: nn.Module, *_: object) -> None:
         """To be called before the press's hook."""
         layer = self.cache.layers[module.layer_idx]
         self.whole = [layer.keys, layer.values]
         self.count()
 
-    def compressed(self, module: nn.Module, *_) -> None:
+    def compressed(self, module: nn.Module, *_: object) -> None:
         """To be called after the press's hook."""
         self.count()
         self.whole = []
@@ -115,7 +118,7 @@ class Watch:
 
 
 @contextmanager
-def hooks(modules: Sequence[nn.Module], hook: Callable) -> Iterator[None]:
+def hooks(modules: Sequence[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
     handles = [module.register_forward_hook(hook) for module in modules]
     try:
         yield

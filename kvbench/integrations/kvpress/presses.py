@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from types import ModuleType
+from typing import Any
 
 import torch
 from packaging.requirements import Requirement
@@ -39,7 +40,8 @@ def kvpress() -> ModuleType:
     import kvpress
 
     ALL_ATTENTION_FUNCTIONS[ATTENTION] = registered_attention
-    return kvpress
+    module: ModuleType = kvpress
+    return module
 
 
 def version() -> str:
@@ -53,7 +55,7 @@ def names() -> list[str]:
     return sorted({c.__name__ for c in classes if issubclass(c, module.BasePress)} - _ABSTRACT)
 
 
-def build_press(name: str, arguments: Mapping):
+def build_press(name: str, arguments: Mapping[str, Any]) -> Any:
     """The press `name` with `arguments`, in which a press may stand for itself: by its name, or as {NAME: arguments}.
 
     Raises UserError for an unknown press, an unknown or missing argument, and values that the press itself refuses.
@@ -77,7 +79,7 @@ def _value(value: object) -> object:
     return value if press is None else build_press(*press)
 
 
-def _named(value: object) -> tuple[str, Mapping] | None:
+def _named(value: object) -> tuple[str, Mapping[str, Any]] | None:
     """Name and arguments of a press that stands among arguments, if it is one."""
     if isinstance(value, str) and value in names():
         return value, {}
@@ -86,14 +88,14 @@ def _named(value: object) -> tuple[str, Mapping] | None:
     return None
 
 
-def title(name: str, arguments: Mapping) -> str:
+def title(name: str, arguments: Mapping[str, Any]) -> str:
     """A press with those inside it, as tables name it: AdaKVPress(KnormPress)."""
     values = [item for value in arguments.values() for item in (value if isinstance(value, list) else [value])]
     inner = [title(*press) for value in values if (press := _named(value)) is not None]
     return f"{name}({', '.join(inner)})" if inner else name
 
 
-def takes_ratio(press) -> bool:
+def takes_ratio(press: Any) -> bool:
     """Whether the press has a compression ratio that can be set; others have one in their parts, or none."""
     if not hasattr(type(press), "compression_ratio"):
         return False
@@ -104,12 +106,12 @@ def takes_ratio(press) -> bool:
     return True
 
 
-def rerotates(press) -> bool:
+def rerotates(press: Any) -> bool:
     """Whether the press gives the tokens new positions, so that the next one comes right behind them."""
     return type(press).__name__ in _REROTATING and getattr(press, "rerotate_keys", True)
 
 
-def refuse_decoding(press) -> None:
+def refuse_decoding(press: Any) -> None:
     """Refuse what acts on generated tokens: kvbench's caches decode without kvpress."""
     module = kvpress()
     if isinstance(press, module.DecodingPress | module.PrefillDecodingPress) or getattr(press, "decoding", False):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from lm_eval.api.registry import register_model
@@ -61,7 +62,7 @@ class KVBenchLM(HFLM):
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         trust_remote_code: bool = False,
-        **more,
+        **more: Any,
     ):
         if str(batch_size) != "1":
             raise UserError(f"batch_size={batch_size}: kvbench compresses one context at a time, batch_size=1")
@@ -82,9 +83,9 @@ class KVBenchLM(HFLM):
             **{"max_length": self.loaded.spec.max_length} | harness,
         )
         self.pretrained = self.loaded.source
-        self.ratios: list[dict] = []  # one for each context
+        self.ratios: list[dict[str, Any]] = []  # one for each context
 
-    def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options) -> Tensor:
+    def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options: Any) -> Tensor:
         """The ids [1, n] of a context and what is generated after it, up to one of the texts `stop`."""
         for key, value in options.items():
             if key not in IDLE or (key == "do_sample" and value):
@@ -105,7 +106,7 @@ class KVBenchLM(HFLM):
         self._count(compressed)
         return torch.cat([context, context.new_tensor([output.tokens])], dim=1)
 
-    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """Refused unless nothing is compressed: every token of a text would be scored before it could be."""
         method = self.setting.method
         if not (isinstance(method, FullKV) and isinstance(method.storage, Dense)):
@@ -113,9 +114,15 @@ class KVBenchLM(HFLM):
                 f"{self.setting.label} cannot run tasks with rolling log-likelihood (perplexity), "
                 "which have no context to compress: only method=full can"
             )
-        return super().loglikelihood_rolling(requests, disable_tqdm)
+        found: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
+        return found
 
-    def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, override_bs: int | None = None):
+    def _loglikelihood_tokens(
+        self,
+        requests: list[tuple[Any, list[int], list[int]]],
+        disable_tqdm: bool = False,
+        override_bs: int | None = None,
+    ) -> list[tuple[float, bool]]:
         """For each (texts, context ids, continuation ids): log p(continuation), and whether it is the greedy one.
 
         Continuations of one context share its prefill and its compression. The context's last token is held back and
@@ -124,7 +131,7 @@ class KVBenchLM(HFLM):
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (_, context, continuation) in enumerate(requests):
             groups.setdefault(self._fitted(context, continuation), []).append(index)
-        answers: list = [None] * len(requests)
+        answers: list[Any] = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for context, members in groups.items():
                 last = context[1:][-1:]  # a context of one token has nothing to compress without it
@@ -166,7 +173,8 @@ class KVBenchLM(HFLM):
         model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model, len(ids))
         budget = self.setting.budget_at(len(ids), layers, new_tokens)
         plan = method.plan(len(ids), layers, budget)
-        return SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
+        found: Compressed = SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
+        return found
 
     def _frame(self) -> ContextFrame:
         """A context of any text: where a chat template in it ends is not known."""
@@ -181,12 +189,13 @@ class KVBenchLM(HFLM):
         kept = [cache.kept for cache in caches if cache.kept is not None]
         self.ratios.append(ReserveRatio.of(kept, stored, full).fields(windows))
 
-    def get_model_info(self) -> dict:
+    def get_model_info(self) -> dict[str, Any]:
         """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
-        ours = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
+        ours: dict[str, Any] = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
         if self.ratios:
             ours |= {f"kvbench_{name}": fmean(ratio[name] for ratio in self.ratios) for name in ("r", "r_bytes")}
-        return super().get_model_info() | ours
+        found: dict[str, Any] = super().get_model_info() | ours
+        return found
 
 
 def rendered(value: object) -> str:
@@ -206,7 +215,7 @@ def one_setting(cfg: Configuration) -> Setting:
     return settings[0]
 
 
-def elsewhere(source: str) -> dict:
+def elsewhere(source: str) -> dict[str, Any]:
     """The fields of a ModelSpec for a folder or a hub id."""
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False).get_text_config()

@@ -44,10 +44,10 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
-def kind_of(record: Mapping) -> str:
+def kind_of(record: Mapping[str, Any]) -> str:
     """The kind of a record; for records of version 0.1.0, which lack `kind`, by the fields of each kind."""
     if (kind := record.get("kind")) is not None:
-        return kind
+        return str(kind)
     return "probe" if "probe" in record else "speed" if "repeats_seconds" in record else "method"
 
 
@@ -82,7 +82,7 @@ def check_manifest(manifest: object) -> dict[str, Any]:
     return check(manifest, Manifest)
 
 
-def check(value: object, schema: type[BaseModel]) -> Any:
+def check(value: object, schema: type[BaseModel]) -> dict[str, Any]:
     """The value as it is. Raises ValueError with one line if it does not fit the schema."""
     try:
         schema.__pydantic_validator__.validate_python(value)
@@ -94,4 +94,5 @@ def check(value: object, schema: type[BaseModel]) -> Any:
             raise ValueError(f"field {first['loc'][0]!r} has a value of the wrong type or size") from None
         place = ".".join(map(str, first["loc"]))
         raise ValueError(f"field {place!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+    assert isinstance(value, dict)  # all that a schema accepts
     return value

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+from pydantic.config import JsonDict
 from typing_extensions import TypeAliasType
 
 Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, from broken data files
@@ -36,8 +37,10 @@ Plain = TypeAliasType("Plain", "bool | Integer | Fractional | Text | list[Plain]
 
 def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = False) -> Any:
     """A field with its meaning and unit. `optional`: some records lack it; `since`: those of earlier versions do."""
-    extra = {"unit": unit, "since": since}
-    return Field(default=None if optional or since else ..., description=meaning, json_schema_extra=extra)
+    extra: JsonDict = {"unit": unit, "since": since}
+    if optional or since:
+        return Field(default=None, description=meaning, json_schema_extra=extra)
+    return Field(description=meaning, json_schema_extra=extra)
 
 
 class Strict(BaseModel):

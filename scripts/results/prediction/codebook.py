@@ -20,15 +20,9 @@ sm_90, for a similarity, a word of a vote and each bit of degrees.
 import math
 
 from kvbench.methods.layer_groups import AT_ONCE
-<<<<<<< HEAD:scripts/prediction/codebook.py
 from kvbench.methods.storage.codebook.storage import cover_bytes
-from scripts.prediction.assumptions import PEAK_FLOPS, Assumptions
-from scripts.prediction.llama import D, K, L
-=======
-from kvbench.methods.storage.codebook import cover_bytes
 from scripts.results.prediction.assumptions import PEAK_FLOPS, Assumptions
 from scripts.results.prediction.llama import D, K, L
->>>>>>> h3-scripts:scripts/results/prediction/codebook.py
 
 FLOPS64 = 67e12
 INT = 67e12 / 4
