@@ -21,7 +21,7 @@ class DecodeBytes:
     windows: int = 0  # sum over the passes of the bytes that layers with a sliding window hold
     peak: int = field(init=False)  # most bytes held, before the first pass or in one
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.peak = self.start
 
     def add(self, tokens: int, held: int, read: int, windows: int = 0) -> None:

@@ -11,6 +11,7 @@ from transformers import Cache, PreTrainedModel
 from kvbench.errors import UserError
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import CaptureLayer, FullPrefill, PromptLayers, prefill
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
@@ -68,7 +69,7 @@ class ChunkedLayer(CaptureLayer):
             store[:, :, start:end] = new
         self.keys, self.values = (store[:, :, :end] for store in self.whole)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         start = self.seen - query.shape[2]
         if kept := max(self.seen - max(start, self.n - self.keeps), 0):
             queries = query[0, :, -kept:].clone()
@@ -85,7 +86,7 @@ class ChunkedLayer(CaptureLayer):
             self.finish(self.complete(scaling, query.shape[1]))
         return out
 
-    def complete(self, scaling: float, num_attention_heads: int) -> LayerState:
+    def complete(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         """The state after the last chunk."""
         state = self.state_of(scaling, num_attention_heads)
         self.hand_over(state)
@@ -99,7 +100,7 @@ class ChunkedLayer(CaptureLayer):
         self.whole, self.sums, self.queries, self.lse = None, None, [], []
         return state
 
-    def lookahead_sums(self, w: int, keys: Tensor, scaling: float) -> Tensor:
+    def lookahead_sums(self, w: int, keys: Tensor, scaling: Scaling) -> Tensor:
         """Column sums [num_attention_heads, n] in which only the last w queries are causal; a chunk at a time."""
         sums, start = None, 0
         for block in self.queries:

@@ -13,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import PromptLayers
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
@@ -89,7 +90,7 @@ class EvictingLayer(AttendingLayer):
             for old, x in ((self.keys, keys), (self.values, values))
         )
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = dense_attention(query, self.keys, self.values, scaling)
         self.observe(query, scaling)
         kept = self.keep(self.state_of(scaling, query.shape[1]))
@@ -99,7 +100,7 @@ class EvictingLayer(AttendingLayer):
         self.state.prompt, self.state.positions = self.seen, self.positions
         return out
 
-    def observe(self, query: Tensor, scaling: float) -> None:
+    def observe(self, query: Tensor, scaling: Scaling) -> None:
         """Note what is needed of query [1, num_attention_heads, q, head_dim]."""
         if self.needs.window:
             last = query[0] if self.queries is None else torch.cat([self.queries, query[0]], dim=1)
@@ -111,7 +112,7 @@ class EvictingLayer(AttendingLayer):
             start = self.keys.shape[2] - query.shape[2]
             self.sums, _ = column_sums(query[0], self.keys[0], scaling, start, sums=sums)
 
-    def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
+    def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         place = {"index": self.index, "num_layers": self.num_layers, "window": self.window}
         observed = {"queries": self.queries, "column_sums": self.sums}
         return LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **observed, **place)

@@ -10,6 +10,7 @@ from kvbench.errors import UserError
 from kvbench.models.layer_windows import sliding_windows
 from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import CaptureLayer
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
@@ -66,7 +67,7 @@ class PrunedLayer(CaptureLayer):
         self.seen = self.prompt - len(positions)  # `update` adds the survivors: the whole prompt was seen
         self.kept: Tensor | None = None  # [len] indices of the tokens that go on to the next layer; None: all
 
-    def observe(self, query: Tensor, scaling: float, lse: Tensor | None = None) -> LayerState:
+    def observe(self, query: Tensor, scaling: Scaling, lse: Tensor | None = None) -> LayerState:
         state = super().observe(query, scaling, lse)
         state.prompt, state.positions = self.prompt, self.positions.to(query.device)
         tail = self.plan.tail
