@@ -1,8 +1,9 @@
 """The full forward pass in chunks of the prompt: activations take the memory of a chunk, not of the prompt."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,9 +28,12 @@ class ChunkedPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
+        state: PrefillState
         if len(input_ids) <= self.chunk:
-            return prefill(model, input_ids, needs, release)
-        return chunked_prefill(model, input_ids, needs, self.chunk, release)
+            state = prefill(model, input_ids, needs, release)
+        else:
+            state = chunked_prefill(model, input_ids, needs, self.chunk, release)
+        return state
 
 
 def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
@@ -47,7 +51,7 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
 class ChunkedLayer(CaptureLayer):
     """Captures a prompt of `n` tokens that comes in chunks, with its observations."""
 
-    def __init__(self, n: int, *place):
+    def __init__(self, n: int, *place: Any):
         """`place` as for CaptureLayer."""
         super().__init__(*place)
         self.n = n
@@ -124,7 +128,10 @@ def chunked_prefill(
     layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, rope, release))
     totals = [0.0] * len(layers.all)  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
-        with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+        observing: AbstractContextManager[list[float]] = nullcontext([])
+        if needs.hidden_similarity:
+            observing = hidden_similarities(model)
+        with observing as similarities:
             out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
         for layer, similarity in enumerate(similarities):
             totals[layer] += similarity * ids.shape[1]

@@ -1,7 +1,7 @@
 """The model's own forward pass over a whole prompt, with the observations that methods read."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -70,8 +70,16 @@ class CaptureLayer(AttendingLayer):
 
     def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         """The layer's state with what is observed of its values, and no other observations."""
-        place = {"index": self.index, "num_layers": self.num_layers, "window": self.window}
-        state = LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **place)
+        state = LayerState(
+            self.keys[0],
+            self.values[0],
+            scaling,
+            num_attention_heads,
+            self.rope,
+            index=self.index,
+            num_layers=self.num_layers,
+            window=self.window,
+        )
         if self.projection is not None:
             state.value_output_norm = value_output_norm(state.values, self.projection)
         return state
@@ -157,7 +165,10 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     """
     rope = Rope.of(model)
     layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, rope, release))
-    with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+    observing: AbstractContextManager[list[float]] = nullcontext([])
+    if needs.hidden_similarity:
+        observing = hidden_similarities(model)
+    with observing as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),
             past_key_values=Cache(layers=layers.all),
@@ -174,4 +185,5 @@ class FullPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        return prefill(model, input_ids, needs, release)
+        state: PrefillState = prefill(model, input_ids, needs, release)
+        return state

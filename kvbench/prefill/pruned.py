@@ -1,5 +1,6 @@
 """A prefill that drops tokens between layers, so that higher layers neither compute nor store them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +54,8 @@ class PrunedPrefill(PrefillPlan):
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
         """Ignores `needs`: a pruned pass observes only the attention that it prunes by."""
-        return pruned_prefill(model, input_ids, self, release)
+        state: PrefillState = pruned_prefill(model, input_ids, self, release)
+        return state
 
 
 class PrunedLayer(CaptureLayer):
@@ -108,7 +110,7 @@ def pruned_prefill(
     return PrefillState(states, _walk(model, ids, capture).to(model.device))
 
 
-def _walk(model: PreTrainedModel, ids: Tensor, capture) -> Tensor:
+def _walk(model: PreTrainedModel, ids: Tensor, capture: Callable[[int, Tensor], PrunedLayer]) -> Tensor:
     """Logits [vocab_size] of the last of ids [1, n], by the model's own modules in the order of its forward.
 
     `capture(index, positions)` makes the cache layer of a decoder layer; its `kept` says which tokens go on to the
