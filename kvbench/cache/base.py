@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -26,9 +27,11 @@ class AttendingLayer(CacheLayerMixin):
     windowed   whether it attends to the model's sliding window alone.
     """
 
-    windowed: bool = False
+    @property
+    def windowed(self) -> bool:
+        return False
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.seen = 0
         self.is_initialized = True
@@ -44,7 +47,7 @@ class AttendingLayer(CacheLayerMixin):
         scaling is a number, or a `Softmax` in models with soft caps or sinks.
         """
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
         self.append(key_states, value_states)
         self.seen += key_states.shape[2]
         return self, self
@@ -95,7 +98,7 @@ class LayerCache(AttendingLayer):
     def tensors(self) -> list[Tensor]:
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
 
-    def pack(self) -> Pack | None:
+    def pack(self) -> Pack[Any] | None:
         """Its keys and values as a pack of one row, which it no longer holds; None for a layer that keeps its own."""
         return None
 
@@ -127,7 +130,7 @@ class LayerCache(AttendingLayer):
 
 
 def attend_one_by_one(
-    cache: LayerCache | Pack,
+    cache: LayerCache | Pack[Any],
     keys: Tensor,
     values: Tensor,
     query: Tensor,
@@ -162,7 +165,7 @@ class Growing:
         self.block = block
         self.length = rows.shape[-2]
         *others, _, width = rows.shape
-        self.row_bytes = math.prod(others) * width * rows.element_size()  # of one row [..., 1, width]
+        self.row_bytes: int = math.prod(others) * width * rows.element_size()  # of one row [..., 1, width]
 
     @property
     def view(self) -> Tensor:
@@ -171,7 +174,7 @@ class Growing:
     @property
     def filled_bytes(self) -> int:
         """Bytes of `view`."""
-        return self.length * self.row_bytes
+        return int(self.length * self.row_bytes)
 
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]

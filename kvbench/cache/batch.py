@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.cache.pack import Pack
 from kvbench.cache.packed import BLOCK
+from kvbench.ops.softmax import Scaling
 
 Counts = tuple[int, int, int]  # bytes held and read in a step, and those of a sliding window among the held ones
 
@@ -19,7 +20,7 @@ Counts = tuple[int, int, int]  # bytes held and read in a step, and those of a s
 class Part:
     """The rows of a batch that one cache answers: a pack of several, or the row's own cache."""
 
-    def __init__(self, cache: LayerCache | Pack, rows: list[int], blocks: bool):
+    def __init__(self, cache: LayerCache | Pack[Any], rows: list[int], blocks: bool):
         """blocks: whether it gets several tokens at once, or one after the other."""
         self.cache, self.rows, self.blocks = cache, rows, blocks
         self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a part that gets them one by one
@@ -37,7 +38,7 @@ class Part:
         else:
             self.waiting = keys, values
 
-    def attend(self, query: Tensor, scaling: float, appended: Callable[[], object]) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling, appended: Callable[[], object]) -> Tensor:
         """`appended` is called after every token of those that waited."""
         if self.waiting is None:
             return self.cache.attend(query, scaling)
@@ -80,7 +81,7 @@ class BatchLayer(AttendingLayer):
         for part in self.parts:
             part.append(part.of(keys), part.of(values))
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         self.counted = [[] for _ in self.rows]
         for part in self.parts:
             if part.waiting is None:
@@ -159,7 +160,7 @@ class BatchLayer(AttendingLayer):
 
     def _pack(self, room: int) -> None:
         self.packed = True
-        kinds: list[dict[int, Pack]] = []  # packs that can be joined, each with its row
+        kinds: list[dict[int, Pack[Any]]] = []  # packs that can be joined, each with its row
         alone = []
         for row, cache in enumerate(self.rows):
             pack = cache.pack()
@@ -220,7 +221,8 @@ class BatchCache(Cache):
     @property
     def ahead(self) -> int:
         """How many more tokens a repeated step can append to every sequence: see `Pack.ahead`."""
-        return min(layer.ahead for layer in self.layers)
+        ahead: int = min(layer.ahead for layer in self.layers)
+        return ahead
 
     def advance(self) -> None:
         """Count the step that has just been repeated."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.ops.softmax import of_heads
+from kvbench.ops.softmax import Scaling, of_heads
 
 
 class ByHeadLayer(LayerCache):
@@ -38,7 +38,7 @@ class ByHeadLayer(LayerCache):
             own = slice(number // copies, number // copies + 1)
             head.update(keys[:, own], values[:, own])
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         parts = query.chunk(len(self.heads), dim=1)
         size = parts[0].shape[1]
         own = [of_heads(scaling, slice(at, at + size)) for at in range(0, query.shape[1], size)]

@@ -6,6 +6,7 @@ from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
+from kvbench.ops.softmax import Scaling
 
 
 class DenseLayer(LayerCache):
@@ -41,5 +42,5 @@ class DenseLayer(LayerCache):
         self.k.append(keys)
         self.v.append(values)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return dense_attention(query, self.k.view, self.v.view, scaling)

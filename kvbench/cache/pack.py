@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor
 
@@ -18,17 +18,20 @@ class PackRow:
     filled_bytes: int = 0  # without this room
 
 
-class Pack(ABC):
+Row = TypeVar("Row", bound=PackRow)
+
+
+class Pack(ABC, Generic[Row]):
     """Keys and values of `rows`, each as if it had a cache of its own.
 
     takes_blocks   as of a `LayerCache`.
     """
 
-    rows: list[PackRow]
+    rows: list[Row]
     takes_blocks: bool
 
     @abstractmethod
-    def joins(self, other: "Pack") -> bool:
+    def joins(self, other: "Pack[Any]") -> bool:
         """Whether `joined` can put the rows of the other one behind these."""
 
     @classmethod

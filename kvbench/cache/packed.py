@@ -6,6 +6,7 @@ Every segment grows by the same tokens, so one number says how much room is left
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.ops.packed_append import packed_append
 from kvbench.ops.packed_attention import packed_attention
+from kvbench.ops.softmax import Scaling
 
 # Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.
 BLOCK = 64
@@ -48,7 +50,7 @@ class Tables:
     heads: Tensor | None = field(default=None)  # [segments + 1] the first of its query heads, of those of all rows
 
 
-class Packed(Pack):
+class Packed(Pack[PackedRow]):
     """Keys and values [capacity, head_dim] of the segments of `rows`, and bits of those that have some, uint8 [bytes].
 
     A row stores num_key_value_heads or num_attention_heads segments.
@@ -98,7 +100,7 @@ class Packed(Pack):
         bits = None if group_bits is None else _with_bits(rows, group_bits, tokens)
         return cls(keys.flatten(0, 1)[source], values.flatten(0, 1)[source], [rows], bits)
 
-    def joins(self, other: Pack) -> bool:
+    def joins(self, other: Pack[Any]) -> bool:
         return isinstance(other, Packed)
 
     @classmethod
@@ -162,9 +164,10 @@ class Packed(Pack):
         self.rows[row].filled_bytes -= tokens * len(self.rows[row].segments) * self.token_bytes
         self.tables = None
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of query [rows, num_attention_heads, q, head_dim] after an `append` of q tokens."""
         tables, heads = self.tables, query.shape[1]
+        assert tables is not None, "`append` made them"
         if tables.heads is None:
             groups = [heads // len(row.segments) for row in self.rows for _ in row.segments]
             tables.heads = torch.tensor([*offsets(groups), sum(groups)], dtype=torch.int32, device=query.device)
@@ -198,7 +201,7 @@ class Packed(Pack):
     @property
     def token_bytes(self) -> int:
         """Bytes of one token of one segment."""
-        return (self.keys.shape[1] + self.values.shape[1]) * self.keys.element_size()
+        return int((self.keys.shape[1] + self.values.shape[1]) * self.keys.element_size())
 
     def _count_bytes(self) -> None:
         for row in self.rows:

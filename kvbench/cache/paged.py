@@ -9,7 +9,7 @@ from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import bent_attention
 from kvbench.ops.sdpa import sdpa
-from kvbench.ops.softmax import Softmax
+from kvbench.ops.softmax import Scaling, Softmax
 
 ROOM = 4  # pages by which a buffer grows
 
@@ -51,14 +51,14 @@ class PagedLayer(LayerCache):
     @property
     def held(self) -> int:
         """Pages that hold tokens."""
-        return self.bounds.length
+        return int(self.bounds.length)
 
     def tensors(self) -> list[Tensor]:
         return [self.rows, self.bounds.buffer, self.shared]
 
     @property
     def filled_bytes(self) -> int:
-        return self._token_bytes * self.length + self.bounds.filled_bytes + self.shared.nbytes
+        return int(self._token_bytes * self.length + self.bounds.filled_bytes + self.shared.nbytes)
 
     @property
     def read_bytes(self) -> int:
@@ -88,7 +88,7 @@ class PagedLayer(LayerCache):
             torch.maximum(high, keys[0, :, 0], out=high)
         self.length += 1
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head."""
         heads, capacity, width = self.rows.shape
         page = self.page
@@ -101,8 +101,8 @@ class PagedLayer(LayerCache):
         tokens = (chosen * page)[..., None] + _multiples(page, 1, query.device)
         there = (tokens < self.length).view(query.shape[1], 1, 1, -1)
         if isinstance(scaling, Softmax):
-            own = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
-            return bent_attention(*own, scaling, there.transpose(0, 1))
+            own, of_own, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
+            return bent_attention(own, of_own, values, scaling, there.transpose(0, 1))
         out = sdpa(query.view(-1, 1, 1, width // 2), keys, values, scaling, there)
         return out.view(query.shape)
 
@@ -118,7 +118,7 @@ class PagedLayer(LayerCache):
 
     @property
     def _token_bytes(self) -> int:
-        return self.rows.shape[2] * self.rows.element_size() * len(self.rows)
+        return int(self.rows.shape[2] * self.rows.element_size() * len(self.rows))
 
     @property
     def _most(self) -> int:

@@ -7,6 +7,7 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.softmax import Scaling
 
 
 class RaggedLayer(LayerCache):
@@ -52,7 +53,7 @@ class RaggedLayer(LayerCache):
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.packed.append(keys, values)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return self.packed.attend(query, scaling)
 
 

@@ -19,7 +19,7 @@ the others, which hold their window under every method: r and r_bytes are then o
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
@@ -108,7 +108,7 @@ class ReserveRatio:
         every = {name: (value * self.full_bytes + window_bytes) / whole for name, value in ratios.items()}
         return replace(self, **every, full_bytes=whole)
 
-    def fields(self, window_bytes: int = 0) -> dict:
+    def fields(self, window_bytes: int = 0) -> dict[str, Any]:
         """The fields of a record: `over_all`, and beside them what is of the compressed layers alone."""
         every = self.over_all(window_bytes)
         fields = asdict(every)

@@ -7,12 +7,16 @@ from torch import Tensor
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
+from kvbench.ops.softmax import Scaling
 
 
 class Sequence(ABC):
     """Rows [heads, len, head_dim] in order of position, to which rows can be appended."""
 
-    share: float = 1.0  # analytic size of what is stored, relative to the raw rows
+    @property
+    def share(self) -> float:
+        """Analytic size of what is stored, relative to the raw rows."""
+        return 1.0
 
     @abstractmethod
     def append(self, rows: Tensor) -> None:
@@ -88,5 +92,5 @@ class SequenceLayer(LayerCache):
         append_heads(self.k, keys, self.heads)
         append_heads(self.v, values, self.heads)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return dense_attention(query, self.k.read()[None], self.v.read()[None], scaling)

@@ -7,6 +7,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import sliding_attention
+from kvbench.ops.softmax import Scaling
 
 SLACK = 64  # tokens behind the window that may be left in the buffers before they are moved
 
@@ -41,15 +42,16 @@ class WindowLayer(LayerCache):
 
     def cut(self, end: int) -> "WindowLayer":
         """The cache that the first `end` tokens leave, without slack: of a `whole` one, or all that it has seen."""
-        last = end - self.seen + self.k.length  # of the buffers
+        keys, values = self._stores
+        last = end - self.seen + keys.length  # of the buffers
         if last < min(end, self.window - 1):
             raise ValueError(
                 f"a window of {self.window} needs some of the first {end} tokens, which are no longer stored"
             )
-        return WindowLayer.of(self.k.view[0, :, :last], self.v.view[0, :, :last], self.window, end, self.kept)
+        return WindowLayer.of(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
 
     def tensors(self) -> list[Tensor]:
-        return [] if self.k is None else [self.k.buffer, self.v.buffer]
+        return [] if self.k is None else [store.buffer for store in self._stores]
 
     @property
     def filled_bytes(self) -> int:
@@ -58,18 +60,24 @@ class WindowLayer(LayerCache):
     @property
     def token_bytes(self) -> int:
         """Bytes of one token's keys and values."""
-        return 0 if self.k is None else self.k.row_bytes + self.v.row_bytes
+        return 0 if self.k is None else sum(store.row_bytes for store in self._stores)
+
+    @property
+    def _stores(self) -> tuple[Growing, Growing]:
+        """Keys and values, after the first tokens."""
+        assert self.k is not None and self.v is not None, "both come with the first tokens"
+        return self.k, self.v
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.k is None:
             self.k, self.v = Growing(keys), Growing(values)
         else:
-            self.k.append(keys)
-            self.v.append(values)
+            for store, new in zip(self._stores, (keys, values), strict=True):
+                store.append(new)
         self.length += keys.shape[2]
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        keys, values = (store.view[:, :, -self.length :] for store in (self.k, self.v))
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        keys, values = (store.view[:, :, -self.length :] for store in self._stores)
         out = sliding_attention(query, keys, values, scaling, self.window)
         if not self.whole:
             self._forget()
@@ -78,9 +86,9 @@ class WindowLayer(LayerCache):
     def _forget(self) -> None:
         """Tokens that no later query sees count no more; their memory is freed now and then."""
         self.length = min(self.length, self.window - 1)
-        if self.k.length - self.length > SLACK:
-            first = self.k.length - self.length
-            self.k, self.v = (Growing(store.view[:, :, first:].clone()) for store in (self.k, self.v))
+        first = self._stores[0].length - self.length
+        if first > SLACK:
+            self.k, self.v = (Growing(store.view[:, :, first:].clone()) for store in self._stores)
 
 
 def bytes_of(layers: Iterable[LayerCache]) -> int:

@@ -8,6 +8,7 @@ from kvbench.cache.coded.sequence import blocks
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops import softmax
 from kvbench.ops.bits import pack_bits, unpack_bits
+from kvbench.ops.softmax import Scaling
 
 
 class ThinKeysLayer(LayerCache):
@@ -42,7 +43,7 @@ class ThinKeysLayer(LayerCache):
         self.recent.append(keys[0])
         self.values.append(values[0])
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head, with logits in float32."""
         heads, _, width = self.older.shape
         d = query.shape[-1]

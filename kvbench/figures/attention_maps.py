@@ -5,12 +5,14 @@ import math
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from kvbench.figures.style import SCALE, new_figure, scale
+from kvbench.figures.style import SCALE, new_figure, panels, scale
 
 # The share of attention at the dark end of the scale.
 _FAINTEST = 1e-4
@@ -23,8 +25,9 @@ def attention_maps(records: pd.DataFrame, caption: str) -> Figure:
     """
     count = max(map(len, records["layers"]))
     figure, body = new_figure(2.5 * count + 1.2, 2.7 * len(records) + 0.3, caption)
-    axes = body.subplots(len(records), count, squeeze=False)
-    for row, (_, record) in zip(axes, records.iterrows(), strict=True):
+    axes = panels(body, len(records), count)
+    grid = [axes[start : start + count] for start in range(0, len(axes), count)]
+    for row, (_, record) in zip(grid, records.iterrows(), strict=True):
         for axis in row[len(record["layers"]) :]:
             axis.set_visible(False)
         for axis, layer, values in zip(row, record["layers"], record["values"], strict=False):
@@ -38,11 +41,11 @@ def attention_maps(records: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-def _draw_map(axis: Axes, values: np.ndarray, prompt: int, answer: int):
+def _draw_map(axis: Axes, values: np.ndarray, prompt: int, answer: int) -> AxesImage:
     """One map [bins, bins]; keys after the query stay white."""
     n = prompt + answer
     hidden = np.triu(np.ones_like(values, dtype=bool), 1)
-    shown = np.ma.array(values.clip(_FAINTEST), mask=hidden)
+    shown: np.ma.MaskedArray = np.ma.array(values.clip(_FAINTEST), mask=hidden)
     image = axis.imshow(shown, cmap=SCALE, norm=LogNorm(_FAINTEST, 1), extent=(0, n, n, 0), interpolation="nearest")
     if answer:
         axis.add_patch(Rectangle((0, prompt), n, answer, fill=False, linestyle="--", linewidth=1.2, clip_on=False))
@@ -57,18 +60,18 @@ def token_maps(records: pd.DataFrame, caption: str) -> Figure:
     rows = math.ceil(len(records) / columns)
     layers = max(map(len, records["layers"]))
     figure, body = new_figure(4.2 * columns + 1, (0.07 * layers + 1.3) * rows, caption)
-    axes = body.subplots(rows, columns, squeeze=False)
-    for axis, (_, record) in zip(axes.flat, records.iterrows(), strict=False):
+    axes = panels(body, rows, columns)
+    for axis, (_, record) in zip(axes, records.iterrows(), strict=False):
         image = _draw_tokens(axis, record)
         axis.set_title(_name(record), fontsize=8)
-    for axis in axes.flat[len(records) :]:
+    for axis in axes[len(records) :]:
         axis.set_visible(False)
     body.supylabel("layer", fontsize=9)
     scale(body, image, axes, records.iloc[0]["quantity"])
     return figure
 
 
-def _draw_tokens(axis: Axes, record: pd.Series):
+def _draw_tokens(axis: Axes, record: pd.Series) -> QuadMesh:
     """One sample; the answer takes a quarter of the width, whatever its length."""
     values, answer = np.array(record["values"]), record["answer_tokens"]
     bins = values.shape[1] - answer
@@ -80,7 +83,7 @@ def _draw_tokens(axis: Axes, record: pd.Series):
         axis.axvline(0.75, color="white", linewidth=2.5)
         axis.axvline(0.75, color="black", linestyle="--", linewidth=1.2)
         axis.text(0.76, 1.01, "answer", transform=axis.transAxes, fontsize=7, va="bottom")
-    layers = np.append(np.array(record["layers"]) - 0.5, record["layers"][-1] + 0.5)
+    layers: np.ndarray = np.append(np.array(record["layers"]) - 0.5, record["layers"][-1] + 0.5)
     image = axis.pcolormesh(edges, layers, values, cmap=SCALE, vmin=0, vmax=1)
     axis.set_xticks([place for place, _ in marks], [text for _, text in marks])
     axis.set_xlabel("token (position)", fontsize=8)

@@ -1,5 +1,7 @@
 """Score against the requested ratio or budget and against stored bytes, beside the published curves."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -7,10 +9,10 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from kvbench.config import titled
-from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure
+from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure, panels
 
 FULL = "full"
-_ACROSS = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+_ACROSS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 # A row of the frames of `curves` is one point of a line in one column of the experiment.
 OUR_COLUMNS = "column line x ratio score low high".split()
 PUBLISHED_COLUMNS = "column line x score".split()
@@ -31,11 +33,11 @@ def curves(
     columns = list(ours["column"].unique())
     names = [line for line in ours["line"].unique() if line != FULL]
     styles = line_styles([*names, *(line for line in published["line"].unique() if line not in (FULL, *names))])
-    panels = min(len(columns) + 1, 4)
-    rows = -(-(len(columns) + 1) // panels)
+    across_page = min(len(columns) + 1, 4)
+    rows = -(-(len(columns) + 1) // across_page)
     entries = _entries(ours, published, styles, source)
-    figure, body = new_figure(3.4 * panels + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
-    axes = list(body.subplots(rows, panels, squeeze=False).flat)
+    figure, body = new_figure(3.4 * across_page + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
+    axes = panels(body, rows, across_page)
     for axis, column in zip(axes, columns, strict=False):
         _draw_ours(axis, ours[ours["column"] == column], "x", styles)
         _draw_published(axis, published[published["column"] == column], styles)
@@ -49,7 +51,7 @@ def curves(
     return figure
 
 
-def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict]) -> None:
+def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict[str, Any]]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
             axis.axhline(points["score"].iloc[0], color="black", **_ACROSS)
@@ -59,14 +61,16 @@ def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict])
         known = points.dropna(subset=["low", "high"])
         # side by side where several lines have a point at one place
         beside = 1.5 * (list(styles).index(line) - (len(styles) - 1) / 2) / 72
-        moved = axis.transData + ScaledTranslation(beside, 0, axis.get_figure(root=True).dpi_scale_trans)
+        figure = axis.get_figure(root=True)
+        assert figure is not None, "new_figure made the axes"
+        moved = axis.transData + ScaledTranslation(beside, 0, figure.dpi_scale_trans)
         colour = styles[line]["color"]
         axis.vlines(known[x], known["low"], known["high"], color=colour, linewidth=0.9, zorder=2, transform=moved)
     axis.update_datalim([(point[x], point[end]) for end in ("low", "high") for _, point in frame.iterrows()])
     axis.autoscale_view()
 
 
-def _draw_published(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict]) -> None:
+def _draw_published(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
             axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], **_ACROSS)
@@ -82,7 +86,9 @@ def _labels(axis: Axes, column: str, x: str) -> None:
     grid_lines(axis)
 
 
-def _entries(ours: pd.DataFrame, published: pd.DataFrame, styles: dict[str, dict], source: str) -> list[Line2D]:
+def _entries(
+    ours: pd.DataFrame, published: pd.DataFrame, styles: dict[str, dict[str, Any]], source: str
+) -> list[Line2D]:
     """The legend: our lines, FullKV, the source of the published lines, the intervals."""
     entries = [Line2D([], [], **style, markersize=4.5, label=titled(name)) for name, style in styles.items()]
     if FULL in set(ours["line"]):

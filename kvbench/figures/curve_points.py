@@ -133,20 +133,21 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
     if x in RATIOS:
         return means(records)[x]
     if x in AXES:
-        value = getattr(setting, x)
+        value: float | None = getattr(setting, x)
         if value is None:
             raise UserError(
                 f"{setting.label} has no {x} for the axis: experiment.x takes {', '.join(AXES)} or a parameter"
             )
         return value
     parameters = json.loads(setting.parameters)
-    value = parameters.get(x)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    given = parameters.get(x)
+    if isinstance(given, bool) or not isinstance(given, int | float):
         known = [key for key, one in parameters.items() if isinstance(one, int | float) and not isinstance(one, bool)]
         raise UserError(
             f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
         )
-    return value
+    number: float = given
+    return number
 
 
 def _score(column: Column, records: pd.DataFrame) -> tuple[float, float, float] | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -31,14 +32,16 @@ def frontier_figure(
     """
     styles = line_styles(list(frontiers))
     panels = 1 if speeds is None else 2
+    axes: Any  # an array of Axes, whose entries numpy does not type
     figure, body = new_figure(7.2 * panels, 4.6 + 0.12 * len(frontiers), caption)
     heights = (4, 0.25 * len(frontiers) + 0.2)
     axes = body.subplots(2, panels, height_ratios=heights, sharex="col", squeeze=False)
     axis, bars = axes[:, 0]
     entries = [Line2D([], [], color="black", linewidth=1.2, label="FullKV")]
-    points, labels = [], []
+    points: list[tuple[float, float]] = []
+    labels = []
     for place, (name, found) in enumerate(frontiers.items()):
-        style = styles[name] | ({} if len(found.points) > 1 else {"linestyle": "none"})
+        style = dict(styles[name]) | ({} if len(found.points) > 1 else {"linestyle": "none"})
         shares = [point.bytes for point in found.points]
         scores = [100 * (full + point.difference) for point in found.points]
         axis.plot(shares, scores, **style, markersize=4.5, linewidth=1.3, zorder=3, label=titled(name))
@@ -48,6 +51,7 @@ def frontier_figure(
         points += zip(shares, scores, strict=True)
         labels.append((shares[-1], scores[-1], titled(name), style["color"]))
         if found.sure is not None:
+            assert found.possible is not None, "what certainly keeps the score possibly does"
             bars.plot([found.possible.bytes, found.sure.bytes], [place, place], color=style["color"], linewidth=3)
             bars.plot(found.sure.bytes, place, color=style["color"], marker=style["marker"], markersize=5)
         else:
@@ -78,15 +82,20 @@ def frontier_figure(
 
 
 def _decoding(
-    axis: Axes, frontiers: Mapping[str, Frontier], full: float, speeds: pd.DataFrame, styles: Mapping
+    axis: Axes,
+    frontiers: Mapping[str, Frontier],
+    full: float,
+    speeds: pd.DataFrame,
+    styles: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Scores against decoded tokens a second, with the slowest and the fastest repeat; a star is FullKV."""
-    rows, points = speeds.set_index("setting"), []
+    rows = speeds.set_index("setting")
+    points: list[tuple[float, float]] = []
     for name, found in frontiers.items():
         measured = [point for point in found.points if point.setting in rows.index]
         of = rows.loc[[point.setting for point in measured]]
         scores = [100 * (full + point.difference) for point in measured]
-        style = styles[name] | ({} if len(measured) > 1 else {"linestyle": "none"})
+        style = dict(styles[name]) | ({} if len(measured) > 1 else {"linestyle": "none"})
         axis.plot(of["decode_tokens_per_s"], scores, **style, markersize=4.5, linewidth=1.3, zorder=3)
         axis.hlines(scores, of["low"], of["high"], color=style["color"], linewidth=0.8, zorder=2)
         points += zip(-of["decode_tokens_per_s"], scores, strict=True)

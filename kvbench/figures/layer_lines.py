@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from kvbench.figures.style import THRESHOLD, grid_lines, halves, line_styles, new_figure
+from kvbench.figures.style import THRESHOLD, grid_lines, halves, line_styles, new_figure, panels
 
 # Quantiles over heads and samples that bound the band.
 LOW, HIGH = 0.1, 0.9
@@ -53,18 +54,18 @@ def layer_lines(records: pd.DataFrame, caption: str) -> Figure:
     rows = -(-len(probes) // columns)
     spread = f"Band: {LOW:.0%} to {HIGH:.0%} of heads and samples."
     figure, body = new_figure(4 * columns + 0.3, 2.9 * rows + 0.2, f"{caption}. {spread}")
-    axes = body.subplots(rows, columns, squeeze=False)
-    for axis, (probe, style) in zip(axes.flat, line_styles(probes).items(), strict=False):
+    axes = panels(body, rows, columns)
+    for axis, (probe, style) in zip(axes, line_styles(probes).items(), strict=False):
         of_probe = records[records["probe"] == probe].iloc[0]
         _draw(axis, frame[frame["probe"] == probe], style, probe)
         _threshold(axis, json.loads(of_probe["parameters"]))
         axis.set_ylabel("\n".join(halves(of_probe["quantity"])), fontsize=8)
-    for axis in axes.flat[len(probes) :]:
+    for axis in axes[len(probes) :]:
         axis.set_visible(False)
     return figure
 
 
-def _draw(axis: Axes, frame: pd.DataFrame, style: Mapping, probe: str) -> None:
+def _draw(axis: Axes, frame: pd.DataFrame, style: Mapping[str, Any], probe: str) -> None:
     axis.fill_between(frame["layer"], frame["low"], frame["high"], color="0.85", linewidth=0)
     axis.plot(frame["layer"], frame["mean"], **style, markersize=3.5, linewidth=1.2)
     axis.set_title(probe, fontsize=9)
@@ -75,7 +76,7 @@ def _draw(axis: Axes, frame: pd.DataFrame, style: Mapping, probe: str) -> None:
     grid_lines(axis)
 
 
-def _threshold(axis: Axes, parameters: Mapping) -> None:
+def _threshold(axis: Axes, parameters: Mapping[str, Any]) -> None:
     """A line at SimLayerKV's delta, where the probe has one."""
     if (delta := parameters.get("delta")) is not None:
         axis.axhline(delta, **THRESHOLD, label=f"delta {delta:g}: lazy above")

@@ -1,15 +1,17 @@
 """Needle heatmaps: depth × length, all settings of a run side by side in one figure."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from kvbench.config import titled
-from kvbench.figures.style import SCALE, new_figure, save, scale
+from kvbench.figures.style import SCALE, new_figure, panels, save, scale
 
 # Cells are labelled in grids of at most that many rows and columns.
 _MOST_LABELLED = 12
@@ -47,11 +49,11 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     if any(grid.isna().any(axis=None) for grid in grids):
         caption += ". White cells: no record of the setting there"
     figure, body = new_figure(columns * width + 1.4, rows * height + 0.83, caption)
-    axes = body.subplots(rows, columns, squeeze=False)
-    for axis, (setting, group), grid in zip(axes.flat, settings, grids, strict=False):
+    axes = panels(body, rows, columns)
+    for axis, (setting, group), grid in zip(axes, settings, grids, strict=False):
         image = _draw(axis, grid)
         axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{_sizes(group)}", fontsize=9)
-    for axis in axes.flat[len(settings) :]:
+    for axis in axes[len(settings) :]:
         axis.set_visible(False)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
@@ -66,7 +68,7 @@ def _sizes(group: pd.DataFrame) -> str:
     return f"r {group['r'].mean():.2f} · r_bytes {group['r_bytes'].mean():.2f}"
 
 
-def _draw(axis: Axes, grid: pd.DataFrame):
+def _draw(axis: Axes, grid: pd.DataFrame) -> AxesImage:
     """One grid [depths, lengths] of scores."""
     image = axis.imshow(grid, cmap=SCALE, vmin=0, vmax=1, aspect="auto")
     _ticks(axis.set_xticks, list(grid.columns), 6)
@@ -88,7 +90,7 @@ def _cells(grid: pd.DataFrame) -> list[tuple[int, int]]:
     return [(row, column) for row in range(grid.shape[0]) for column in range(grid.shape[1])]
 
 
-def _ticks(place, labels: list, most: int) -> None:
+def _ticks(place: Callable[[range, list[str]], object], labels: list[float], most: int) -> None:
     """At most `most` ticks, evenly spread over the labels."""
     step = math.ceil(len(labels) / most)
     place(range(0, len(labels), step), [f"{label:g}" for label in labels[::step]])

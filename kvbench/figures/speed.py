@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from kvbench.benchmarks.speed import PLACE
 from kvbench.config import titled
-from kvbench.figures.style import bar_styles, grid_lines, legend_below, new_figure
+from kvbench.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels
 
 # column of the frame -> title and unit of the panel, and the factor from the column to that unit
 PANELS = {
@@ -33,16 +33,16 @@ def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     rows = -(-len(shown) // columns)
     width = max(3.4, 0.14 * len(settings) * len(places) + 1.2)
     figure, body = new_figure(width * columns, 2.7 * rows + 0.2 * -(-len(settings) // 4), caption)
-    axes = body.subplots(rows, columns, squeeze=False).flat
+    axes = panels(body, rows, columns)
     for axis, name in zip(axes, shown, strict=False):
         _bars(axis, frame, name, settings, places)
-    for axis in list(axes)[len(shown) :]:
+    for axis in axes[len(shown) :]:
         axis.set_visible(False)
     legend_below(body, axes[0].get_legend_handles_labels()[0], figure.get_figwidth())
     return figure
 
 
-def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], places: list[tuple]) -> None:
+def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], places: list[tuple[int, int, int]]) -> None:
     title, unit, factor = PANELS[name]
     width = 0.8 / len(settings)
     for i, (setting, style) in enumerate(bar_styles(settings).items()):

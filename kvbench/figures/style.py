@@ -1,13 +1,17 @@
 """What all figures share: marks that differ without colour, captions that are never cut off, atomic files."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from kvbench.papers.colours import colour, places
 from kvbench.utils.files import replacing
@@ -16,15 +20,15 @@ from kvbench.utils.files import replacing
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
-PUBLISHED = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
-THRESHOLD = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
+PUBLISHED: dict[str, Any] = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
+THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
 _MARKERS = "osD^vPX<>*hp"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (8, 2)))
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "||||", "**")
 
 
-def line_styles(names: Sequence[str]) -> dict[str, dict]:
+def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The colour of each method, with marker and dashes, which alone distinguish any 60."""
     styles = {}
     for name, place in places(names, len(_MARKERS) * len(_DASHES)).items():
@@ -37,7 +41,7 @@ def line_styles(names: Sequence[str]) -> dict[str, dict]:
     return styles
 
 
-def bar_styles(names: Sequence[str]) -> dict[str, dict]:
+def bar_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The colour of each method, and a hatch that distinguishes any ten without it."""
     hatches = places(names, len(_HATCHES))
     return {
@@ -55,12 +59,18 @@ def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFi
     lines = textwrap.wrap(caption, int((width - 0.2) / _LETTER))
     room = (len(lines) + 1) * _LINE
     figure = Figure(figsize=(width, height + room), layout="constrained")
-    body, foot = figure.subfigures(2, 1, height_ratios=[height, room])
+    parts: list[SubFigure] = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, room])[:, 0].tolist()
+    body, foot = parts
     foot.text(0.1 / width, 0.5 / (len(lines) + 1), "\n".join(lines), size=_CAPTION, va="bottom", linespacing=1.2)
     return figure, body
 
 
-def scale(body: SubFigure, image, axes, label: str, **options) -> None:
+def panels(body: SubFigure, rows: int, columns: int) -> list[Axes]:
+    """Axes in a grid, row by row."""
+    return list(body.subplots(rows, columns, squeeze=False).flat)
+
+
+def scale(body: SubFigure, image: ScalarMappable, axes: Sequence[Axes], label: str, **options: Any) -> None:
     """A labelled colour scale for all axes."""
     bar = body.colorbar(image, ax=axes, shrink=0.9, aspect=30, **options)
     bar.ax.tick_params(labelsize=8)
@@ -76,9 +86,9 @@ def halves(text: str) -> list[str]:
     return [" ".join(words[:cut]), " ".join(words[cut:])]
 
 
-def legend_below(body: SubFigure, handles: Sequence, width: float) -> None:
+def legend_below(body: SubFigure, handles: Sequence[Artist], width: float) -> None:
     """A legend under all axes of a figure so many inches wide, in as many columns as its labels let fit."""
-    longest = max(len(handle.get_label()) for handle in handles)
+    longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(width / (0.55 + _LETTER * longest))))
     body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
@@ -96,7 +106,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     written = [path.with_name(f"{path.name}.{suffix}") for suffix in ("png", "pdf")]
-    metadata: Mapping = {"png": None, "pdf": {"CreationDate": None}}
+    metadata: dict[str, dict[str, Any] | None] = {"png": None, "pdf": {"CreationDate": None}}
     with mpl.rc_context({"pdf.fonttype": 42, "hatch.linewidth": 0.6, "text.parse_math": False}):
         for text in figure.findobj(Text):
             text.set_parse_math(False)  # names are data: a dollar sign begins no formula
@@ -117,14 +127,15 @@ def _fix_layout(figure: Figure) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # with "none", an engine that does nothing, savefig would draw twice
     for axis in figure.findobj(Axes):
-        axis.set_position(_rounded(axis.get_position(original=True).bounds))
+        axis.set_position(Bbox.from_bounds(*map(_rounded, axis.get_position(original=True).bounds)))
     for part in figure.findobj(SubFigure):
         box = part.bbox_relative
-        box.p0, box.p1 = _rounded(box.p0), _rounded(box.p1)
+        box.p0, box.p1 = tuple(map(_rounded, box.p0)), tuple(map(_rounded, box.p1))
     for of in (figure, *figure.findobj(SubFigure)):
         for text in of.texts:
-            text.set_position(_rounded(text.get_position()))
+            x, y = text.get_position()
+            text.set_position((_rounded(x), _rounded(y)))
 
 
-def _rounded(numbers: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(number, 6) for number in numbers)
+def _rounded(number: float) -> float:
+    return round(number, 6)

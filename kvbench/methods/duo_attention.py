@@ -16,7 +16,7 @@ from kvbench.methods.head_scores import read_head_scores
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import sinks_and_recent
 from kvbench.methods.streaming_llm import SlidingLayer
-from kvbench.ops.softmax import of_kv_heads
+from kvbench.ops.softmax import Scaling, of_kv_heads
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
@@ -131,7 +131,7 @@ class DuoLayer(LayerCache):
         for part, heads in zip(self.parts, self.tables, strict=False):
             part.update(keys.index_select(1, heads), values.index_select(1, heads))
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         *tables, back = self.tables
         grouped = query.unflatten(1, (len(back), -1))  # [1, num_key_value_heads, group, q, head_dim]
         outputs = [

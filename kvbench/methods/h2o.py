@@ -17,6 +17,7 @@ from kvbench.methods.selection import Selection
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -74,7 +75,7 @@ class HeavyHitterLayer(LayerCache):
         self.scores.view.scatter_(-2, slots, 0.0)
         self.positions.view.scatter_(-2, slots, self.seen)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         keys = self.k.view
         logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)  # [heads, group, 1, len]
         self.scores.view.add_(softmax.weights(logits, scaling).mean(dim=1).mT)

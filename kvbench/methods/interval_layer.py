@@ -10,6 +10,7 @@ from kvbench.cache.quantised.sequence import Ring
 from kvbench.methods.decode_compression import DecodeCompression, whole_tokens
 from kvbench.methods.selection import Selection, gather
 from kvbench.ops.column_sums import column_sums
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs
 
 # keep(state, target, seen): which of the stored tokens to keep, about `target` per head: [heads, k] in the order in
@@ -87,7 +88,7 @@ class IntervalLayer(DenseLayer):
         if self.sums is not None:
             self.sums.append(self.sums.buffer.new_zeros(len(self.sums.buffer), 1, 1))
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         if self.queries is not None:
             self.queries.at(self.seen - 1).copy_(query[0])
         if self.sums is not None:

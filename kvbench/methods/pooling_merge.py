@@ -13,6 +13,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.selection import reduce_group
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Positive, checked
 
@@ -175,7 +176,7 @@ class MergingLayer(LayerCache):
             self.counts.append(self.counts.buffer.new_ones(keys.shape[2], 1))
         self._shrink()
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         keys = self.k.view
         if self.importance is not None:
             grouped = query[0, :, 0].float().unflatten(0, (len(keys), -1))  # [kv, group, head_dim]

@@ -15,6 +15,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.ops.attention import dense_attention
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
 from kvbench.prefill.pruned import PrunedPrefill
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, Share, checked
@@ -177,7 +178,7 @@ class ThinningLayer(LayerCache):
         self.v.append(values)
         self.scores = torch.cat([self.scores, self.scores.new_zeros(keys.shape[2])])
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         self._score(query, scaling)
         out = dense_attention(query, self.k.view, self.v.view, scaling)
         if len(self.scores) == self.tail + self.block:

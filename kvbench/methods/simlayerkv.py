@@ -19,6 +19,7 @@ from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention_mass import attention_mass
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
@@ -247,7 +248,7 @@ class FirstDecodeLayer(LayerCache):
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.inner.update(keys, values)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = self.inner.attend(query, scaling)
         if self.decision is not None:
             decision, self.decision = self.decision, None

@@ -16,6 +16,7 @@ from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import NonNegative, Positive, checked
 
@@ -150,7 +151,7 @@ class SlidingLayer(LayerCache):
         self.evicted += 1
         self._roll()
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return dense_attention(query, self.k.view, self.v.view, scaling)
 
     def _roll(self) -> None:

@@ -15,6 +15,7 @@ from kvbench.methods.scoring.last_query import LastQuery
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -84,7 +85,7 @@ class CurrentQueryLayer(LayerCache):
             else:
                 store.view.index_copy_(-2, self.free, row)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         keys = self.k.view
         out = dense_attention(query, keys, self.v.view, scaling)
         if keys.shape[2] > self.budget:

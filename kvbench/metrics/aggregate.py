@@ -1,6 +1,7 @@
 """Scores of tasks, groups of tasks and averages, from the scores of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ def breakdown(
     samples = frame.groupby("task")["sample"].nunique()
     there = list(scores.index)
 
-    def row(kind: str, name: str, tasks: Sequence[str]) -> dict:
+    def row(kind: str, name: str, tasks: Sequence[str]) -> dict[str, Any]:
         mean = scores.loc[list(tasks), settings].mean(skipna=False).round(2)
         return {"kind": kind, "task": name, "samples": int(samples[list(tasks)].sum()), **mean}
 
@@ -50,8 +51,8 @@ def breakdown(
     for group, members in groups.items():
         present = [task for task in members if task in there]
         if len(present) > 1:
-            whole = len(present) == len(members)
-            rows.append(row("group", group if whole else f"{group} ({len(present)} of {len(members)})", present))
+            complete = len(present) == len(members)
+            rows.append(row("group", group if complete else f"{group} ({len(present)} of {len(members)})", present))
     if averages is not None:
         whole = {name: tasks for name, tasks in averages.items() if set(tasks) <= set(there)}
         rows += [row("average", name, tasks) for name, tasks in whole.items()]

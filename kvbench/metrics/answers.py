@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import rouge_scorer
@@ -36,7 +37,7 @@ def contains(prediction: str, answer: str) -> float:
 
 def rouge_l(prediction: str, answer: str) -> float:
     """ROUGE-L F-measure of `rouge-score`, without stemming."""
-    return _rouge().score(answer, prediction)["rougeL"].fmeasure
+    return float(_rouge().score(answer, prediction)["rougeL"].fmeasure)
 
 
 def choice(prediction: str, answer: str) -> float:
@@ -100,7 +101,8 @@ def function(name: str) -> Metric:
         raise UserError(f"metric={name} cannot be imported: {own_line(error) or in_one_line(error)}") from error
     if not callable(found):
         raise UserError(f"metric={name} is {type(found).__name__}, not a function")
-    return found
+    metric: Metric = found
+    return metric
 
 
 def source(name: str) -> str | None:
@@ -111,5 +113,5 @@ def source(name: str) -> str | None:
 
 
 @cache
-def _rouge():
+def _rouge() -> Any:
     return rouge_scorer(["rougeL"], use_stemmer=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions
-from types import ModuleType
+from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.utils.extras import require
@@ -31,7 +31,7 @@ def words(text: str) -> list[str]:
 def similarity(a: str, b: str) -> int:
     """fuzzywuzzy's ratio by difflib, 0 to 100."""
     check_backend()
-    return _fuzz().ratio(a, b)
+    return int(_fuzz().ratio(a, b))
 
 
 @cache
@@ -41,7 +41,7 @@ def check_backend() -> str:
     Raises:
         UserError: python-Levenshtein would be used instead, which gives other numbers.
     """
-    matcher = _fuzz().SequenceMatcher.__module__
+    matcher: str = _fuzz().SequenceMatcher.__module__
     if matcher == "difflib":
         return matcher
     packages = " ".join(sorted(set(packages_distributions().get("Levenshtein", ["python-Levenshtein"]))))
@@ -61,7 +61,7 @@ def rouge_l(prediction: str, answer: str, frames: int) -> float:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + OFFICIAL_RECURSION_LIMIT - frames - _room())
     try:
-        return _rouge().get_scores(prediction, answer)[0]["rouge-l"]["f"]
+        return float(_rouge().get_scores(prediction, answer)[0]["rouge-l"]["f"])
     except Exception:
         return 0.0
     finally:
@@ -76,7 +76,7 @@ def _room() -> int:
         return 1
 
 
-def rouge_scorer(kinds: Sequence[str], **options: object):
+def rouge_scorer(kinds: Sequence[str], **options: object) -> Any:
     """A RougeScorer of Google's package `rouge-score`."""
     require(f"{kinds[0]}, a score of summaries and sentences,", "rouge_score")
     from rouge_score.rouge_scorer import RougeScorer
@@ -85,7 +85,7 @@ def rouge_scorer(kinds: Sequence[str], **options: object):
 
 
 @cache
-def _rouge():
+def _rouge() -> Any:
     require(_OF_LONGBENCH, "rouge")
     from rouge import Rouge
 
@@ -93,7 +93,7 @@ def _rouge():
 
 
 @cache
-def _jieba() -> ModuleType:
+def _jieba() -> Any:
     require(_OF_LONGBENCH, "jieba")
     with _quiet():
         import jieba
@@ -103,7 +103,7 @@ def _jieba() -> ModuleType:
 
 
 @cache
-def _fuzz() -> ModuleType:
+def _fuzz() -> Any:
     require(_OF_LONGBENCH, "fuzzywuzzy")
     with _quiet():
         from fuzzywuzzy import fuzz

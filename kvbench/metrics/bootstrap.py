@@ -69,15 +69,15 @@ def paired_interval(
     """
     if len(a) != len(b) or any(labels is not None and len(labels) != len(a) for labels in (strata, clusters)):
         raise ValueError(f"{len(a)} and {len(b)} values are not pairs" if len(a) != len(b) else "a label for each pair")
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    at = _at(a, bounds) & _at(b, bounds)
+    ours, theirs = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    at = _at(ours, bounds) & _at(theirs, bounds)
     labels = list(range(len(a))) if clusters is None else clusters
     members: dict[Hashable, list[int]] = {}
     for i in range(len(a)):
         members.setdefault(None if strata is None else strata[i], []).append(i)
     every = list(members.values())
     return _interval(
-        [(a - b)[these] for these in every],
+        [(ours - theirs)[these] for these in every],
         [at[these] for these in every],
         [[labels[i] for i in these] for these in every],
         None if bounds is None else (bounds[0] - bounds[1], bounds[1] - bounds[0]),
@@ -131,4 +131,5 @@ def _means(
         sizes += more
     means = totals / sizes
     student = np.sqrt((units - 1) / rng.chisquare(units - 1, RESAMPLES)) ** (1 - bounded)
-    return means.mean() + (means - means.mean()) * student * sqrt((units + 1) / (units - 1))
+    moved: np.ndarray = means.mean() + (means - means.mean()) * student * sqrt((units + 1) / (units - 1))
+    return moved

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from kvbench.errors import unknown
 from kvbench.metrics.backends import rouge_scorer
@@ -128,11 +129,11 @@ def qa_f1_zh(prediction: str, answers: Sequence[str]) -> float:
 
 def rouge_l_sum(prediction: str, answers: Sequence[str]) -> float:
     """ROUGE-L of summaries (Google's rougeLsum without stemming), the best over the answers."""
-    return max(_rouge().score(answer, prediction)["rougeLsum"].fmeasure for answer in answers)
+    return max(float(_rouge().score(answer, prediction)["rougeLsum"].fmeasure) for answer in answers)
 
 
 def _blanked(text: str, marks: str) -> str:
-    return text.translate(str.maketrans(dict.fromkeys(marks, " ")))
+    return text.translate(str.maketrans(marks, " " * len(marks)))
 
 
 def _single_blanks(text: str) -> str:
@@ -152,7 +153,7 @@ def _announced(text: str, prefixes: Sequence[str]) -> str | None:
 
 
 @cache
-def _rouge():
+def _rouge() -> Any:
     return rouge_scorer(["rougeLsum"], use_stemmer=False)
 
 

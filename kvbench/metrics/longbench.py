@@ -9,6 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import check_backend, rouge_l, rouge_scorer, similarity, words
@@ -165,7 +166,7 @@ class _ChineseTokenizer:
 
 
 @cache
-def _google(chinese: bool):
+def _google(chinese: bool) -> Any:
     return rouge_scorer(["rougeL"], use_stemmer=False, tokenizer=_ChineseTokenizer() if chinese else None)
 
 

@@ -43,7 +43,7 @@ class Comparer:
 
     def __init__(self, program: Path, seconds: float = SECONDS):
         self.program, self.seconds = program, seconds
-        self.process: subprocess.Popen | None = None
+        self.process: subprocess.Popen[str] | None = None
         atexit.register(self.stop)
 
     def equal(self, expression: str, text: str) -> bool | None:
@@ -54,7 +54,8 @@ class Comparer:
         if line is None:
             self.stop()
             return None
-        return json.loads(line)
+        decided: bool | None = json.loads(line)
+        return decided
 
     def stop(self) -> None:
         if self.process is not None:
@@ -63,17 +64,25 @@ class Comparer:
             self.process = None
 
     def _start(self) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([sys.executable, str(self.program)], **pipes, text=True, encoding="ascii")
+        self.process = subprocess.Popen(
+            [sys.executable, str(self.program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="ascii",
+        )
         if self._line(STARTING) is None:
             self.stop()
             raise UserError(f"Math-Verify cannot be used: {sys.executable} {self.program} does not start")
 
     def _write(self, request: list[str]) -> None:
+        assert self.process is not None and self.process.stdin is not None, "_start opens the pipe"
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
     def _line(self, seconds: float) -> str | None:
         """The next line, None where none came in time or the process ended."""
+        assert self.process is not None and self.process.stdout is not None, "_start opens the pipe"
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
         return (self.process.stdout.readline() or None) if ready else None

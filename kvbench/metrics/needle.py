@@ -2,23 +2,24 @@
 
 import re
 from functools import cache
+from typing import Any
 
 from kvbench.metrics.backends import rouge_scorer
 
 
 @cache
-def _scorer():
+def _scorer() -> Any:
     return rouge_scorer(["rouge1"], use_stemmer=True)
 
 
 def rouge1_f(reference: str, prediction: str) -> float:
     """ROUGE-1 F-measure of `rouge-score` with stemming; the needle score of PyramidKV and kvpress is ten times this."""
-    return _scorer().score(reference, prediction)["rouge1"].fmeasure
+    return float(_scorer().score(reference, prediction)["rouge1"].fmeasure)
 
 
 def rouge1_recall(reference: str, prediction: str) -> float:
     """Share of the reference's words, stemmed, that the prediction has; its other words do not lower it."""
-    return _scorer().score(reference, prediction)["rouge1"].recall
+    return float(_scorer().score(reference, prediction)["rouge1"].recall)
 
 
 def first_number(number: str, prediction: str) -> float:

@@ -23,13 +23,15 @@ def sign_flip(sums: np.ndarray, seed: int = 0) -> np.ndarray:
     reached = np.abs(sums.sum(axis=0)) * (1 - 1e-9) - 1e-12  # equal sums in another order are equal
     if units <= EXACT:
         signs = 1.0 - 2 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
-        return (np.abs(signs @ sums) >= reached).mean(axis=0)
+        exact: np.ndarray = (np.abs(signs @ sums) >= reached).mean(axis=0)
+        return exact
     rng = np.random.default_rng(seed)
-    found = np.ones(sums.shape[1])
+    found: np.ndarray = np.ones(sums.shape[1])
     for start in range(0, FLIPS, _AT_ONCE):
         signs = 2.0 * rng.integers(2, size=(min(_AT_ONCE, FLIPS - start), units)) - 1
         found += (np.abs(signs @ sums) >= reached).sum(axis=0)
-    return found / (FLIPS + 1)
+    share: np.ndarray = found / (FLIPS + 1)
+    return share
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

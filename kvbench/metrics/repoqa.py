@@ -11,8 +11,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
 
 ENOUGH = 0.8
 # The node of a function by language, as (node, its fields down to the name); a field's node must be of the type named.
@@ -41,8 +45,8 @@ def check_parsers() -> None:
 def by_repository(functions: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:
     """Name and code of functions (repository, name, code), each once, by repository."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for repo, *function in dict.fromkeys(functions):
-        found.setdefault(repo, []).append(tuple(function))
+    for repo, name, code in dict.fromkeys(functions):
+        found.setdefault(repo, []).append((name, code))
     return found
 
 
@@ -59,7 +63,7 @@ def function_in(prediction: str, lang: str) -> str:
     prediction = prediction.strip()
     blocks = _BLOCK.findall(prediction)
     for block in blocks:
-        code = block.encode()
+        code: bytes = block.encode()
         if (node := _first_function(_parser(lang).parse(code).root_node, lang)) is not None:
             return code[node.start_byte : node.end_byte].decode()
     return blocks[0] if blocks else prediction
@@ -69,13 +73,13 @@ def bleu(candidate: str, reference: str) -> float:
     """Sentence BLEU of words between blanks, with NLTK's smoothing method 4."""
     from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
-    candidate, reference = (re.split(r"\s+", text.strip()) for text in (candidate, reference))
+    words, expected = (re.split(r"\s+", text.strip()) for text in (candidate, reference))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts without a common word
-        return sentence_bleu([reference], candidate, smoothing_function=SmoothingFunction().method4)
+        return float(sentence_bleu([expected], words, smoothing_function=SmoothingFunction().method4))
 
 
-def _first_function(node, lang: str):
+def _first_function(node: "Node", lang: str) -> "Node | None":
     """The first node in the order of the text that is a function; None where there is none."""
     waiting = [node]
     while waiting:
@@ -86,19 +90,20 @@ def _first_function(node, lang: str):
     return None
 
 
-def _is_function(node, lang: str) -> bool:
+def _is_function(node: "Node", lang: str) -> bool:
     kind, fields = FUNCTIONS[lang]
     if node.type != kind:
         return False
     for field, wanted in fields:
-        node = node.child_by_field_name(field)
-        if node is None or wanted not in (None, node.type):
+        child = node.child_by_field_name(field)
+        if child is None or wanted not in (None, child.type):
             return False
+        node = child
     return True
 
 
 @cache
-def _parser(lang: str):
+def _parser(lang: str) -> "Parser":
     from tree_sitter import Language, Parser
 
     module = import_module(f"tree_sitter_{lang}")

@@ -5,16 +5,39 @@ returned *itself* from `update`, so it arrives here as `key` and computes attent
 is patched.
 """
 
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.nn import Module
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
-from kvbench.ops.softmax import Softmax
+from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
 
 
-def registered_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
+class Attends(Protocol):
+    """The cache layer that returned itself from `update`."""
+
+    @property
+    def windowed(self) -> bool: ...
+
+    def get_seq_length(self) -> int: ...
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor: ...
+
+
+def registered_attention(
+    module: Module,
+    query: Tensor,
+    key: Attends,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
     """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
@@ -29,20 +52,22 @@ def registered_attention(module, query, key, value, attention_mask, scaling=None
         )
     if kwargs.get("position_bias") is not None:
         raise UserError("this model's attention uses 'position_bias', which kvbench does not implement")
-    scaling = module.head_dim**-0.5 if scaling is None else scaling
+    factor: float = module.head_dim**-0.5 if scaling is None else scaling
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
     if softcap is not None or sinks is not None:
-        scaling = Softmax(scaling, softcap, None if sinks is None else sinks.detach())
-    return key.attend(query, scaling).transpose(1, 2).contiguous(), None
+        bent = Softmax(factor, softcap, None if sinks is None else sinks.detach())
+        return key.attend(query, bent).transpose(1, 2).contiguous(), None
+    return key.attend(query, factor).transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*args, attention_mask=None, **kwargs) -> None:
+def _no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:
     """No mask: `attend` applies causality itself. Raises UserError for a mask with zeros, of a padded sequence.
 
     Masks of prompts are looked at, which waits for a GPU once; those of single tokens repeat them.
     """
-    prompt = attention_mask is not None and attention_mask.dim() == 2 and kwargs.get("q_length") != 1
-    if prompt and not attention_mask.bool().all():
+    if attention_mask is None or attention_mask.dim() != 2 or kwargs.get("q_length") == 1:
+        return
+    if not attention_mask.bool().all():
         raise UserError(
             "attention_mask has zeros: a compressed cache holds one sequence without padding; pass the prompt without "
             "its padding tokens"

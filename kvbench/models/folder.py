@@ -7,6 +7,7 @@ too; here such an index is an error.
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -39,7 +40,7 @@ def check_config(folder: Path) -> None:
     _mapping(folder / "config.json")
 
 
-def model_identity(source: str, revision: str) -> dict:
+def model_identity(source: str, revision: str) -> dict[str, Any]:
     """What identifies the weights of a model: the SHA-256 of each file that loading reads from a
     folder, or the hub's revision."""
     folder = Path(source)
@@ -71,7 +72,7 @@ def _check_weights(path: Path) -> None:
         raise UserError(f"{path} cannot be read as safetensors: {error}") from error
 
 
-def _mapping(path: Path) -> Mapping:
+def _mapping(path: Path) -> Mapping[str, Any]:
     try:
         value = json.loads(read_bytes(path))
     except OSError as error:

@@ -1,6 +1,7 @@
 """Options for what is read from the Hugging Face hub."""
 
 from functools import partial
+from typing import Any
 
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
@@ -13,7 +14,7 @@ _PATIENCE = 5.0  # seconds for the first answer
 WHOLE = 180.0
 
 
-def hub_options(hub_id: str, revision: str) -> dict:
+def hub_options(hub_id: str, revision: str) -> dict[str, Any]:
     """Keyword arguments of `from_pretrained` for a model of the hub.
 
     One short request comes first. transformers requests many files and retries each, so that a hub that accepts

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import constants
@@ -45,7 +46,7 @@ class LoadedModel(Reader):
     source: str  # folder or hub id it came from
     stop_tokens: frozenset[int] = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.stop_tokens = stop_tokens(self.spec, self.model.generation_config)
 
     @property
@@ -60,7 +61,7 @@ class LoadedModel(Reader):
     @property
     def device(self) -> str:
         """Type of the device: cpu or cuda."""
-        return self.model.device.type
+        return str(self.model.device.type)
 
     @property
     def longrope_switch(self) -> int | None:
@@ -69,14 +70,15 @@ class LoadedModel(Reader):
         if getattr(embedding, "rope_type", None) != "longrope":
             return None
         config = self.model.config.get_text_config()
-        return config.rope_parameters["original_max_position_embeddings"]
+        return int(config.rope_parameters["original_max_position_embeddings"])
 
 
-def source_of(spec: ModelSpec) -> tuple[str, dict]:
+def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """The folder or hub id of a model, and the options of `from_pretrained` with which the hub is read."""
     if spec.path:
         check_folder(spec.path)
     source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
+    assert source is not None, "ModelSpec holds one of the three"
     return source, hub_options(source, spec.revision) if source == spec.hub_id else {}
 
 
@@ -142,7 +144,7 @@ def with_length(spec: ModelSpec, config: PretrainedConfig) -> ModelSpec:
 
 
 @contextmanager
-def unreadable(spec: ModelSpec, source: str, options: Mapping) -> Iterator[None]:
+def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iterator[None]:
     """Whatever transformers raises for a model that it cannot read as a UserError: a folder can hold anything.
 
     `options` are those of hub_options, empty for a folder.
@@ -163,7 +165,7 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping) -> Iterator[None]
         ) from error
 
 
-def check_complete(spec: ModelSpec, source: str, loading: Mapping) -> None:
+def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any]) -> None:
     """Raise UserError where the checkpoint and the model of its configuration differ in their weights.
 
     transformers draws missing weights at random and leaves out those it has no place for. `loading` is its
@@ -198,6 +200,7 @@ def _drawn(spec: ModelSpec) -> LoadedModel:
     """A model of random weights, with the tokenizer of another one."""
     if spec.device_map is not None:
         raise UserError(f"model.device_map={spec.device_map}: random weights are on one device, model.device=")
+    assert spec.random is not None, "load draws weights for specs that have a configuration"
     device = spec.resolve_device()
     dtype = spec.resolve_dtype()
     dtype = torch.bfloat16 if dtype == "auto" else dtype

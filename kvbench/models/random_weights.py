@@ -1,6 +1,7 @@
 """Models of a configuration's shape with random weights, to measure time and memory without a download."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -15,7 +16,7 @@ from kvbench.utils.hashing import digest
 SEED = 0
 
 
-def random_model(config: Mapping, dtype: torch.dtype, device: str) -> PreTrainedModel:
+def random_model(config: Mapping[str, Any], dtype: torch.dtype, device: str) -> PreTrainedModel:
     """A causal language model of `config` (model_type and the keys of its transformers configuration).
 
     The same weights for the same configuration, dtype and kind of device. Raises UserError for a configuration that
@@ -46,6 +47,6 @@ def random_model(config: Mapping, dtype: torch.dtype, device: str) -> PreTrained
         return AutoModelForCausalLM.from_config(shape, attn_implementation=ATTENTION, dtype=dtype)
 
 
-def random_source(config: Mapping) -> str:
+def random_source(config: Mapping[str, Any]) -> str:
     """The text in place of another model's folder or hub id."""
     return f"random weights, seed {SEED}, configuration {digest(dict(config))}"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ class Reader:
             )
         return prompt + prefix
 
-    def tokenise(self, text: str, chat: bool, **options) -> BatchEncoding:
+    def tokenise(self, text: str, chat: bool, **options: Any) -> BatchEncoding:
         """Token ids of a rendered text; a chat template has written the special tokens itself."""
         return self.tokenizer(text, add_special_tokens=not self.templated(chat), **options)
 
@@ -76,7 +77,7 @@ class Reader:
 
     @property
     def _template(self) -> str:
-        template = self.tokenizer.get_chat_template()
+        template: str = self.tokenizer.get_chat_template()
         return SAME_DAY + template if "strftime_now" in template else template
 
     @cached_property
@@ -86,10 +87,12 @@ class Reader:
 
     def plain_tokens(self, text: str) -> list[int]:
         """Token ids of a part of a text, without special tokens."""
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens
 
     def decode(self, tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
 
 
 @dataclass
@@ -114,7 +117,7 @@ class TextModel(Reader):
     @property
     def device(self) -> str:
         """Type of the device on which kvbench itself would load the weights."""
-        return torch.device(self.spec.resolve_device()).type
+        return str(torch.device(self.spec.resolve_device()).type)
 
 
 def stop_tokens(spec: ModelSpec, generation: GenerationConfig) -> frozenset[int]:

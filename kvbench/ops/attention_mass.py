@@ -5,9 +5,10 @@ from torch import Tensor
 
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.column_sums import column_sums
+from kvbench.ops.softmax import Scaling
 
 
-def attention_mass(queries: Tensor, keys: Tensor, scaling: float, chosen: Tensor) -> Tensor:
+def attention_mass(queries: Tensor, keys: Tensor, scaling: Scaling, chosen: Tensor) -> Tensor:
     """Share of their attention that the last w queries give to the keys at positions `chosen` [k].
 
     exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32 [num_attention_heads, w],
@@ -22,7 +23,7 @@ def attention_mass(queries: Tensor, keys: Tensor, scaling: float, chosen: Tensor
     return (logits.logsumexp(dim=-1).flatten(0, 1) - lse).exp_()
 
 
-def weighted_rows(queries: Tensor, keys: Tensor, scaling: float, weights: Tensor) -> Tensor:
+def weighted_rows(queries: Tensor, keys: Tensor, scaling: Scaling, weights: Tensor) -> Tensor:
     """Attention of the last w queries, averaged over all heads and summed with one weight per query.
 
     queries [num_attention_heads, w, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE;

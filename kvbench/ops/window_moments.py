@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.attention import window_attention
+from kvbench.ops.softmax import Scaling
 
 
 class WindowMoments(NamedTuple):
@@ -21,7 +22,7 @@ class WindowMoments(NamedTuple):
     entropy: Tensor
 
 
-def window_moments(queries: Tensor, keys: Tensor, scaling: float) -> WindowMoments:
+def window_moments(queries: Tensor, keys: Tensor, scaling: Scaling) -> WindowMoments:
     """The moments for queries [num_attention_heads, w, head_dim] and keys [num_key_value_heads, n, head_dim].
 
     The weights of one layer exist at once: w · n · num_attention_heads in float32.

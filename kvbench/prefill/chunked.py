@@ -1,8 +1,9 @@
 """The full forward pass in chunks of the prompt: activations take the memory of a chunk, not of the prompt."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from transformers import Cache, PreTrainedModel
 from kvbench.errors import UserError
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import CaptureLayer, FullPrefill, PromptLayers, prefill
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
@@ -26,9 +28,12 @@ class ChunkedPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
+        state: PrefillState
         if len(input_ids) <= self.chunk:
-            return prefill(model, input_ids, needs, release)
-        return chunked_prefill(model, input_ids, needs, self.chunk, release)
+            state = prefill(model, input_ids, needs, release)
+        else:
+            state = chunked_prefill(model, input_ids, needs, self.chunk, release)
+        return state
 
 
 def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
@@ -46,7 +51,7 @@ def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
 class ChunkedLayer(CaptureLayer):
     """Captures a prompt of `n` tokens that comes in chunks, with its observations."""
 
-    def __init__(self, n: int, *place):
+    def __init__(self, n: int, *place: Any):
         """`place` as for CaptureLayer."""
         super().__init__(*place)
         self.n = n
@@ -68,7 +73,7 @@ class ChunkedLayer(CaptureLayer):
             store[:, :, start:end] = new
         self.keys, self.values = (store[:, :, :end] for store in self.whole)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         start = self.seen - query.shape[2]
         if kept := max(self.seen - max(start, self.n - self.keeps), 0):
             queries = query[0, :, -kept:].clone()
@@ -85,7 +90,7 @@ class ChunkedLayer(CaptureLayer):
             self.finish(self.complete(scaling, query.shape[1]))
         return out
 
-    def complete(self, scaling: float, num_attention_heads: int) -> LayerState:
+    def complete(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         """The state after the last chunk."""
         state = self.state_of(scaling, num_attention_heads)
         self.hand_over(state)
@@ -99,7 +104,7 @@ class ChunkedLayer(CaptureLayer):
         self.whole, self.sums, self.queries, self.lse = None, None, [], []
         return state
 
-    def lookahead_sums(self, w: int, keys: Tensor, scaling: float) -> Tensor:
+    def lookahead_sums(self, w: int, keys: Tensor, scaling: Scaling) -> Tensor:
         """Column sums [num_attention_heads, n] in which only the last w queries are causal; a chunk at a time."""
         sums, start = None, 0
         for block in self.queries:
@@ -123,7 +128,10 @@ def chunked_prefill(
     layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, rope, release))
     totals = [0.0] * len(layers.all)  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
-        with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+        observing: AbstractContextManager[list[float]] = nullcontext([])
+        if needs.hidden_similarity:
+            observing = hidden_similarities(model)
+        with observing as similarities:
             out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
         for layer, similarity in enumerate(similarities):
             totals[layer] += similarity * ids.shape[1]

@@ -13,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import PromptLayers
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
@@ -40,7 +41,8 @@ class EvictingPrefill(PrefillPlan):
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
         """The states hold the tokens that are left; `release` is called when the prompt has been read."""
-        return evicting_prefill(model, input_ids, self, needs, release)
+        state: PrefillState = evicting_prefill(model, input_ids, self, needs, release)
+        return state
 
 
 @dataclass
@@ -74,7 +76,8 @@ class EvictingLayer(AttendingLayer):
         super().__init__()
         self.keep, self.needs, self.rope, self.held = keep, needs, rope, held
         self.index, self.num_layers, self.window = index, num_layers, window
-        self.keys = self.values = None  # [1, num_key_value_heads, left, head_dim]
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None  # both [1, num_key_value_heads, left, head_dim]
         self.positions: Tensor | None = None  # [num_key_value_heads, left] in the prompt
         self.queries: Tensor | None = None  # [num_attention_heads, window, head_dim], the last ones
         self.sums: Tensor | None = None  # [num_attention_heads, left]
@@ -89,7 +92,7 @@ class EvictingLayer(AttendingLayer):
             for old, x in ((self.keys, keys), (self.values, values))
         )
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = dense_attention(query, self.keys, self.values, scaling)
         self.observe(query, scaling)
         kept = self.keep(self.state_of(scaling, query.shape[1]))
@@ -99,25 +102,37 @@ class EvictingLayer(AttendingLayer):
         self.state.prompt, self.state.positions = self.seen, self.positions
         return out
 
-    def observe(self, query: Tensor, scaling: float) -> None:
+    def observe(self, query: Tensor, scaling: Scaling) -> None:
         """Note what is needed of query [1, num_attention_heads, q, head_dim]."""
         if self.needs.window:
             last = query[0] if self.queries is None else torch.cat([self.queries, query[0]], dim=1)
             self.queries = last[:, -self.needs.window :].clone()
         if self.needs.column_sums:
+            assert self.keys is not None, "attention follows an `append`"
             sums = torch.zeros(query.shape[1], self.keys.shape[2], device=query.device)
             if self.sums is not None:
                 sums[:, : self.sums.shape[1]] = self.sums
             start = self.keys.shape[2] - query.shape[2]
             self.sums, _ = column_sums(query[0], self.keys[0], scaling, start, sums=sums)
 
-    def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
-        place = {"index": self.index, "num_layers": self.num_layers, "window": self.window}
-        observed = {"queries": self.queries, "column_sums": self.sums}
-        return LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **observed, **place)
+    def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
+        assert self.keys is not None and self.values is not None, "attention follows an `append`"
+        return LayerState(
+            self.keys[0],
+            self.values[0],
+            scaling,
+            num_attention_heads,
+            self.rope,
+            queries=self.queries,
+            column_sums=self.sums,
+            index=self.index,
+            num_layers=self.num_layers,
+            window=self.window,
+        )
 
     def drop(self, kept: Tensor) -> None:
         """Leave the tokens at kept [1 or num_key_value_heads, k]."""
+        assert self.keys is not None and self.values is not None and self.positions is not None, "there are tokens"
         kept = kept.expand(len(self.positions), -1)
         self.positions = self.positions.gather(1, kept)
         rows = kept[None, ..., None].expand(-1, -1, -1, self.keys.shape[3])

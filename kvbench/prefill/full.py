@@ -1,7 +1,7 @@
 """The model's own forward pass over a whole prompt, with the observations that methods read."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.log_sums import attention_and_log_sums
 from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.block_sums import Blocks, BlockSums
 from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
@@ -51,7 +52,7 @@ class CaptureLayer(AttendingLayer):
         # values are a view of the projection; a copy owns its bytes only
         self.keys, self.values = keys.contiguous(), values.contiguous()
 
-    def observe(self, query: Tensor, scaling: float, lse: Tensor | None = None) -> LayerState:
+    def observe(self, query: Tensor, scaling: Scaling, lse: Tensor | None = None) -> LayerState:
         """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim] and, where
         attention has them, its log-sum-exps."""
         state = self.state_of(scaling, query.shape[1])
@@ -67,10 +68,18 @@ class CaptureLayer(AttendingLayer):
         self.hand_over(state)
         return state
 
-    def state_of(self, scaling: float, num_attention_heads: int) -> LayerState:
+    def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         """The layer's state with what is observed of its values, and no other observations."""
-        place = {"index": self.index, "num_layers": self.num_layers, "window": self.window}
-        state = LayerState(self.keys[0], self.values[0], scaling, num_attention_heads, self.rope, **place)
+        state = LayerState(
+            self.keys[0],
+            self.values[0],
+            scaling,
+            num_attention_heads,
+            self.rope,
+            index=self.index,
+            num_layers=self.num_layers,
+            window=self.window,
+        )
         if self.projection is not None:
             state.value_output_norm = value_output_norm(state.values, self.projection)
         return state
@@ -92,7 +101,7 @@ class CaptureLayer(AttendingLayer):
         state.block_sums = {blocks: sums.total() for blocks, sums in self.blocks.items()}
         self.blocks = {}
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out, lse = self.attention(query, scaling)
         self.finish(self.observe(query, scaling, lse))
         return out
@@ -104,7 +113,7 @@ class CaptureLayer(AttendingLayer):
             self.release(state)
             self.keys = self.values = self.state = None
 
-    def attention(self, query: Tensor, scaling: float) -> tuple[Tensor, Tensor | None]:
+    def attention(self, query: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor | None]:
         """Attention over what was appended, and where column sums need them and it has them, the log-sum-exps
         [num_attention_heads, q]."""
         if not self.needs.column_sums:
@@ -156,7 +165,10 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     """
     rope = Rope.of(model)
     layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, rope, release))
-    with hidden_similarities(model) if needs.hidden_similarity else nullcontext([]) as similarities:
+    observing: AbstractContextManager[list[float]] = nullcontext([])
+    if needs.hidden_similarity:
+        observing = hidden_similarities(model)
+    with observing as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),
             past_key_values=Cache(layers=layers.all),
@@ -173,4 +185,5 @@ class FullPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        return prefill(model, input_ids, needs, release)
+        state: PrefillState = prefill(model, input_ids, needs, release)
+        return state

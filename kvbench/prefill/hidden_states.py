@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ def mean_cosine(before: Tensor, added: Tensor) -> float:
     for x, dx in zip(before.split(ROWS), added.split(ROWS), strict=True):
         # the sum is taken in the model's dtype, as in the residual stream
         total += F.cosine_similarity(x.float(), (x + dx).float(), dim=-1).sum()
-    return (total / len(before)).item()
+    return float((total / len(before)).item())
 
 
 @contextmanager
@@ -36,10 +37,10 @@ def hidden_similarities(model: nn.Module) -> Iterator[list[float]]:
     similarities: list[float] = []
     entering: list[Tensor] = []
 
-    def enter(layer, args, kwargs):
+    def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         entering.append((args[0] if args else kwargs["hidden_states"])[0])
 
-    def attended(module, args, output):
+    def attended(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         added = (output[0] if isinstance(output, tuple) else output)[0]
         # the input was recorded before accelerate's hook moved it to this layer's device
         similarities.append(mean_cosine(entering.pop().to(added.device), added))

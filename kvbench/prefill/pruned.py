@@ -1,5 +1,6 @@
 """A prefill that drops tokens between layers, so that higher layers neither compute nor store them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from kvbench.errors import UserError
 from kvbench.models.layer_windows import sliding_windows
 from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import CaptureLayer
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
@@ -52,7 +54,8 @@ class PrunedPrefill(PrefillPlan):
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
         """Ignores `needs`: a pruned pass observes only the attention that it prunes by."""
-        return pruned_prefill(model, input_ids, self, release)
+        state: PrefillState = pruned_prefill(model, input_ids, self, release)
+        return state
 
 
 class PrunedLayer(CaptureLayer):
@@ -66,7 +69,7 @@ class PrunedLayer(CaptureLayer):
         self.seen = self.prompt - len(positions)  # `update` adds the survivors: the whole prompt was seen
         self.kept: Tensor | None = None  # [len] indices of the tokens that go on to the next layer; None: all
 
-    def observe(self, query: Tensor, scaling: float, lse: Tensor | None = None) -> LayerState:
+    def observe(self, query: Tensor, scaling: Scaling, lse: Tensor | None = None) -> LayerState:
         state = super().observe(query, scaling, lse)
         state.prompt, state.positions = self.prompt, self.positions.to(query.device)
         tail = self.plan.tail
@@ -107,7 +110,7 @@ def pruned_prefill(
     return PrefillState(states, _walk(model, ids, capture).to(model.device))
 
 
-def _walk(model: PreTrainedModel, ids: Tensor, capture) -> Tensor:
+def _walk(model: PreTrainedModel, ids: Tensor, capture: Callable[[int, Tensor], PrunedLayer]) -> Tensor:
     """Logits [vocab_size] of the last of ids [1, n], by the model's own modules in the order of its forward.
 
     `capture(index, positions)` makes the cache layer of a decoder layer; its `kept` says which tokens go on to the

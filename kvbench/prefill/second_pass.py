@@ -10,6 +10,7 @@ from kvbench.cache.base import AttendingLayer, storage_bytes
 from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 from kvbench.prefill.reconstruction import ContextFrame, ContextScores, Reconstruction, largest_attention
 from kvbench.prefill.state import LayerState, PrefillState, interleaved
 
@@ -34,7 +35,7 @@ class RereadLayer(AttendingLayer):
         self.keys, self.values = (torch.cat(pair, dim=2) for pair in zip(past, (keys, values), strict=True))
         self.held = self.keys.nbytes + self.values.nbytes
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention over all keys; scores come from the prefix, the chunk and the tokens that are read again alone."""
         keys, (start, stop) = self.keys[0], (self.chunk.start, self.chunk.stop)
         parts = [keys[:, : self.prefix], keys[:, self.chunk], keys[:, self.end :]]

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -16,6 +16,8 @@ from kvbench.ops.window_moments import WindowMoments, window_moments
 from kvbench.prefill.block_sums import Blocks
 from kvbench.prefill.query_moments import QueryMoments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class LayerState:
 
     @property
     def n(self) -> int:
-        return self.keys.shape[1]
+        return int(self.keys.shape[1])
 
     @property
     def seen(self) -> int:
@@ -85,19 +87,25 @@ class LayerState:
 
     @property
     def num_key_value_heads(self) -> int:
-        return self.keys.shape[0]
+        return int(self.keys.shape[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the uncompressed GQA cache of this layer and all the prompt: the denominator of r_bytes."""
         held = self.seen if self.window is None else min(self.seen, self.window - 1)
-        return (self.keys.nbytes + self.values.nbytes) // self.n * held
+        return int(self.keys.nbytes + self.values.nbytes) // self.n * held
 
-    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` returns, computed for the first setting that asks for `name` and kept for the run's others."""
         if name not in self._made:
             self._made[name] = make()
-        return self._made[name]
+        made: Made = self._made[name]
+        return made
+
+    def last_queries(self, window: int) -> Tensor:
+        """The queries of the last `window` positions, [num_attention_heads, window, head_dim]."""
+        assert self.queries is not None, "who reads queries asks for them with Needs.window"
+        return self.queries[:, -window:].contiguous()
 
     def window_votes(self, window: int) -> Tensor:
         """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
@@ -106,7 +114,7 @@ class LayerState:
         """
 
         def votes() -> Tensor:
-            queries = self.queries[:, -window:].contiguous()
+            queries = self.last_queries(window)
             return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])[0]
 
         return self.once(("window votes", window), votes)
@@ -115,7 +123,7 @@ class LayerState:
         """Mean, variance and entropy of the attention of the last `window` queries; once for all settings."""
 
         def moments() -> WindowMoments:
-            return window_moments(self.queries[:, -window:].contiguous(), self.keys, self.scaling)
+            return window_moments(self.last_queries(window), self.keys, self.scaling)
 
         return self.once(("window moments", window), moments)
 

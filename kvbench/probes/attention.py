@@ -26,7 +26,7 @@ class AttentionSparsity(Probe):
     window: Positive = 32
     needs: Needs = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.needs = Needs(window=self.window)
 
     @property
@@ -54,7 +54,7 @@ class AttentionEntropy(Probe):
     window: Positive = 32
     needs: Needs = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.needs = Needs(window=self.window)
 
     @property
@@ -65,6 +65,6 @@ class AttentionEntropy(Probe):
         window = min(self.window, layer.n - 1)  # the first query sees one token only: its entropy is 0 of 0
         if window < 1:
             raise UserError("entropy needs a query that sees two tokens: the prompt has one")
-        rows = window_attention(layer.queries[:, -window:].contiguous(), layer.keys, layer.scaling)
+        rows = window_attention(layer.last_queries(window), layer.keys, layer.scaling)
         seen = torch.arange(layer.n - window, layer.n, device=rows.device) + 1
         return (torch.special.entr(rows).sum(dim=-1) / seen.log()).mean(dim=-1)

@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from torch import Tensor
@@ -64,7 +64,7 @@ class Observation:
         return json.dumps(["probe", self.name, self.parameters])
 
 
-def build_probes(configs: Mapping[str, Mapping]) -> list[Observation]:
+def build_probes(configs: Mapping[str, Mapping[str, Any]]) -> list[Observation]:
     """The configured probes in order; UserError names a bad value."""
     observations = []
     for name, config in configs.items():

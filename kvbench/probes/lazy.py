@@ -32,7 +32,7 @@ class LazyMass(Probe):
     needs: Needs = field(init=False)
     answered: bool = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.answered = self.variant == "decode"
         self.needs = Needs(window=ALL if self.answered else self.w_last)
 
@@ -43,6 +43,7 @@ class LazyMass(Probe):
 
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
         end = prompt + self.answered  # tokens that the last query sees
+        assert layer.queries is not None, "Needs.window asks for them"
         queries = layer.queries[:, :end] if self.answered else layer.queries
         queries = queries[:, -1 if self.answered else -self.w_last :].contiguous()
         chosen = sinks_and_recent(end, self.sinks, self.window, layer.keys.device)[0]
@@ -69,7 +70,7 @@ class LazyTokens(Probe):
     needs = Needs(window=ALL)
     axes = "tokens"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.answered = self.answer
 
     @property
@@ -79,7 +80,9 @@ class LazyTokens(Probe):
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
         mass = torch.zeros(layer.n, device=layer.keys.device)
         positions = torch.arange(layer.n, device=layer.keys.device)
-        for rows, keys in zip(layer.queries.unflatten(0, (layer.num_key_value_heads, -1)), layer.keys, strict=True):
+        for rows, keys in zip(
+            layer.last_queries(layer.n).unflatten(0, (layer.num_key_value_heads, -1)), layer.keys, strict=True
+        ):
             for start in range(0, layer.n, TILE):
                 end = min(start + TILE, layer.n)
                 attention, _ = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling)

@@ -29,7 +29,7 @@ class AttentionMap(Probe):
     needs = Needs(window=ALL)
     axes = "map"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.answered = self.answer
 
     @property
@@ -44,7 +44,9 @@ class AttentionMap(Probe):
             torch.tensor([len(part) for part in torch.arange(layer.n).tensor_split(bins)], device=device),
         )
         total = torch.zeros(bins, bins, device=device)
-        for rows, keys in zip(layer.queries.unflatten(0, (layer.num_key_value_heads, -1)), layer.keys, strict=True):
+        for rows, keys in zip(
+            layer.last_queries(layer.n).unflatten(0, (layer.num_key_value_heads, -1)), layer.keys, strict=True
+        ):
             for start in range(0, layer.n, TILE):
                 end = min(start + TILE, layer.n)
                 attention, _ = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling)

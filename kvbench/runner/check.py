@@ -46,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     setting = build_settings(cfg.method, 0.5, None)[-1]
     trial = Trial(setting)
     print_line(f"{setting.name} on a random model of 4 layers, 6 query heads over 2 KV heads, {TOKENS} tokens")
-    broken, explained = 0, {}  # the first rule that every explanation was printed for
+    broken = 0
+    explained: dict[str, str] = {}  # the first rule that every explanation was printed for
     for words, rule in rules_of(trial).items():
         try:
             rule(trial)

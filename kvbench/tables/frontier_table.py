@@ -67,6 +67,7 @@ def recommendation(frontiers: Mapping[str, Frontier], quality: float, measure: s
     ]
     beside = f" By these samples {', '.join(map(titled, close))} may need as few." if close else ""
     at_most = "at most " if best.end else ""
+    assert best.possible is not None, "what certainly keeps the score possibly does"
     return (
         f"On {samples} {titled(name)} certainly keeps {kept} in {at_most}{best.sure.bytes:.3f} of FullKV's bytes "
         f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}: fewer than any other method.{beside}"

@@ -17,6 +17,7 @@ def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list
 
     Raises UserError where the paper prints none of these models. `experiment.published` names a file.
     """
+    assert experiment.published is not None, "the caller chose an experiment with published values"
     values = published(experiment.published)
     found = list(dict.fromkeys(values["model"]))
     shown = [model for model in found if not models or model in models]

@@ -153,6 +153,7 @@ def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Expe
 
 def write_published(compared: pd.DataFrame, used: pd.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
     """published.csv with every digit; published.md with the errata, and with what the paper leaves open."""
+    assert experiment.published is not None, "`compared` holds its published values"
     csv, markdown = folder / "published.csv", folder / "published.md"
     texts, _ = footnotes(used, errata(experiment.published))
     notes = [f"- {text}" for text in [*experiment.chosen, *(f"The paper: {text}" for text in texts)]]

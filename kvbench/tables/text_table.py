@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 from rich import box, get_console
@@ -39,8 +40,8 @@ class TextTable:
             table.add_column(Text(name), justify="left" if i == 0 else "right", width=of_column, overflow="fold")
         for row in self.rows:
             table.add_row(*map(Text, row))
-        for row, section, following in zip(table.rows, self.sections, [*self.sections[1:], None], strict=False):
-            row.end_section = section != following
+        for line, section, following in zip(table.rows, self.sections, [*self.sections[1:], None], strict=False):
+            line.end_section = section != following
         return table
 
     def parts(self, lead: int) -> list["TextTable"]:
@@ -56,7 +57,7 @@ class TextTable:
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
 
 
-def plain_table(**options) -> Table:
+def plain_table(**options: Any) -> Table:
     """An empty table as kvbench prints all of them: a line below the header, none around."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **options)
 

@@ -28,11 +28,11 @@ class BlockSequence(CodedSequence):
 
     @property
     def length(self) -> int:
-        return self.codes.length
+        return int(self.codes.length)
 
     @property
     def head_dim(self) -> int:
-        return self.width
+        return int(self.width)
 
     def append(self, rows: Tensor) -> None:
         self.codes.append(self._coded(self._rotated(rows)))
@@ -58,7 +58,7 @@ class BlockSequence(CodedSequence):
     @property
     def share(self) -> float:
         raw = len(self.codes.buffer) * self.length * self.width * self.dtype.itemsize
-        return self.filled_bytes / max(raw, 1)
+        return float(self.filled_bytes / max(raw, 1))
 
     def _rotated(self, rows: Tensor) -> Tensor:
         return rows if self.kind is None else rows.float() @ self._rotation(rows.device).T

@@ -24,42 +24,43 @@ class Float8Sequence(CodedSequence):
         """rows [heads, len, head_dim]; `scale` names what shares one."""
         self.dtype, self.kind = rows.dtype, scale
         scales = None if scale == "unit" else scale_of(rows, scale)  # float32 [heads, 1 or len, 1 or head_dim]
-        self.scales = Growing(scales) if scale == "token" else scales
+        self.by_token = Growing(scales) if scale == "token" else None
+        self.scales: Tensor | None = None if scale == "token" else scales
         self.codes = Growing(self._coded(rows, scales))
 
     @property
     def length(self) -> int:
-        return self.codes.length
+        return int(self.codes.length)
 
     @property
     def head_dim(self) -> int:
-        return self.codes.buffer.shape[-1]
+        return int(self.codes.buffer.shape[-1])
 
     def append(self, rows: Tensor) -> None:
         scales = self.scales
-        if self.kind == "token":
+        if self.by_token is not None:
             scales = scale_of(rows, "token")
-            self.scales.append(scales)
+            self.by_token.append(scales)
         self.codes.append(self._coded(rows, scales))
 
     def decoded(self, tokens: slice) -> Tensor:
         return from_float8(self.codes.view[:, tokens])
 
     def scale(self) -> Tensor | None:
-        return self.scales.view[..., 0] if self.kind == "token" else None
+        return None if self.by_token is None else self.by_token.view[..., 0]
 
     def to_codes(self, rows: Tensor) -> Tensor:
-        return rows if self.kind in ("unit", "token") else rows * self.scales
+        return rows if self.scales is None else rows * self.scales
 
     from_codes = to_codes
 
     def tensors(self) -> list[Tensor]:
-        scales = self.scales.buffer if self.kind == "token" else self.scales
+        scales = self.scales if self.by_token is None else self.by_token.buffer
         return [self.codes.buffer] if scales is None else [self.codes.buffer, scales]
 
     @property
     def filled_bytes(self) -> int:
-        return filled(self.codes, self.scales)
+        return filled(self.codes, self.scales if self.by_token is None else self.by_token)
 
     def _coded(self, rows: Tensor, scales: Tensor | None) -> Tensor:
         if self.kind == "token":
@@ -68,9 +69,9 @@ class Float8Sequence(CodedSequence):
 
     @property
     def share(self) -> float:
-        scales = self.scales.view if self.kind == "token" else self.scales
+        scales = self.scales if self.by_token is None else self.by_token.view
         stored = self.codes.view.nbytes + (0 if scales is None else scales.nbytes)
-        return stored / max(self.codes.view.numel() * self.dtype.itemsize, 1)
+        return float(stored / max(self.codes.view.numel() * self.dtype.itemsize, 1))
 
 
 def scale_of(rows: Tensor, kind: Scale) -> Tensor:

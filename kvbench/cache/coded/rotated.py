@@ -38,11 +38,11 @@ class SmallCodes(CodedSequence):
 
     @property
     def length(self) -> int:
-        return self.parts[0].length
+        return int(self.parts[0].length)
 
     @property
     def head_dim(self) -> int:
-        return self.width
+        return int(self.width)
 
     def append(self, rows: Tensor) -> None:
         for store, part in zip(self.parts, self.encoded(rows), strict=True):
@@ -65,7 +65,7 @@ class SmallCodes(CodedSequence):
     @property
     def share(self) -> float:
         row = self.width * self.bits / 8 + 2 * (len(self.parts) - 1)
-        return row / (self.width * self.dtype.itemsize)
+        return float(row / (self.width * self.dtype.itemsize))
 
 
 class RotatedSequence(SmallCodes):

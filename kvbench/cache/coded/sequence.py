@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.ops import softmax
+from kvbench.ops.softmax import Scaling
 
 # Elements of keys or values decoded at a time: 1 MB in float32 stays in a CPU's cache, a GPU has few launches.
 CPU_ELEMENTS, GPU_ELEMENTS = 2**18, 2**26
@@ -87,7 +88,7 @@ class CodedLayer(SequenceLayer):
     k: CodedSequence
     v: CodedSequence
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head, computed in float32 in 16-bit models too."""
         grouped = query.view(self.heads, -1, query.shape[-1]).float()
         logits = softmax.capped_(self.k.logits(grouped, softmax.plain(scaling)), scaling)

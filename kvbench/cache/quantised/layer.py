@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ class QuantisedRow(PackRow):
     read_bytes: int = 0
 
 
-class QuantisedRows(Pack):
+class QuantisedRows(Pack[QuantisedRow]):
     """Quantised keys and values of the same tokens, of the heads of one cache or of several that are equally long."""
 
     takes_blocks = False
@@ -48,7 +49,7 @@ class QuantisedRows(Pack):
         self.k, self.v, self.rows = keys, values, list(rows)
         self._count_bytes()
 
-    def joins(self, other: Pack) -> bool:
+    def joins(self, other: Pack[Any]) -> bool:
         return isinstance(other, QuantisedRows) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
 
     @classmethod
@@ -56,7 +57,8 @@ class QuantisedRows(Pack):
         """Without room, as in a cache alone."""
         if len(parts) == 1:
             return parts[0]
-        keys, values = (type(own[0]).joined(own) for own in ([part.k for part in parts], [part.v for part in parts]))
+        keys = type(parts[0].k).joined([part.k for part in parts])
+        values = type(parts[0].v).joined([part.v for part in parts])
         return cls(keys, values, [row for part in parts for row in part.rows])
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -107,7 +109,7 @@ class QuantisedLayer(SequenceLayer):
     def read_bytes(self) -> int:
         return self.packed_row.read_bytes if self.packed_row else super().read_bytes
 
-    def pack(self) -> QuantisedRows:
+    def pack(self) -> QuantisedRows | None:
         rows = QuantisedRows(self.k, self.v, [QuantisedRow()])
         del self.k, self.v
         return rows

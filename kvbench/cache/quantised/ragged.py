@@ -13,6 +13,7 @@ from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import TOKENS, Quantiser
+from kvbench.ops.softmax import Scaling
 
 
 class OlderRows:
@@ -42,7 +43,7 @@ class OlderRows:
     def raw_rows(self) -> float:
         """As many raw rows would take the same space, analytically."""
         element = 8 * self.parts[1].element_size()
-        return sum(self.sizes) * self.quantiser.bits_per_element(element) / element
+        return float(sum(self.sizes) * self.quantiser.bits_per_element(element) / element)
 
     def _with_copies(self, device: torch.device) -> Tensor:
         """For every row with copies, its place among those without."""
@@ -90,7 +91,7 @@ class RaggedQuantisedLayer(QuantisedLayer):
     def _older_bytes(self) -> int:
         return filled(*(tensor for rows in self.older for tensor in rows.tensors()))
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         counts, length = self.older[0].counts, self.k.length
         heads, group = len(counts), query.shape[1] // len(counts)
         if self.tables is None:

@@ -1,13 +1,16 @@
 """Sequences whose older rows are quantised."""
 
 from abc import abstractmethod
+from collections.abc import Hashable
 from collections.abc import Sequence as Several
 from copy import copy
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import BLOCK, Growing
+from kvbench.cache.base import Growing
+from kvbench.cache.packed import BLOCK
 from kvbench.cache.sequence import Sequence
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
 
@@ -34,7 +37,8 @@ class Ring:
 
     def filled_bytes(self, length: int) -> int:
         """Bytes of the rows that it holds of a sequence of `length` rows."""
-        return min(length, self.limit) * self.buffer.shape[0] * self.buffer.shape[2] * self.buffer.element_size()
+        heads, _, width = self.buffer.shape
+        return int(min(length, self.limit) * heads * width * self.buffer.element_size())
 
     def rows(self, start: int, end: int) -> Tensor:
         """Rows start … end-1 of the sequence in order [heads, end - start, head_dim]; a view if not wrapped."""
@@ -76,16 +80,16 @@ class QuantisedSequence(Sequence):
 
     @property
     def heads(self) -> int:
-        return self.ring.buffer.shape[0]
+        return int(self.ring.buffer.shape[0])
 
     @property
-    def kind(self) -> tuple:
+    def kind(self) -> tuple[Hashable, ...]:
         """What sequences have in common whose heads can be held as those of one."""
         shapes = (tuple(tensor.shape) for tensor in self.tensors())
         return self.quantiser, self.length, self.limit, self.ring.buffer.dtype, *shapes
 
     @classmethod
-    def joined(cls, parts: Several["QuantisedSequence"]) -> "QuantisedSequence":
+    def joined(cls, parts: Several[Self]) -> Self:
         """The heads of all parts, of one kind, as those of one sequence."""
         every = copy(parts[0])
         every.parts = [
@@ -134,7 +138,7 @@ class QuantisedSequence(Sequence):
         element = 8 * self.ring.buffer.element_size()
         raw = self.length - self.quantised
         bits = self.quantised * self.quantiser.bits_per_element(element) + raw * element
-        return bits / (element * self.length)
+        return float(bits / (element * self.length))
 
 
 class QuantisedKeys(QuantisedSequence):
@@ -144,7 +148,7 @@ class QuantisedKeys(QuantisedSequence):
 
     @property
     def quantised(self) -> int:
-        return self.length - self.length % self.limit
+        return int(self.length - self.length % self.limit)
 
     def append_row(self, row: Tensor) -> None:
         self.ring.at(self.length).copy_(row)
@@ -165,7 +169,7 @@ class QuantisedValues(QuantisedSequence):
 
     @property
     def quantised(self) -> int:
-        return max(0, self.length - self.limit)
+        return int(max(0, self.length - self.limit))
 
     def append_row(self, row: Tensor) -> None:
         leaving = self.length - self.limit
@@ -179,4 +183,4 @@ class QuantisedValues(QuantisedSequence):
 
     @property
     def read_bytes(self) -> int:
-        return self.filled_bytes - sum((part.length - self.quantised) * part.row_bytes for part in self.parts)
+        return self.filled_bytes - sum(int(part.length - self.quantised) * part.row_bytes for part in self.parts)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,7 @@ def blocks(settings: Sequence[Setting]) -> list[tuple[int, Setting]]:
     several = [setting for setting in settings if _requested(setting) is not None]
     counts = Counter(setting.name for setting in several)
     if len(set(counts.values())) <= 1:
-        seen: Counter = Counter()
+        seen: Counter[str] = Counter()
         ranks = {}
         for setting in several:
             seen[setting.name] += 1
@@ -96,7 +97,7 @@ def _of_columns(records: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFram
     return records[records["task"].isin(tasks)]
 
 
-def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict:
+def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict[str, Any]:
     """The contents that all cells of a row share; its ratios are means over its records."""
     return {
         "method": setting.name,
@@ -109,7 +110,7 @@ def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict:
     }
 
 
-def _value(column: Column, records: pd.DataFrame, ours: Scores, scale: float) -> dict:
+def _value(column: Column, records: pd.DataFrame, ours: Scores, scale: float) -> dict[str, Any]:
     """A cell's own value, nan where records are missing."""
     if column.measure is not None:
         measured = round(column.measure(records), 2) if len(records) else NAN
@@ -121,7 +122,9 @@ def _value(column: Column, records: pd.DataFrame, ours: Scores, scale: float) ->
     }
 
 
-def _versus_full(column: Column, ours: Scores, full: Scores, unit_of: Mapping[str, str], scale: float) -> dict:
+def _versus_full(
+    column: Column, ours: Scores, full: Scores, unit_of: Mapping[str, str], scale: float
+) -> dict[str, Any]:
     """The difference to FullKV and its interval; nan where one of them lacks a task.
 
     All strata have the same weight: the columns of an average, the tasks of any other column.
@@ -133,8 +136,10 @@ def _versus_full(column: Column, ours: Scores, full: Scores, unit_of: Mapping[st
             a, b = ours.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
             both = a.index.intersection(b.index)
             labels = [unit_of[sample] for sample in both]
-            for known, more in zip(pairs, (a[both], b[both], [number] * len(both), labels), strict=True):
-                known.extend(more)
+            pairs[0].extend(a[both])
+            pairs[1].extend(b[both])
+            pairs[2].extend([number] * len(both))
+            pairs[3].extend(labels)
     differences = np.subtract(*pairs[:2])
     members = [differences[np.equal(pairs[2], number)] for number in range(len(strata))]
     drawn_in = [
@@ -144,17 +149,22 @@ def _versus_full(column: Column, ours: Scores, full: Scores, unit_of: Mapping[st
         return {"versus_full": NAN, "low": NAN, "high": NAN, "fewest": NAN}
     low, high = paired_interval(*pairs)
     of_mean = np.mean([difference.mean() for difference in members])
-    scaled = {name: 100 * scale * float(v) for name, v in {"versus_full": of_mean, "low": low, "high": high}.items()}
-    return scaled | {"fewest": min(map(len, drawn_in))}
+    percent = 100 * scale
+    return {
+        "versus_full": percent * float(of_mean),
+        "low": percent * float(low),
+        "high": percent * float(high),
+        "fewest": min(map(len, drawn_in)),
+    }
 
 
-def _published(printed: dict | None) -> dict:
+def _published(printed: Mapping[str, Any] | None) -> dict[str, Any]:
     if printed is None:
         return {"published": NAN, "printed": "", "value_index": None}
     return {"published": printed["value"], "printed": printed["printed"], "value_index": printed["value_index"]}
 
 
-def _over(column: Column, ours: Scores, of_task: Callable, digits: int | None = None) -> float:
+def _over(column: Column, ours: Scores, of_task: Callable[[list[float]], float], digits: int | None = None) -> float:
     """The mean over a column's tasks, or its columns, of `of_task` of a task's scores; rounded to `digits` if given."""
     if column.of:
         means = [_over(one, ours, of_task, digits) for one in column.of]

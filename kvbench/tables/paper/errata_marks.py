@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -51,7 +52,10 @@ def errata_marks(cells: pd.DataFrame, values: pd.DataFrame, item: str | None) ->
     for index, of_value in zip(indices, numbers, strict=True):
         for number in of_value:
             concerned[number].add(index)
-    title, places = [], {name: defaultdict(list) for name in ("models", "rows", "columns", "values")}
+    title: list[str] = []
+    places: dict[str, dict[Any, list[str]]] = {
+        name: defaultdict(list) for name in ("models", "rows", "columns", "values")
+    }
     for number, hit in sorted(concerned.items()):
         if hit == set(indices):
             title.append(str(number))

@@ -1,6 +1,6 @@
 """The layout of an experiment's tables, made from its cells: what every format (terminal, Markdown, LaTeX) draws."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -154,7 +154,9 @@ def _signed(value: float, cell: pd.Series) -> str:
     return text if text.strip("+−0.") else text[1:]
 
 
-def _groups(cells: pd.DataFrame, row: Callable[[pd.DataFrame], list[Cell]], marks: dict) -> list[Group]:
+def _groups(
+    cells: pd.DataFrame, row: Callable[[pd.DataFrame], list[Cell]], marks: Mapping[str, tuple[str, ...]]
+) -> list[Group]:
     groups = []
     for model, of_model in cells.groupby("model", sort=False):
         sections = [

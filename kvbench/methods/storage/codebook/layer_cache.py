@@ -7,6 +7,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.methods.storage.codebook.pack import Codebooks, Raw, Streams
 from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.rope import Rope
+from kvbench.ops.softmax import Scaling
 
 
 class CodebookLayer(LayerCache):
@@ -35,5 +36,5 @@ class CodebookLayer(LayerCache):
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.books.append(keys, values)
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return self.books.attend(query, scaling)
