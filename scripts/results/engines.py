@@ -92,12 +92,15 @@ def provenance(folder: Path) -> list[dict]:
 
 
 def write(what: str, folder: Path, out: Path) -> None:
-    """The tables of a folder of records, without times: those of a busy machine say nothing."""
+    """The tables of a folder of records, without times: those of a busy machine say nothing. Of a run that was stopped,
+    settings that lack samples are left out."""
     out = out if what == "needles" else out / what
     out.mkdir(parents=True, exist_ok=True)
-    whole = pd.read_csv(folder / "table.csv").drop(columns="decode_tokens_per_s", errors="ignore")
-    whole.to_csv(out / "table.csv", index=False)
     records = load(folder)
+    samples = records.groupby("setting")["sample"].transform("nunique")
+    records = records[samples == samples.max()]
+    whole = pd.read_csv(folder / "table.csv").drop(columns="decode_tokens_per_s", errors="ignore")
+    whole[whole["setting"].isin(records["setting"])].to_csv(out / "table.csv", index=False)
     for table in TABLES[what]:
         table(records).to_csv(out / f"{table.__name__}.csv", index=False, float_format="%.4g")
     (out / "provenance.json").write_text(json.dumps(provenance(folder), indent=2) + "\n", encoding="utf-8")
