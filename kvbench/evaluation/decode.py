@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import LayerCache
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
-from kvbench.evaluation.steps import Capture, Steps, forward
+from kvbench.evaluation.steps import ROOM, Capture, Steps, forward
 from kvbench.ops.host_numbers import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
@@ -144,7 +144,7 @@ def decode(
     active = list(range(len(done)))
     ends = Ends(stop_tokens, max_new_tokens, until)
     if logits.is_cuda or capture:
-        cache.make_room(max_new_tokens)
+        cache.make_room(min(max_new_tokens, ROOM))
     takes_back = cache.takes_back
     afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
     waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1

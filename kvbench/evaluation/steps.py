@@ -15,6 +15,7 @@ from kvbench.utils.device import gpus
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 # Capturing costs the host about three steps: it is not done for fewer repetitions than these.
 FEWEST = 8
+ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
 
 
 def forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
@@ -54,6 +55,9 @@ class Steps:
             self.cache.advance()
             return self.logits
         self.repeat = None
+        if self.capture is not None and not ahead:
+            self.cache.make_room(min(left + 1, ROOM))
+            self.ready = False
         if self.capture is not None and self.ready and min(ahead - 1, left) >= FEWEST:
             self._record(ids, self.capture)
             if self.repeat is not None:

@@ -96,6 +96,17 @@ def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_toke
     assert not any(recorded.reads for recorded in recorder.recorded)
 
 
+def test_a_long_answer_gets_room_again_and_is_recorded_again(monkeypatch):
+    model, recorder = tiny_model(), Recorder()
+    (eager, _) = decoded(model, ["snapkv", "adakv"])
+    cache, logits = caches(model, ["snapkv", "adakv"])
+    monkeypatch.setattr("kvbench.evaluation.steps.ROOM", 20)
+    monkeypatch.setattr("kvbench.evaluation.decode.ROOM", 20)
+    found = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=recorder)
+    assert texts(found) == texts(eager) and len(recorder.recorded) == 3
+    assert found[0].repeated == STEPS - 1 - 3 - 5  # a step before each recording, and too few after the last room
+
+
 def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(monkeypatch):
     model, step = tiny_model(), steps.step
     right, _ = decoded(model, ["snapkv"], Recorder())
