@@ -29,7 +29,7 @@ class LlamaCpp(InWorker):
     model_file: str | None = None  # GGUF; None: that of the embedded model
     label: str | None = None  # None: llama_cpp and the types
     flash_attention: bool = True
-    rotation: bool = True  # of quantised K and V by a Hadamard transform, as llama.cpp does unless it is told not to
+    rotation: bool = True  # of quantised K and V by a Hadamard transform, as llama.cpp does by default
     context: Positive | None = None  # tokens that the cache has room for; None: the model's
     threads: Positive | None = None  # None: as many as cores
     gpu_layers: int = 0  # -1: all

@@ -218,7 +218,7 @@ def choose(logits: Tensor) -> Choice:
 def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
-    One forward pass; within it, caches that do not take blocks get the tokens one by one, as in decoding.
+    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding.
     """
     return forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
 

@@ -60,7 +60,7 @@ def runs(what: str, options: argparse.Namespace) -> list[list[str]]:
     evicting = [f"engine.max_cache_size={options.kept}", "engine.start_size=32", "engine.recent_size=32"]
     few = ["engine.top=20"] if what == "text" else []  # likeliest tokens: a record has them for each token of the text
     requested = [
-        ("kvbench", ["method=[full,ggml_q8_0,ggml_q4_0,fp8_unit]", "distance=true"]),
+        ("kvbench", ["method=[full,ggml_q8_0,ggml_q4_0,ggml_q4_0_rotated,fp8_unit]", "distance=true"]),
         ("llama_cpp", [f"engine.k={TYPES}", f"engine.v={TYPES}", *few, "distance=true"]),
         ("openvino", [plain_weights, "engine.precision=[f32,u8]", "distance=true"]),
         ("vllm", ["engine.kv_cache_dtype=[auto,fp8]", "engine.context=4096", "distance=true"]),

@@ -13,7 +13,13 @@ from kvbench.metrics.bootstrap import OF_SCORES, clustered, paired_interval
 # Each engine without compression, in what it computes with.
 UNCOMPRESSED = ("full", "llama_cpp f16/f16", "openvino f32", "vllm auto")
 # The same format in kvbench and in an engine.
-SAME_FORMAT = {"ggml_q8_0": "llama_cpp q8_0/q8_0", "ggml_q4_0": "llama_cpp q4_0/q4_0", "fp8_unit": "vllm fp8"}
+# llama.cpp rotates what it quantises
+SAME_FORMAT = {
+    "ggml_q8_0": "llama_cpp q8_0/q8_0",
+    "ggml_q4_0": "llama_cpp q4_0/q4_0",
+    "ggml_q4_0_rotated": "llama_cpp q4_0/q4_0",
+    "fp8_unit": "vllm fp8",
+}
 # What has no upper bound.
 IN_NATS = ("kl", "kl_at_least", "nll")
 

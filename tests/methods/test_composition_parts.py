@@ -62,10 +62,12 @@ REFUSED_PARTS = {
         (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
         for scoring in (
             "around_context",
+            "compactor",
             "cur",
             "expected_attention",
             "keydiff",
             "knorm",
+            "kvcompose",
             "kvzip",
             "leverage",
             "random",
@@ -86,6 +88,8 @@ REFUSED_PARTS = {
     ("headkv", "tova"): "HeadKV shares tokens between heads: granularity=layer",
     ("whole", "pyramidkv"): "WholeHeads divides the budget between layers, too",
     ("whole", "tova"): "WholeHeads shares tokens between heads: granularity=layer",
+    ("composite", "pyramidkv"): "CompositeHeads divides the budget between layers, too",
+    ("composite", "tova"): "CompositeHeads shares tokens between heads: granularity=layer",
     ("adakv", "tova"): "AdaKV shares tokens between heads: granularity=layer",
     ("heads=lava", "tova"): "LAVaHeads shares tokens between heads: granularity=layer",
     ("linear_pyramid", "squeeze_snapkv"): "divides the budget between layers itself",

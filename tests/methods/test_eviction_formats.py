@@ -11,8 +11,9 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes, check_lengths
-from kvbench.evaluation.decode import batched, read_all, step
+from kvbench.evaluation.decode import batched, read_all
 from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.steps import step
 from kvbench.methods import Codebook, Dense, Fp8, Ggml, Kivi, Microscaling, Rerotated, Storage, ThinK, TurboQuant
 from kvbench.methods.base import Method
 from tests.support.config import NAMES

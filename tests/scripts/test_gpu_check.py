@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kvbench.ops import operator
-from scripts import gpu_check
+from scripts.benchmarks import gpu_check
 from scripts.benchmarks.gpu import judge, presets
 from scripts.benchmarks.gpu.processes import Row, Rows
 from scripts.benchmarks.gpu.report import goals
@@ -94,6 +94,7 @@ def test_rows_that_are_left_have_an_exit_code_of_their_own(tmp_path, monkeypatch
         ({"largest_difference": 1e-3}, "stored numbers differ by 1.0e-03, more than 1e-04"),
         ({"largest_difference": float("nan")}, "stored numbers differ by nan, more than 1e-04"),
         ({"cpu_tokens": [1, 3]}, "other tokens are decoded than on the CPU"),
+        ({"graph_tokens": [1, 3, 3]}, "other tokens are decoded by a CUDA graph than step by step"),
         ({"error": "x"}, "x"),
     ],
 )

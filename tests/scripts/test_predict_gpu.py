@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scripts import predict_gpu
+from scripts.results import predict_gpu
 from scripts.results.prediction import assumptions, codebook, decoding, llama, prefill
 from scripts.results.prediction.assumptions import DECODING, FAST, SLOW, Assumptions, between
 from scripts.results.prediction.decoding import Step

@@ -12,6 +12,9 @@ GOOD = {
     "tokens": [1, 2],
     "cpu_tokens": [1, 2],
     "tokens_equal": True,
+    "eager_tokens": [1, 2, 3],
+    "graph_tokens": [1, 2, 3],
+    "graph_close_call": None,
     "close_call": None,
     "torch.float32": OPERATORS,
 }

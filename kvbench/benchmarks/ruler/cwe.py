@@ -21,7 +21,7 @@ class CommonWordsMaker(Maker):
         self.more_words, self.seed, self.random = more_words, seed, Random(seed)
         self.words = list(word_lists().all)
         Random(seed).shuffle(self.words)
-        # words of the example, and how often common and other words stand in it; the same for the question's list
+        # words of the example, and how often it has common and other words; the same for the question's list
         self.example, self.repeats = ((40, 10, 3), (30, 3)) if length >= 4096 else ((20, 3, 1), (6, 1))
 
     def draft(self, size: int, index: int) -> Draft:

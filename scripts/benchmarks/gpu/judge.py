@@ -53,6 +53,8 @@ def preset(one: dict) -> Iterator[str]:
         yield f"stored numbers differ by {one['largest_difference']:.1e}, more than {STORED:.0e}"
     if batches.differ(one["tokens"], one["cpu_tokens"], one["close_call"]):
         yield "other tokens are decoded than on the CPU"
+    if batches.differ(one["eager_tokens"], one["graph_tokens"], one["graph_close_call"]):
+        yield "other tokens are decoded by a CUDA graph than step by step"
     for key, operators in one.items():
         if key.startswith("torch."):
             yield from (f"{key}: {line}" for line in compared(operators))

@@ -10,10 +10,12 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import LayerCache
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.steps import capture_of
 from scripts.benchmarks.gpu.models import on_cpu, token_ids
 from scripts.benchmarks.gpu.twins import Twins
 
 RATIO, STEPS = 0.3, 8
+REPEATED = 32  # tokens decoded with and without a CUDA graph
 
 
 @torch.inference_mode()
@@ -36,6 +38,22 @@ def preset(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: 
         "cpu_tokens": other.tokens,
         "tokens_equal": tokens.tokens == other.tokens,
         "close_call": tokens.close_call,
+        **repeated(model, caches, state.logits),
+    }
+
+
+def repeated(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor) -> dict:
+    """Tokens by steps that Python launches and by one that a CUDA graph repeats, where the caches allow it."""
+    both = [
+        generate(model, copy.deepcopy(caches), logits, REPEATED, frozenset(), capture=capture_of(engine, model))
+        for engine in ("eager", "auto")
+    ]
+    eager, graph = both
+    return {
+        "eager_tokens": eager.tokens,
+        "graph_tokens": graph.tokens,
+        "graph_steps": graph.repeated,
+        "graph_close_call": eager.close_call,
     }
 
 

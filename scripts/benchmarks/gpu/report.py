@@ -7,6 +7,7 @@ COLUMNS = (
     "compress / prefill",
     "decode tokens/s",
     "over FullKV",
+    "as a graph",
     "ms a token",
     "of these in kernels",
     "cache MiB",
@@ -99,8 +100,9 @@ def speed(length: dict) -> list[str]:
         rate = one["decode_tokens_per_s"]
         share = f"{one['compress_seconds'] / length['prefill_seconds']:.1%}"
         over = f"{rate / full:.2f}" if full else ""
+        graph = f"{one['graph_tokens_per_s']:.1f}" if one.get("graph_tokens_per_s") else "–"
         lines.append(
-            f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | "
+            f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | {graph} | "
             f"{one['wall_ms_per_token']:.2f} | {milliseconds(one['kernel_ms_per_token'])} | "
             f"{one['cache_bytes'] / 2**20:.0f} | {one['largest_batch_counted']} |"
         )

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import storage_bytes
 from kvbench.evaluation.decode import batched, decode_greedily, generate
 from kvbench.evaluation.prefill_passes import stored
+from kvbench.evaluation.steps import capture_of
 from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.spindle import SpindleKV
 from kvbench.models.attention_interface import ATTENTION
@@ -86,11 +87,17 @@ class Length:
         compress, caches = self.timed(lambda: method.compress(state, budget))
         counted = storage_bytes(stored(caches))
         decode, _ = self.timed(lambda: generate(self.model, caches, state.logits, self.steps, frozenset()))
+        caches, capture = method.compress(state, budget), capture_of("auto", self.model)
+        graph, graphed = self.timed(
+            lambda: generate(self.model, caches, state.logits, self.steps, frozenset(), capture=capture)
+        )
+        caches = method.compress(state, budget)
         kernels = self.kernel_seconds(lambda: generate(self.model, caches, state.logits, PROFILED, frozenset()))
         room = free_bytes(str(self.model.device))
         return {
             "compress_seconds": compress,
             "decode_tokens_per_s": (self.steps - 1) / decode,
+            "graph_tokens_per_s": (self.steps - 1) / graph if graphed.repeated else None,
             "wall_ms_per_token": 1e3 * decode / (self.steps - 1),
             "kernel_ms_per_token": None if kernels is None else 1e3 * kernels / (PROFILED - 1),
             "cache_bytes": counted,

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import numpy
 import torch
-from parity.agreement import Agreement
-from parity.checkout import commit, load
-from parity.stand_ins import digits, undigits
-from parity.tensors import DTYPES, Layer, sources
 from torch import Tensor
 
 from kvbench.methods import NACL, Eviction
+from scripts.compare.parity.agreement import Agreement
+from scripts.compare.parity.checkout import commit, load
+from scripts.compare.parity.stand_ins import digits, undigits
+from scripts.compare.parity.tensors import DTYPES, Layer, sources
 
 LENGTHS, REAL = (200, 500), (300, 700)
 SINKS, RECENT = 4, (0.04, 0.1)  # tokens; share of the prompt, sinks among it

@@ -5,9 +5,6 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from parity.agreement import Agreement
-from parity.checkout import commit, load
-from parity.tensors import HEAD_DIM, LAYOUTS, Layer, random_layer
 from torch import Tensor
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
@@ -15,6 +12,9 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from kvbench.methods import Eviction, TriAttention
 from kvbench.ops.rope import Rope
 from kvbench.prefill import LayerState
+from scripts.compare.parity.agreement import Agreement
+from scripts.compare.parity.checkout import commit, load
+from scripts.compare.parity.tensors import HEAD_DIM, LAYOUTS, Layer, random_layer
 
 LENGTHS, SHARES, OBSERVED, FARTHEST = (150, 400), (0.1, 0.3, 0.5, 0.9), (16, 128), (1, 300, 65536)
 CENTRE = 1.0  # of queries before RoPE, added to all of a layer
