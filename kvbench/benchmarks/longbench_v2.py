@@ -1,5 +1,6 @@
 """LongBench v2 as a benchmark."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -132,5 +133,5 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _per_cent(values: list[float]) -> float:
+def _per_cent(values: Sequence[float]) -> float:
     return round(100 * sum(values) / len(values), 1)

@@ -62,7 +62,7 @@ class Row(Question):
                 raise UserError("the last message must have the role user: it is the question")
             if self.question or self.questions:
                 raise UserError("the last message is the question: the row cannot have another one")
-        elif not self.context.strip():
+        elif self.context is not None and not self.context.strip():
             raise UserError("row.context is empty")
         if self.questions is not None:
             self.questions = _each(Question, self.questions, "questions")
@@ -75,14 +75,15 @@ class Row(Question):
         """The row's questions, with the fields that they take from the row."""
         if self.questions is None:
             return [self]
-        shared = {"task": self.task, "metric": self.metric, "max_new_tokens": self.max_new_tokens}
         return [
             Question(
                 question=one.question,
                 answers=one.answers,
                 id=one.id,
                 meta=self.meta | one.meta,
-                **{name: value if getattr(one, name) is None else getattr(one, name) for name, value in shared.items()},
+                task=self.task if one.task is None else one.task,
+                metric=self.metric if one.metric is None else one.metric,
+                max_new_tokens=self.max_new_tokens if one.max_new_tokens is None else one.max_new_tokens,
             )
             for one in self.questions
         ]
@@ -130,6 +131,7 @@ class OwnPrompts(Benchmark):
             raise UserError("set benchmark.path=FILE to a JSON-lines file with your prompts")
         if Path(self.path).is_dir():
             raise UserError(f"benchmark.path={self.path!r} is a folder, not a file")
+        self.file = self.path
         metrics.check(self.metric)
         self.samples_read = list(self._samples())
         self.metrics = ("score",) if any(map(_scored, self.samples_read)) else ()
@@ -153,7 +155,7 @@ class OwnPrompts(Benchmark):
 
     def _samples(self) -> Iterator[Sample]:
         rows: list[Row] = []
-        read_rows(self.path, {}, check=lambda row: rows.append(self._row(row)))
+        read_rows(self.file, {}, check=lambda row: rows.append(self._row(row)))
         seen: set[str] = set()
         for number, row in enumerate(rows, 1):
             questions = row.asked()
@@ -176,10 +178,11 @@ class OwnPrompts(Benchmark):
 
     def _sample(self, row: Row, question: Question, name: str) -> Sample:
         metric = _metric(question, self.metric)
-        meta = {"task": question.task or Path(self.path).stem, "metric": metric}
+        meta = {"task": question.task or Path(self.file).stem, "metric": metric}
         if (sha256 := metrics.source(metric)) is not None:
             meta["metric_sha256"] = sha256
-        text, history = question.question, ()
+        text = question.question
+        history: tuple[tuple[str, str], ...] = ()
         if row.messages is not None:
             *before, last = row.messages
             text, history = last.content, tuple((message.role, message.content) for message in before)

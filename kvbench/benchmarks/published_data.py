@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.download import fetched
@@ -56,10 +57,13 @@ class DataSet:
     def _from_hub(self, wanted: Mapping[str, Sequence[str]]) -> Path:
         """The data set's folder in the hub's cache, after the files that it lacks were downloaded."""
         from huggingface_hub import HfApi, constants, snapshot_download
-        from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import (  # type: ignore[attr-defined]
+            HTTPError,  # of the HTTP library that the hub uses
+            LocalEntryNotFoundError,
+        )
 
         patterns = [layout for layouts in wanted.values() for layout in layouts]
-        where = {"repo_id": self.repository, "repo_type": "dataset", "revision": self.revision}
+        where: dict[str, Any] = {"repo_id": self.repository, "repo_type": "dataset", "revision": self.revision}
         try:
             with suppress(LocalEntryNotFoundError):
                 folder = Path(snapshot_download(**where, allow_patterns=patterns, local_files_only=True))

@@ -2,7 +2,7 @@
 
 import ast
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kvbench.errors import UserError
@@ -35,10 +35,7 @@ def every_text(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
-            yield "".join(
-                part.value if isinstance(part, ast.Constant) else "{" + ast.unparse(part.value) + "}"
-                for part in node.values
-            )
+            yield _joined(node, lambda value: "{" + ast.unparse(value) + "}")
 
 
 def sha256(text: str) -> str:
@@ -56,8 +53,12 @@ def proven(what: str, text: str, official: str, source: Path) -> str:
 
 def _value(node: ast.expr, known: dict[str, object]) -> object:
     if isinstance(node, ast.JoinedStr):
-        return "".join(
-            part.value if isinstance(part, ast.Constant) else str(known[ast.unparse(part.value)])
-            for part in node.values
-        )
+        return _joined(node, lambda value: str(known[ast.unparse(value)]))
     return ast.literal_eval(node)
+
+
+def _joined(node: ast.JoinedStr, filled: Callable[[ast.expr], str]) -> str:
+    """The text of an f-string, whose parts are texts and values; `filled` gives the text of a value."""
+    return "".join(
+        filled(part.value) if isinstance(part, ast.FormattedValue) else ast.literal_eval(part) for part in node.values
+    )

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -96,10 +96,13 @@ def generate(
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
-    **options,
+    **options: Any,
 ) -> Generation:
     """`decode_greedily` of one sequence, whose last logits are [vocab_size]."""
-    (sequence,) = decode_greedily(model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options)
+    sequences: list[Generation] = decode_greedily(
+        model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options
+    )
+    (sequence,) = sequences
     return sequence
 
 
@@ -116,7 +119,10 @@ def decode_greedily(
 ) -> list[Generation]:
     """`decode` with the likeliest token, always."""
     chooser = lambda logits, rows: choose(logits)  # noqa: E731
-    return decode(model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture)
+    sequences: list[Generation] = decode(
+        model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture
+    )
+    return sequences
 
 
 @torch.inference_mode()
@@ -190,7 +196,7 @@ def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends
     surplus: list[int | None] = [None] * len(sequences)
     for later, tokens, close, finite in zip(reversed(range(len(choices))), numbers, numbers, numbers, strict=True):
         for row, sequence in enumerate(sequences):
-            if surplus[row] is None and not sequence.takes(tokens[row], close[row], finite[row], ends):
+            if surplus[row] is None and not sequence.takes(tokens[row], bool(close[row]), bool(finite[row]), ends):
                 surplus[row] = later
                 sequence.seconds = time.perf_counter() - started
     return surplus

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.evaluation.decode import BatchCache, batched, read, read_all
+from kvbench.cache.batch import BatchCache
+from kvbench.evaluation.decode import batched, read, read_all
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.settings import is_full

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.python_texts import constants, proven
@@ -61,7 +62,8 @@ def load(tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, Pro
     """
     source = _source(prompts_file)
     values = constants(source)
-    template, parts = values.get("DEFAULT_TEMPLATE"), values.get("DEFAULT_PROMPTS")
+    template: Any = values.get("DEFAULT_TEMPLATE")
+    parts: Any = values.get("DEFAULT_PROMPTS")
     found = {}
     for task in tasks:
         try:

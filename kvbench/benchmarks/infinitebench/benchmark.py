@@ -18,12 +18,18 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.infinitebench import score
 from kvbench.utils.checked import Names, Positive, checked
+from kvbench.utils.jsonl import FieldType
 from kvbench.utils.row_files import read_file
 from kvbench.utils.tokenizer import Tokenizer
 
 TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
 CHOICES = ("longbook_choice_eng", "code_debug")
-FIELDS = {"context": str, "input": str, "answer": (list, str), "options": list}
+FIELDS: dict[str, FieldType | tuple[FieldType, ...]] = {
+    "context": str,
+    "input": str,
+    "answer": (list, str),
+    "options": list,
+}
 LAYOUTS = ("{task}.jsonl", "{task}.json", "{task}-*.parquet", "data/{task}-*.parquet", "{task}/*.parquet")
 
 

@@ -78,6 +78,7 @@ class LongBench(Benchmark):
 
     @property
     def longest(self) -> int:
+        assert self.max_length is not None, "checked when the benchmark was made"
         return self.max_length + TEMPLATE_ROOM + max(task.max_new_tokens for task in self.chosen)
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
@@ -93,6 +94,7 @@ class LongBench(Benchmark):
         return breakdown(records, GROUPS, AVERAGES)
 
     def _samples(self, task: Task, tokenizer: Tokenizer) -> Iterator[Sample]:
+        assert self.max_length is not None, "checked when the benchmark was made"
         official = self.prompt_protocol == "longbench_chat"
         numbers, rows = zip(*self._in_order(task.name), strict=True)
         prompts = build(self.prompts[task.name], rows, self.max_length, tokenizer)

@@ -13,14 +13,14 @@ from kvbench.metrics.longbench import METRICS, score
 from kvbench.utils.deadline import within
 from kvbench.utils.files import appearing, cache_root
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.jsonl import read_rows
+from kvbench.utils.jsonl import FieldType, read_rows
 
 # SHA-256 of data.zip in the data set's repository, by revision.
 SHA256 = {
     "5e628be450b7e67fb7ae6e201bd6d8f7056f7672": "cb45b11a4133c6bc1d6a44b0f8e701335ff1e543195db1103472e575857f7f64",
 }
 DEADLINE = 1800  # seconds for the archive, of about 100 MB
-FIELDS = {
+FIELDS: dict[str, FieldType | tuple[FieldType, ...]] = {
     "input": str,
     "context": str,
     "answers": list[str],
@@ -77,7 +77,7 @@ def from_hub(repository: str, revision: str) -> Path:
 
 def _download(repository: str, revision: str) -> Path:
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HTTPError
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP library that the hub uses
 
     where = {"repo_id": repository, "filename": "data.zip", "repo_type": "dataset", "revision": revision}
     try:

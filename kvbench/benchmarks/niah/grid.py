@@ -44,10 +44,6 @@ class NeedleGrid(Benchmark):
                 )
 
     @property
-    def packages(self) -> tuple[str, ...]:
-        return ("rouge_score",) if "rouge1" in self.metrics else ()
-
-    @property
     def longest(self) -> int:
         return max(self.lengths) + self.max_new_tokens
 
@@ -68,6 +64,7 @@ class NeedleGrid(Benchmark):
         return f"text {seed if self.haystack_dir is None else seed % len(haystack.files_of(self._folder()))}"
 
     def _folder(self) -> str:
+        assert self.haystack_dir is not None, "a generated text has no folder"
         return published_essays() if self.haystack_dir == PUBLISHED else self.haystack_dir
 
 

@@ -6,7 +6,7 @@ The needles, questions and prompts in the YAML files are our own; `needle_file` 
 `meta` records the origin of both.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
 from typing import ClassVar
 
 from kvbench.benchmarks.base import Sample
@@ -17,9 +17,6 @@ from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
 from kvbench.utils.checked import NonNegative, Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
-
-# (text, needle, depth, tokenizer) -> the text's token ids with the needle's among them
-Placement = Callable[[list[int], list[int], float, Tokenizer], list[int]]
 
 
 @checked(prefix="benchmark.")
@@ -35,10 +32,9 @@ class SentenceTester(NeedleGrid):
     answer_prefix: str = ""
     needle_file: str | None = None  # a .json or .py file or "published", see `published_texts.read_needle`
 
-    place: ClassVar[Placement]
     chat: ClassVar[bool] = True
     stop_at_newline: ClassVar[bool] = False
-    metrics = ("rouge1",)
+    packages = ("rouge_score",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +47,11 @@ class SentenceTester(NeedleGrid):
         before, _, after = self.prompt.partition("{context}")
         if "{question}" in before or after.count("{question}") != 1:
             raise UserError("benchmark.prompt must contain {context} and {question} once each, in this order")
+
+    @staticmethod
+    @abstractmethod
+    def place(text: list[int], needle: list[int], depth: float, tokenizer: Tokenizer) -> list[int]:
+        """The text's token ids with the needle's among them."""
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         needle = encode(self.needle, tokenizer)
@@ -119,6 +120,7 @@ class PyramidKVNeedle(SentenceTester):
     max_new_tokens: Positive = 30
     name: str = "niah_pyramidkv"
     place = staticmethod(at_period)
+    metrics = ("rouge1",)
     chat = False
     stop_at_newline = True
 
@@ -134,3 +136,4 @@ class KVPressNeedle(SentenceTester):
     max_new_tokens: Positive = 40
     name: str = "niah_kvpress"
     place = staticmethod(at_token)
+    metrics = ("rouge1",)

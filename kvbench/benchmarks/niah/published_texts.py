@@ -79,7 +79,7 @@ def _from_python(text: str) -> dict[str, str]:
 
 def _strings(source: str) -> dict[str, str]:
     """The first text that each name gets in a Python source: by assignment, or as an argument's default."""
-    pairs = []
+    pairs: list[tuple[ast.expr | ast.arg, ast.expr | None]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign):
             pairs += [(target, node.value) for target in node.targets]
@@ -100,7 +100,8 @@ def _text(node: ast.expr | None) -> str | None:
     """A text constant; of an f-string, the values in it become {context} and {question}."""
     if isinstance(node, ast.JoinedStr):
         parts = [_text(part) for part in node.values]
-        return None if None in parts else "".join(parts)
+        texts = [part for part in parts if part is not None]
+        return "".join(texts) if len(texts) == len(parts) else None
     if isinstance(node, ast.FormattedValue):
         name = ast.unparse(node.value)
         return next((f"{{{key}}}" for key in ("context", "question") if name.endswith(key)), None)

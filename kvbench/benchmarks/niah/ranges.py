@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 from pydantic import BeforeValidator, Field
 
@@ -20,7 +20,7 @@ def numbers(value: object) -> list[int | float]:
 
     A list or a single number is taken as it is. Raises ValueError with the allowed forms for anything else.
     """
-    found = _from_text(value) if isinstance(value, str) else [value] if _is_number(value) else value
+    found: object = _from_text(value) if isinstance(value, str) else [value] if _is_number(value) else value
     if not isinstance(found, Sequence) or not found or not all(_is_number(x) and math.isfinite(x) for x in found):
         raise ValueError(_FORMS)
     return list(dict.fromkeys(int(x) if x == int(x) else x for x in found))
@@ -33,23 +33,25 @@ Depths = Annotated[
 ]
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _from_text(text: str) -> list[float]:
+    if (form := _RANGE.fullmatch(text.strip())) is None:
+        raise ValueError(_FORMS)
     try:
-        first, last, step, count, sigmoid = _RANGE.fullmatch(text.strip()).groups()
-        first, last = float(first), float(last)
-        step, count = step and float(step), count and int(count)
-    except (AttributeError, ValueError):
+        first, last = float(form[1]), float(form[2])
+        step = None if form[3] is None else float(form[3])
+        count = 0 if form[4] is None else int(form[4])
+    except ValueError:
         raise ValueError(_FORMS) from None
-    if last <= first or step == 0 or count in (0, 1):
+    if last <= first or step == 0 or (step is None and count < 2):
         raise ValueError("a range that is not empty: A < B, STEP > 0 and COUNT > 1")
-    if step:
+    if step is not None:
         return [first + i * step for i in range(int((last - first) / step + 1e-9) + 1)]
     shares = [i / (count - 1) for i in range(count)]
-    if sigmoid:
+    if form[5]:
         return [round(first + (last - first) * _logistic(share), 3) for share in shares]
     return [round(first + (last - first) * share) for share in shares]
 

@@ -35,6 +35,7 @@ class NeedleInAHaystack(NeedleGrid):
         if self.needle == "sentence" and not (self.sentence and self.question):
             raise UserError("benchmark.needle=sentence needs benchmark.sentence and benchmark.question")
         self.metrics = ("digits", "exact") if self.needle == "number" else ("rouge1",)
+        self.packages = () if self.needle == "number" else ("rouge_score",)
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for seed in range(self.seeds) for sample in self._grid(tokenizer, seed)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -103,7 +103,9 @@ class NoLiMa(Benchmark):
         if not {*SHORT} <= {*lengths}:
             return table
         frame = records.assign(score=[100 * scores["score"] for scores in records["scores"]])
-        rows = {name: {"kind": "average", "task": name} for name in ("base score", "effective length")}
+        rows: dict[str, dict[str, Any]] = {
+            name: {"kind": "average", "task": name} for name in ("base score", "effective length")
+        }
         for row in rows.values():
             row["samples"] = int(table["samples"].sum())
         for setting, group in frame.groupby("setting", sort=False):
@@ -128,7 +130,7 @@ class NoLiMa(Benchmark):
                 yield Sample(
                     id=f"{test.name}-{book.path.stem}-{length}-{depth:g}",
                     prompt=prompt,
-                    answers=test.golds or (name,),
+                    answers=test.golds if name is None else (name,),
                     max_new_tokens=NEW_TOKENS,
                     question=template.partition("{haystack}")[2].format(question=question),
                     history=(("system", self.system),) if self.system else (),

@@ -33,7 +33,7 @@ def read(path: Path) -> list[Case]:
 
     Raises UserError that names the file and the entry.
     """
-    tests = []
+    tests: list[Case] = []
     for number, entry in enumerate(read_file(path, FIELDS, filled=("needle", "questions", "tests")), 1):
         try:
             tests += _tests(entry)

@@ -101,6 +101,7 @@ class Ruler(Benchmark):
 
     def _imported(self) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
         """Length, task and rows of every requested file in `data_dir`."""
+        assert self.data_dir is not None, "without a folder the rows are generated"
         found = files.find(self.data_dir, self.lengths, self.chosen, all_required=self.tasks != ["all"])
         for (length, name), path in found.items():
             yield length, name, files.read(path, name, length, self.num_samples)

@@ -57,7 +57,7 @@ def _read(source: str) -> str:
         path = path / _OFFICIAL
     try:
         if path.is_file():
-            text = json.loads(read_text(path))["text"]
+            text: str = json.loads(read_text(path))["text"]
         else:
             text = "".join(read_text(file) for file in sorted(path.glob("*.txt")))
         if text.strip():
@@ -74,8 +74,8 @@ def _splitter(name: str) -> Callable[[str], list[str]]:
     import nltk  # imported here because it is slow and only essays need it
 
     if name == "simple":
-        found: Callable[[str], list[str]] = nltk.tokenize.PunktSentenceTokenizer().tokenize
-        return found
+        untrained: Callable[[str], list[str]] = nltk.tokenize.PunktSentenceTokenizer().tokenize
+        return untrained
     try:
         nltk.data.find("tokenizers/punkt_tab")
     except LookupError as error:
@@ -84,5 +84,5 @@ def _splitter(name: str) -> Callable[[str], list[str]]:
             "python -m nltk.downloader punkt_tab, or benchmark.sentences=simple for a split without trained "
             "abbreviations (samples then differ from the official ones)"
         ) from error
-    found: Callable[[str], list[str]] = nltk.sent_tokenize
-    return found
+    trained: Callable[[str], list[str]] = nltk.sent_tokenize
+    return trained

@@ -36,7 +36,7 @@ def generate(
 
     try:
         for index, (draft, total) in enumerate(_drafts(name, length, count, inputs, tokens, chat_tokens)):
-            row = {
+            row: dict[str, Any] = {
                 "index": index,
                 "input": draft.input,
                 "outputs": draft.outputs,

@@ -54,6 +54,7 @@ class NeedleMaker(Maker):
         return "\n".join(lines)
 
     def _among_sentences(self, needles: list[str], size: int) -> str:
+        assert self.essays is not None, "tasks whose source is essay are given them"
         sentences = self.essays.sentences(size)
         depths = self.random.sample(_DEPTHS, len(needles))
         cuts = [0, *sorted(int(len(sentences) * (depth / 100)) for depth in depths), len(sentences)]

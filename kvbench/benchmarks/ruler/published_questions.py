@@ -19,7 +19,7 @@ class Source:
     name: str
     file: str
     published: dict[str, str]  # URL → SHA-256
-    parse: Callable[[object], Questions]
+    parse: Callable[[Any], Questions]  # of the JSON in the file
 
     def path(self, given: str | None) -> Path:
         return given_or_fetched(self.name, given, self.file, self.published)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kvbench.benchmarks.published_data import select as selected
 from kvbench.metrics.ruler import string_match_all, string_match_part
@@ -28,7 +29,7 @@ class Task:
         return (string_match_all if self.match == "all" else string_match_part)(prediction, answers)
 
 
-def _niah(source: str, **needles) -> Task:
+def _niah(source: str, **needles: Any) -> Task:
     return Task("niah", 128, prefix=" The special", source=source, **needles)
 
 

@@ -84,7 +84,8 @@ def _question(turn: dict[str, Any], task: Task) -> Question:
     text, answer = _text(turn, "input"), turn["answer"]
     if answer is None or answer in ("", []):
         raise ValueError("answer is empty")
-    fields, answers, name = {"input": text, "question": text}, (str(answer),), ""
+    fields, name = {"input": text, "question": text}, ""
+    answers: tuple[str, ...] = (str(answer),)
     if kind == "vt":
         answers = tuple(map(str, answer if isinstance(answer, list) else [answer]))
     elif kind == "choice_eng":

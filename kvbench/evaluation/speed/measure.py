@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import LayerCache, storage_bytes
+from kvbench.cache.base import storage_bytes
 from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.decode import batched, decode_greedily
@@ -82,8 +83,8 @@ def measure(
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:
-        inner: list[LayerCache] = [getattr(layer, "inner", layer) for layer in compressed.caches]
-        compressed.caches = inner
+        caches: list[Any] = compressed.caches  # a method's own layer may hold the one to decode from as `inner`
+        compressed.caches = [getattr(layer, "inner", layer) for layer in caches]
     layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)

@@ -11,7 +11,7 @@ from kvbench.errors import UserError
 from kvbench.integrations.kvpress.prefill import PressedLayer, PressedPrefill
 from kvbench.integrations.kvpress.presses import build_press, refuse_decoding, takes_ratio, title
 from kvbench.methods.base import Method
-from kvbench.prefill import PrefillState
+from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import checked
 
 # Against float noise: kvpress keeps int(n · (1 - ratio)) tokens, one too few where the product comes out just below.
@@ -43,27 +43,29 @@ class KVPress(Method):
         if self.press is None:
             raise UserError("press=NAME chooses one of kvpress's presses, for example press=ExpectedAttentionPress")
         self.press_args = self.press_args or {}
-        press = build_press(self.press, self.press_args)
+        self.chosen, self.arguments = self.press, self.press_args
+        press = build_press(self.chosen, self.arguments)
         refuse_decoding(press)
         self.takes_budget = takes_ratio(press)
-        if self.takes_budget and "compression_ratio" in self.press_args:
+        if self.takes_budget and "compression_ratio" in self.arguments:
             raise UserError("press_args.compression_ratio is what ratio= sets: compression_ratio = 1 - ratio")
 
     def title(self, name: str) -> str:
         """Tables name the press, unless its configuration has a name of its own."""
-        return title(self.press, self.press_args) if name == "kvpress" else name
+        return title(self.chosen, self.arguments) if name == "kvpress" else name
 
     def plan(self, n: int, num_layers: int, budget: float) -> PressedPrefill:
         ratio = max(1 - budget / n - NOISE, 0.0) if self.takes_budget else None
-        return PressedPrefill(self.press, json.dumps(self.press_args, sort_keys=True), self.attention, ratio)
+        return PressedPrefill(self.chosen, json.dumps(self.arguments, sort_keys=True), self.attention, ratio)
 
     def compress(self, state: PrefillState, budget: float) -> list[LayerCache]:
         return [self.compress_layer(layer, i, len(state.layers), budget) for i, layer in enumerate(state.layers)]
 
-    def compress_layer(self, layer: PressedLayer, index: int, num_layers: int, budget: float) -> LayerCache:
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+        assert isinstance(layer, PressedLayer), "`plan` asks for a pressed prefill"
         heads = layer.num_key_value_heads
         held = heads * layer.n if layer.masked is None else int((~layer.masked).sum())
-        kept = Kept(int(min(budget, layer.prompt)), 2 * held, 2 * heads * layer.prompt)
+        kept = Kept(int(min(budget, layer.seen)), 2 * held, 2 * heads * layer.seen)
         if layer.masked is None:
             cache = DenseLayer(layer.keys, layer.values, layer.next_position, kept)
         else:

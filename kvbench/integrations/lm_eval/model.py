@@ -129,8 +129,8 @@ class KVBenchLM(HFLM):
         read through the compressed caches, from which the first token of a continuation is then predicted, too.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
-        for index, (_, context, continuation) in enumerate(requests):
-            groups.setdefault(self._fitted(context, continuation), []).append(index)
+        for index, (_, whole, continuation) in enumerate(requests):
+            groups.setdefault(self._fitted(whole, continuation), []).append(index)
         answers: list[Any] = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for context, members in groups.items():
