@@ -62,7 +62,7 @@ class PyramidInfer(Method):
     compress_at = "in_prefill"
     full_cache_tokens = 0  # the pruned pass already gives the first token
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.sinks > self.min_ctx:
             raise UserError(
                 f"sinks={self.sinks} cannot all stay in a context of min_ctx={self.min_ctx}: at most that many"
