@@ -139,7 +139,7 @@ class SimLayerKV(Method):
 
     def score(self, layer: LayerState) -> Tensor:
         """p of equation 1, a float32 scalar, from the last `w_last` prompt queries."""
-        queries = layer.queries[:, -self.w_last :].contiguous()
+        queries = layer.last_queries(self.w_last)
         return self._score(queries, layer.keys, layer.scaling, self.window)
 
     def decoding_score(self, queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
