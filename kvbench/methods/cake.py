@@ -47,7 +47,7 @@ class CAKE(Eviction):
     scoring: Scoring = field(default_factory=MeanVariance)
     decode: Literal["grow", "evict"] = "grow"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode == "grow":
             return

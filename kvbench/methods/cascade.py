@@ -41,7 +41,7 @@ class Cascade(LayerStream):
     caches are those of `compress`, bit for bit.
     """
 
-    def __init__(self, method: Weighed, num_layers: int, budget: int):
+    def __init__(self, method: Weighed, num_layers: int, budget: int) -> None:
         super().__init__()
         self.method, self.num_layers, self.budget = method, num_layers, budget
         self.weights: list[float] = []
@@ -97,7 +97,7 @@ class OneMore(HeadBudgets):
 class HeldLayer:
     """Some tokens of one layer, and the scores of all."""
 
-    def __init__(self, layer: LayerState, scores: Tensor):
+    def __init__(self, layer: LayerState, scores: Tensor) -> None:
         """scores [heads that select, n - window]: those of the method that the layer is held for."""
         self.rows = torch.ones(layer.keys.shape[:2], dtype=torch.bool, device=layer.keys.device)
         self.keys, self.values = (x.flatten(0, 1) for x in (layer.keys, layer.values))  # [held tokens, head_dim]

@@ -55,7 +55,7 @@ class ChunkedEviction(Method):
     compress_at = "in_prefill"
     full_cache_tokens = 0  # chunks after the first have not seen all tokens
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         policy = self.policy
         parts = (type(policy) is Eviction, policy.allocation == Uniform(), policy.heads == EqualHeads())
         if not all(parts) or policy.storage != Dense() or policy.granularity == "query_head":

@@ -44,7 +44,7 @@ class DuoAttention(Method):
     sinks: NonNegative = 64
     recent: Positive = 256
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.takes_budget = self.sparsity is None
         self._gates = None if self.gates_file is None else read_head_scores(self.gates_file)
         self._ranked = lru_cache(maxsize=2)(self._ranked)  # every layer reads the same
@@ -110,7 +110,7 @@ class DuoLayer(LayerCache):
 
     batches = True
 
-    def __init__(self, parts: Sequence[tuple[Sequence[int], LayerCache]], seen: int, kept: Kept):
+    def __init__(self, parts: Sequence[tuple[Sequence[int], LayerCache]], seen: int, kept: Kept) -> None:
         """parts: KV heads, ascending, and the cache that holds these."""
         super().__init__(seen, kept)
         self.heads, self.parts = [list(heads) for heads, _ in parts], [part for _, part in parts]

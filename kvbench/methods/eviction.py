@@ -52,7 +52,7 @@ class Eviction(Method):
     heads: HeadBudgets = field(default_factory=EqualHeads)
     decode_compression: DecodeCompression | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.granularity == "query_head" and self.group_reduce != "mean":
             raise UserError(
                 f"group_reduce={self.group_reduce} reduces a group's query heads to one set, but with "

@@ -22,7 +22,7 @@ class FullKV(Method):
     storage: Storage = field(default_factory=Dense)
     takes_budget = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_union(self.storage, type(self).__name__)
         self.needs = self.storage.needs
 

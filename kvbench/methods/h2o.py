@@ -106,7 +106,7 @@ class H2O(Eviction):
     scoring: Scoring = field(default_factory=ColumnSums)
     decode: Literal["grow", "update"] = "grow"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode == "grow":
             return

@@ -64,7 +64,7 @@ class IntervalLayer(DenseLayer):
         self.queries = self.sums = None
         self.triggers = 0
         if needs.window:
-            last = layer.queries[:, -needs.window :]
+            last = layer.last_queries(needs.window)
             self.queries = Ring(last, needs.window, layer.seen - last.shape[1])
         if needs.column_sums:
             sums = layer.column_sums[..., None]  # [num_attention_heads, n, 1]
@@ -98,7 +98,7 @@ class IntervalLayer(DenseLayer):
             self._reduce(query.shape[1], scaling)
         return out
 
-    def _reduce(self, num_attention_heads: int, scaling: float) -> None:
+    def _reduce(self, num_attention_heads: int, scaling: Scaling) -> None:
         state = LayerState(self.k.view[0], self.v.view[0], scaling, num_attention_heads, index=self.index)
         if self.queries is not None:
             state.queries = self.queries.rows(max(self.seen - self.queries.limit, 0), self.seen)

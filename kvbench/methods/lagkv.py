@@ -39,7 +39,7 @@ class LagKV(Method):
     share: Share | None = None
     storage: Storage = field(default_factory=Dense)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_union(self.storage, "LagKV")
         refuse_joint(self.storage, "LagKV")
         self.takes_budget = self.share is None

@@ -36,7 +36,7 @@ class RandomLayers(Method):
     window: Positive = 1024
     storage: Storage = field(default_factory=Dense)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.start < self.stop:
             raise UserError(f"start={self.start:g} must be below stop={self.stop:g}: both are fractions of the depth")
         refuse_joint(self.storage, "RandomLayers")

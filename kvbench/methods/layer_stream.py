@@ -12,7 +12,7 @@ from kvbench.prefill import LayerState
 class LayerStream(ABC):
     """Takes the layers of one prompt, lowest first, and has their caches in `caches` after `finish`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.caches: list[LayerCache] = []
 
     @abstractmethod
@@ -33,7 +33,7 @@ class LayerStream(ABC):
 class LayerByLayer(LayerStream):
     """Every cache is made from its own layer: `compress(layer, index)`."""
 
-    def __init__(self, compress: Callable[[LayerState, int], LayerCache]):
+    def __init__(self, compress: Callable[[LayerState, int], LayerCache]) -> None:
         super().__init__()
         self.compress = compress
 

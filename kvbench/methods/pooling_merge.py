@@ -56,7 +56,7 @@ class PoolingMerge(Method):
 
     compress_at = "every_step"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.l0 is not None and self.l0 < self.minimum_budget:
             raise UserError(f"l0={self.l0} must be an integer of at least {self.minimum_budget}: sinks + 1 + group")
         if self.weighted and self.pooling != "mean":

@@ -10,7 +10,7 @@ from torch import Tensor
 from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, chosen_positions
 from kvbench.cache.packed import flat_positions
-from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.prefill import LayerState
 
 
@@ -38,7 +38,8 @@ class RaggedSelection:
     @cached_property
     def counts(self) -> list[int]:
         """Tokens of each head; one wait for the device when it is read first."""
-        return self.chosen.sum(dim=1).tolist()
+        counts: list[int] = self.chosen.sum(dim=1).tolist()
+        return counts
 
     def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
@@ -50,7 +51,7 @@ class RaggedSelection:
         counts: the tokens of each head, where a storage has read them with sizes of its own.
         """
         counts = self.counts if counts is None else counts
-        over = "query_heads" if len(counts) > layer.num_key_value_heads else "kv_heads"
+        over: RatioOver = "query_heads" if len(counts) > layer.num_key_value_heads else "kv_heads"
         total = 2 * len(counts) * layer.n
         positions = self.positions(layer)
         return Kept(self.nominal, 2 * sum(counts), total, r2, r3, None, positions, over, tuple(counts), self.cuts)

@@ -47,7 +47,7 @@ class Ranks:
     Each takes 4 bytes in every head that selects.
     """
 
-    def __init__(self, layers: Sequence[LayerState], scores: Callable[[LayerState], Tensor], window: int):
+    def __init__(self, layers: Sequence[LayerState], scores: Callable[[LayerState], Tensor], window: int) -> None:
         """`scores` [heads, n - window] of a layer's tokens before the window."""
         sizes = [layer.num_attention_heads * layer.n * SORTING for layer in layers]
         kinds = [(layer.keys.device, layer.keys.shape, layer.num_attention_heads) for layer in layers]

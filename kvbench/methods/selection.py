@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, kept_positions
-from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.prefill import LayerState
 
 
@@ -44,7 +44,7 @@ class Selection:
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage."""
         heads = self.heads(layer)
-        over = "query_heads" if heads > layer.num_key_value_heads else "kv_heads"
+        over: RatioOver = "query_heads" if heads > layer.num_key_value_heads else "kv_heads"
         kept = Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer), over)
         return replace(kept, cuts=self.cuts)
 

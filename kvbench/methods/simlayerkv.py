@@ -61,7 +61,7 @@ class SimLayerKV(Method):
     others: Method = field(default_factory=FullKV)
     storage: Storage = field(default_factory=Dense)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.others, FullKV | Eviction):
             raise UserError(f"others={type(self.others).__name__} must be FullKV or an Eviction")
         evicts = isinstance(self.others, Eviction)
@@ -139,7 +139,7 @@ class SimLayerKV(Method):
 
     def score(self, layer: LayerState) -> Tensor:
         """p of equation 1, a float32 scalar, from the last `w_last` prompt queries."""
-        queries = layer.queries[:, -self.w_last :].contiguous()
+        queries = layer.last_queries(self.w_last)
         return self._score(queries, layer.keys, layer.scaling, self.window)
 
     def decoding_score(self, queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
@@ -226,7 +226,7 @@ class FirstDecodeLayer(LayerCache):
     The store receives the prompt alone; the first decoded token is appended to what it makes.
     """
 
-    def __init__(self, layer: LayerState, decision: FirstDecodeDecision):
+    def __init__(self, layer: LayerState, decision: FirstDecodeDecision) -> None:
         super().__init__(layer.n, Selection.everything(layer).kept(layer))
         self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
         self.prompt = layer.n

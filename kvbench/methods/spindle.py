@@ -64,7 +64,7 @@ class SpindleKV(Method):
     control_on: Literal["r", "r_bytes"] = "r"
     eviction: Eviction = field(init=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.control is not None and not self.evict:
             raise UserError("control=exact searches how much to evict: with evict=false it must be null")
         refuse_weighted(self.allocation, "SpindleKV")
@@ -164,7 +164,7 @@ class SpindleKV(Method):
 class Selector:
     """The tokens of layers to code, at one budget after the other; where scores alone order them, that is done once."""
 
-    def __init__(self, method: SpindleKV, layers: Sequence[LayerState]):
+    def __init__(self, method: SpindleKV, layers: Sequence[LayerState]) -> None:
         self.method, self.layers = method, layers
         self.ranks: Ranks | None = None
 

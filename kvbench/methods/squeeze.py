@@ -42,7 +42,7 @@ class SqueezeAttention(Method):
     surplus: Literal["return", "waste"] = "return"
     policy: Method = field(default_factory=StreamingLLM)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         name = type(self.policy).__name__
         if not self.policy.takes_budget:
             raise UserError(f"policy={name} takes no budget: there is nothing to divide between layers")

@@ -45,7 +45,7 @@ class StreamingLLM(Method):
     recent: Positive | None = None
     decode_compression: DecodeCompression | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.sinks is None) == (self.recent is None):
             raise UserError(
                 f"sinks={self.sinks} and recent={self.recent}: give one of them, the other takes the rest of the "
@@ -122,7 +122,9 @@ class SlidingLayer(LayerCache):
 
     batches = True
 
-    def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept, budget: int, sinks: int, rope: Rope | None):
+    def __init__(
+        self, keys: Tensor, values: Tensor, seen: int, kept: Kept, budget: int, sinks: int, rope: Rope | None
+    ) -> None:
         """keys, values [num_key_value_heads, len, head_dim] in order of position, len <= budget."""
         super().__init__(seen, kept)
         self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())  # written in place

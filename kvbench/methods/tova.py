@@ -33,7 +33,7 @@ class TOVA(Eviction):
     granularity: Literal["kv_head", "query_head", "layer"] = "layer"
     decode: Literal["grow", "evict"] = "grow"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.decode == "evict" and self.decode_compression is not None:
             raise UserError("decode=evict already drops a token at every step: leave decode_compression out")
@@ -61,7 +61,7 @@ class CurrentQueryLayer(LayerCache):
     The next token takes the slot of the one that was dropped.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, positions: Tensor, seen: int, kept: Kept, budget: int):
+    def __init__(self, keys: Tensor, values: Tensor, positions: Tensor, seen: int, kept: Kept, budget: int) -> None:
         """keys, values [num_key_value_heads, len, head_dim], positions [len], len <= budget."""
         super().__init__(seen, kept)
         self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())  # written in place
@@ -92,7 +92,7 @@ class CurrentQueryLayer(LayerCache):
             self.free = self._weakest(query, keys, scaling)
         return out
 
-    def _weakest(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    def _weakest(self, query: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
         """The slot [1] with the least attention of query [1, num_attention_heads, 1, head_dim]; ties: the latest."""
         logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)  # [heads, group, 1, len]
         scores = softmax.weights(logits, scaling).mean(dim=(0, 1, 2))

@@ -37,7 +37,7 @@ class HeadKV(HeadBudgets):
 
     whole_model: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._scores = None if self.scores_file is None else read_head_scores(self.scores_file)
         if self._scores and (min(map(min, self._scores.scores)) < 0 or not any(map(any, self._scores.scores))):
             raise UserError(f"scores_file={self.scores_file}: HeadKV needs scores that are not negative, and not all 0")

@@ -35,7 +35,7 @@ class WholeHeads(HeadBudgets):
 
     whole_model: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._scores = None if self.scores_file is None else read_head_scores(self.scores_file)
 
     @property

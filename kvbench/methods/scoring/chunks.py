@@ -27,7 +27,7 @@ class Chunks(Scoring):
     base: Scoring = field(default_factory=lambda: WindowAttention(kernel=1))
     length: Positive = 10
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.base.orders_by_scores or isinstance(self.base, Chunks):
             raise UserError(
                 f"Chunks averages the scores of its base, but {type(self.base).__name__} does not choose by one score "

@@ -27,7 +27,7 @@ class ColumnSums(Scoring):
     score: Literal["sum", "mean"] = "sum"
     causal: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.causal and (not self.recent or self.score != "sum"):
             raise UserError(
                 "causal=false masks the last `recent` queries alone and sums: it needs a number of recent tokens and "

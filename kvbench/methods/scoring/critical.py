@@ -31,7 +31,7 @@ class CriticalKV(Scoring):
     first_stage: Fraction = 0.5
     epsilon: PositiveNumber = 1e-4
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.base.signed:
             raise UserError(
                 f"{type(self.base).__name__} has negative scores: CriticalKV multiplies scores by norms, which would "

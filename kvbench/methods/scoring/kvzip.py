@@ -37,7 +37,7 @@ class KVzip(Scoring):
 
     per_query_head = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         requests = REQUESTS if self.requests_file is None else read_requests(self.requests_file)
         self._how = Reconstruction(self.chunk, self.lead, self.sinks, requests)
         self.needs = Needs(reconstructions=frozenset([self._how]))

@@ -43,7 +43,7 @@ class RKV(Window):
 
     def attention(self, layer: LayerState) -> Tensor:
         """I, float32 [num_key_value_heads, n]; 0 in the window."""
-        queries = layer.queries[:, -self.window :].float().unflatten(0, (layer.num_key_value_heads, -1))
+        queries = layer.last_queries(self.window).float().unflatten(0, (layer.num_key_value_heads, -1))
         earlier = layer.keys[:, : layer.n - self.window].float()
         logits = (queries @ earlier[:, None].mT).amax(dim=1) * plain(layer.scaling)  # [num_key_value_heads, w, n - w]
         capped_(logits, layer.scaling)  # without sinks, which are of query heads: these are the largest of a group

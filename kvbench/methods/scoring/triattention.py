@@ -49,7 +49,7 @@ class TriAttention(Scoring):
         """The scores before standardisation, float32 [num_attention_heads, n]."""
         rope = fixed_rotation(layer.rope, "TriAttention")
         head_dim = layer.keys.shape[2]
-        queries = layer.queries[:, -self.observed :].float()
+        queries = layer.last_queries(self.observed).float()
         queries = rope.rotate(queries, -torch.arange(layer.seen - queries.shape[1], layer.seen))
         centre = queries.mean(dim=1, keepdim=True)  # [num_attention_heads, 1, head_dim]
         turn = future_rotation(rope, layer.seen, self.farthest, head_dim, queries.device)

@@ -50,7 +50,7 @@ class Kivi(Storage):
     value_bits: Bits | None = None
     layers_file: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.layers_file is not None and (self.key_bits or self.value_bits):
             raise UserError("layers_file has the bits of each layer: leave key_bits and value_bits out")
         uniform = (self.key_bits or self.bits, self.value_bits or self.bits)  # of keys, of values

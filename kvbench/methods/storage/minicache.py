@@ -32,7 +32,7 @@ class SharedDirections:
     bit set for each of the k tokens per head that both layers kept as they were.
     """
 
-    def __init__(self, directions: Sequence, bits: Tensor, n: int):
+    def __init__(self, directions: Sequence, bits: Tensor, n: int) -> None:
         self.directions, self.bits, self.n = directions, bits, n
 
     def restore(self, magnitudes: Tensor, retained: Tensor) -> Tensor:
@@ -51,7 +51,9 @@ class SharedDirections:
 class MergedSequence(Sequence):
     """One layer's keys or values: |x| times the shared direction, its unmerged tokens, and new ones in `tail`."""
 
-    def __init__(self, shared: SharedDirections, owner: bool, magnitudes: Tensor, retained: Sequence, tail: Sequence):
+    def __init__(
+        self, shared: SharedDirections, owner: bool, magnitudes: Tensor, retained: Sequence, tail: Sequence
+    ) -> None:
         """`owner` is the one layer of the two that lists the shared tensors as its own."""
         self.shared, self.owner = shared, owner
         self.magnitudes, self.retained, self.tail = magnitudes, retained, tail
@@ -113,7 +115,7 @@ class MiniCache(Storage):
     criterion: Literal["angle", "abs_cosine"] = "angle"
     storage: Storage = field(default_factory=Dense)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.storage, Dense | Kivi):
             raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
         refuse_union(self.storage, "MiniCache")

@@ -56,5 +56,5 @@ class ThinK(Storage):
 
     def scores(self, layer: LayerState, keys: Tensor) -> Tensor:
         """Of the channels of stored keys [heads, k, head_dim]: float32 [heads, head_dim]."""
-        queries = layer.queries[:, -self.window :].float().square().unflatten(0, (len(keys), -1))
+        queries = layer.last_queries(self.window).float().square().unflatten(0, (len(keys), -1))
         return queries.mean(dim=(1, 2)) * keys.float().square().mean(dim=1)

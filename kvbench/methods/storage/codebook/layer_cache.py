@@ -13,7 +13,7 @@ from kvbench.ops.softmax import Scaling
 class CodebookLayer(LayerCache):
     """Coded vectors of `streams`, and the prompt's last tokens as they are. A decoded token is coded as it comes."""
 
-    def __init__(self, keys: Side, values: Side, streams: Streams, raw: Raw, seen: int, kept: Kept, rope: Rope):
+    def __init__(self, keys: Side, values: Side, streams: Streams, raw: Raw, seen: int, kept: Kept, rope: Rope) -> None:
         super().__init__(seen, kept)
         self.books = Codebooks(keys, values, streams, raw, seen, rope)
 

@@ -19,7 +19,7 @@ from kvbench.ops.rope_table import rope_table
 class Packing:
     """Covered layers of one kind; what is packed has all of them one after the other."""
 
-    def __init__(self, covered: Sequence[CoveredLayer]):
+    def __init__(self, covered: Sequence[CoveredLayer]) -> None:
         self.covered, self.layers, self.sizes = covered, [own.layer for own in covered], [own.sizes for own in covered]
         first = self.layers[0]
         self.n, self.dtype, self.rope = first.n, first.keys.dtype, first.rope

@@ -1,6 +1,6 @@
 """The keys or the values of a codebook cache: entries of all books, references and magnitudes of all streams."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class Side:
         vectors = sum(self.vector_bytes(stream) * n for stream, n in zip(streams, lengths, strict=True))
         return vectors + sum(self.capacities[book] for book in books) * self.entry_bytes
 
-    def kind(self) -> tuple:
+    def kind(self) -> Hashable:
         """What sides that are joined have in common."""
         return self.streams, len(self.capacities), self.entries.dtype, self.magnitudes is None, self.bound
 
