@@ -142,7 +142,7 @@ class SimLayerKV(Method):
         queries = layer.last_queries(self.w_last)
         return self._score(queries, layer.keys, layer.scaling, self.window)
 
-    def decoding_score(self, queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    def decoding_score(self, queries: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
         """p of equation 2, a float32 scalar.
 
         queries [num_attention_heads, 1, head_dim] of the first decoded token, keys [num_key_value_heads, n + 1,
@@ -151,7 +151,7 @@ class SimLayerKV(Method):
         """
         return self._score(queries, keys, scaling, self.window)
 
-    def _score(self, queries: Tensor, keys: Tensor, scaling: float, recent: int) -> Tensor:
+    def _score(self, queries: Tensor, keys: Tensor, scaling: Scaling, recent: int) -> Tensor:
         chosen = sinks_and_recent(keys.shape[1], self.sinks, recent, keys.device)[0]
         return attention_mass(queries, keys, scaling, chosen).mean().clamp(0, 1)
 

@@ -45,7 +45,8 @@ class SharedDirections:
 
     @property
     def filled_bytes(self) -> int:
-        return self.directions.filled_bytes + self.bits.nbytes
+        nbytes: int = self.directions.filled_bytes + self.bits.nbytes
+        return nbytes
 
 
 class MergedSequence(Sequence):
@@ -80,7 +81,8 @@ class MergedSequence(Sequence):
 
     @property
     def _own_bytes(self) -> int:
-        return self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
+        nbytes: int = self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
+        return nbytes
 
 
 @checked

@@ -1,6 +1,6 @@
 """Codebooks of one layer, of a cache or of all those of a batch: one operation codes a token, one attends to all."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -105,7 +105,7 @@ class Codebooks(Pack):
             return False
         return (self._kind(), self.k.kind(), self.v.kind()) == (other._kind(), other.k.kind(), other.v.kind())
 
-    def _kind(self) -> tuple:
+    def _kind(self) -> Hashable:
         return len(self.streams.tokens), len(self.raw.windows), self.prompt, self.rope
 
     @classmethod

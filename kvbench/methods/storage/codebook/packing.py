@@ -48,7 +48,7 @@ class Packing:
         books: list[list[int]],
         limit: float,
         reconstruct: bool,
-        arranged: Callable,
+        arranged: Callable[[Tensor], Tensor],
     ) -> list[Side]:
         """From x float32 [coded tokens, head_dim] and the entries of each layer's books."""
         picked = torch.cat([own.entries.flatten() for own in covers])[self._first(books)]  # each within its book
