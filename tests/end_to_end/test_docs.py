@@ -1,19 +1,12 @@
 """The documentation names what is there, and points at nothing that is not."""
 
 import re
-import shlex
 import sys
 
 import pytest
-from hydra import compose, initialize_config_dir
 
 from kvbench.config import CONF, options
-from kvbench.configuration import resolved
-from kvbench.evaluation.settings import build_settings
-from kvbench.papers.command_line import jobs
 from kvbench.records import load
-from kvbench.runner.help import COMMANDS
-from kvbench.utils.model_override import expanded
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 
@@ -121,65 +114,3 @@ def test_the_benchmark_of_the_guide_runs_and_is_short(my_benchmark, tiny_folder,
 def test_a_mistake_in_its_keys_is_one_line(my_benchmark, capsys):
     assert command_line("--config-dir", my_benchmark, "benchmark=code_in_line", "benchmark.lines=0") == 2
     assert "benchmark.lines=0 must be an integer of at least 1" in capsys.readouterr().err
-
-
-# --- commands
-
-
-def commands() -> list[tuple[str, ...]]:
-    """The arguments of every `python -m kvbench` in the documentation, and of every exchange of a method's parts."""
-    found = []
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        found += [
-            tuple(shlex.split(line, comments=True))
-            for line in re.findall(r"^    python -m kvbench (.*)$", text, re.MULTILINE)
-        ]
-        found += [(f"method={name}", code) for code, name in re.findall(r"`(\w+@method\.([a-z]\w*)\.[^`…]*)`", text)]
-    return list(dict.fromkeys(filter(None, found)))
-
-
-def test_there_are_commands_of_every_kind():
-    kinds = {argument.partition("=")[0] for command in commands() for argument in command}
-    assert kinds >= {"-m", "model", "method", "benchmark", "+experiment", "probe", "press"}
-    assert kinds >= {"storage@method.snapkv.storage", "scoring@method.pyramidkv.scoring"}
-
-
-# Commands beside the run whose arguments are a run's; of the others, any arguments are their own.
-OVERRIDES = {"table", "figure"}
-RUNS = [
-    command[1:] if command[0] in OVERRIDES else command
-    for command in commands()
-    if command[0] in OVERRIDES or command[0] not in COMMANDS
-]
-
-
-@pytest.mark.parametrize("command", RUNS, ids=" ".join)
-def test_a_command_of_the_documentation_is_one(command):
-    """As far as it can be known without the data, the models and the packages that it names."""
-    not_here = (
-        "-m",
-        "--help",
-        "published=true",
-        "model.path=/models/Meta-Llama-3-8B-Instruct",
-        "model=/models/my-model",
-    )
-    if "--config-dir" in command:
-        return  # the guide's own files: see above
-    for job in jobs([argument for argument in command if argument not in not_here]):
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = resolved(compose("config", expanded(job)))
-        methods = {name: node for name, node in cfg.methods.items() if "kvpress" not in str(node)}
-        if methods.get("_target_"):
-            methods["_target_"] = f"tests.support.{methods['_target_']}"
-        assert methods == {"_target_": None} or build_settings(methods, cfg.ratio, cfg.budget)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_other_commands_are_there(page):
-    """Of words behind the program's name, those that begin no override; what a changelog calls by an older name too."""
-    text = page.read_text(encoding="utf-8")
-    named = set(re.findall(r"python -m kvbench ([a-z]\w*)(?![\w@=.])", text))
-    assert named <= set(COMMANDS)
-    assert page.name == "CHANGELOG.md" or "python -m kvbench." not in text
-    assert set(re.findall(r"`kvbench ([a-z_]+)", text)) <= set(COMMANDS)
