@@ -14,6 +14,7 @@ from kvbench.cache.kept_positions import kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
@@ -187,7 +188,7 @@ class ThinningLayer(LayerCache):
             self._thin()
         return out
 
-    def _score(self, query: Tensor, scaling: float) -> None:
+    def _score(self, query: Tensor, scaling: Scaling) -> None:
         """Add this query's attention to the pending tokens of every block that ended before it."""
         pending = len(self.scores)
         scored = (pending - 1) // self.block * self.block  # the query does not score its own block
@@ -195,7 +196,8 @@ class ThinningLayer(LayerCache):
             return
         keys = self.k.view[0].float()
         grouped = query[0].float().unflatten(0, (keys.shape[0], -1)).squeeze(2)  # [kv, group, head_dim]
-        row = (grouped @ keys.mT * scaling).softmax(dim=-1).mean(dim=(0, 1))  # [len]
+        logits = softmax.capped_(grouped @ keys.mT * softmax.plain(scaling), scaling)
+        row = softmax.weights(logits, scaling).mean(dim=(0, 1))  # [len]
         ends = torch.arange(scored, device=row.device) // self.block * self.block + self.block
         rank = pending - 1 - ends  # of the query among those that score a token's block: 0 … tail - 1
         weights = 1 + (self.distance_weight - 1) * rank / max(self.tail - 1, 1)

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig
 
 from kvbench.cache.base import storage_bytes
-from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.cache.reserve_ratio import Kept, ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import FullKV, PyramidInfer
+from kvbench.methods.pyramidinfer import ThinningLayer
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.attention import window_attention
 from kvbench.ops.attention_mass import weighted_rows
+from kvbench.ops.softmax import Softmax
 from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.prefill.pruned import PrunedPrefill, pruned_prefill
 from tests.reference.eager_pyramidinfer import Oracle
@@ -156,6 +158,22 @@ def test_decoding_never_touches_the_prompt_and_keeps_the_stated_counts():
         assert cache.k.length == layer.n + fed - cut * (5 - k)
         assert cache.get_seq_length() == n + fed
         assert cache.nbytes == storage_bytes([cache.k.buffer, cache.v.buffer]) + 4 * (fed - cut * 5)
+
+
+def test_decoded_tokens_are_scored_with_the_caps_and_sinks_of_a_models_softmax():
+    draw = torch.Generator().manual_seed(0)
+    keys, query = (3 * torch.randn(heads, 7, 8, generator=draw) for heads in (2, 4))
+    how = Softmax(0.5, softcap=2.0, sinks=torch.tensor([0.0, 1.0, 2.0, 3.0]))
+    layer = ThinningLayer(keys[:, :1], keys[:, :1], 1, Kept.tokens(1, 1, 1, 2), 4, 2, 1, 1.0)
+    expected = torch.zeros(2)
+    for token in range(1, 6):
+        layer.append(keys[None, :, token : token + 1], keys[None, :, token : token + 1])
+        layer.attend(query[None, :, token : token + 1], how)
+        if token > 2:  # behind the first block
+            logits = (query[:, token : token + 1] @ keys[:, : token + 1].repeat_interleave(2, dim=0).mT)[:, 0] * 0.5
+            capped = torch.cat([2 * (logits / 2).tanh(), how.sinks[:, None]], dim=1)
+            expected += capped.softmax(dim=1)[:, 1:3].mean(dim=0)
+    assert torch.allclose(layer.scores[:2], expected, atol=1e-6)
 
 
 def test_equal_plans_share_a_pass_and_other_methods_have_the_full_one():
