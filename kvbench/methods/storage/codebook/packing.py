@@ -7,12 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.cache.packed import flat_positions, offsets
-from kvbench.methods.storage.codebook.coding import Cover, CoveredLayer, compact, gathered, keys_before_rope
+from kvbench.methods.storage.codebook.coding import CoveredLayer, compact, gathered, keys_before_rope
 from kvbench.methods.storage.codebook.pack import Raw, Streams
 from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.codebook_layout import WIDTHS, smallest_integer
 from kvbench.ops.directions import bound
+from kvbench.ops.greedy_cover import Covers
 from kvbench.ops.rope_table import rope_table
 
 
@@ -44,7 +45,7 @@ class Packing:
     def _sides(
         self,
         x: Tensor,
-        covers: list[Cover],
+        covers: list[Covers],
         books: list[list[int]],
         limit: float,
         reconstruct: bool,
