@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
-from kvbench.methods.base import Method
+from kvbench.methods.base import Method, as_given
 from kvbench.models.layer_windows import full_layers, sliding_windows
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
@@ -113,7 +113,7 @@ class SharedPass:
     def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
-        caches = self.state.whole(method.compress(self.state, budget))
+        caches = self.state.whole(method.compress(self.state, as_given(budget)))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
@@ -188,7 +188,7 @@ class Stream:
 
     def __init__(self, method: Method, num_layers: int, budget: int | float, context: tuple[int, int] | None = None):
         self.context = context  # of every layer's state
-        self.layers = method.layer_stream(num_layers, budget)
+        self.layers = method.layer_stream(num_layers, as_given(budget))
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0
 

@@ -10,6 +10,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.methods.storage.codebook.sizes import Sizes
 from kvbench.ops.greedy_cover import Covers, greedy_covers
 from kvbench.ops.host_numbers import read
+from kvbench.ops.rope import fixed_rotation
 from kvbench.ops.rope_table import rope_table
 from kvbench.ops.turn_back import turn_back
 from kvbench.prefill import LayerState
@@ -140,9 +141,10 @@ def gathered(sides: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
 def keys_before_rope(layers: Sequence[LayerState], index: Sequence[Tensor]) -> Tensor:
     """float32; rows as in `gathered`."""
     keys, n = layers[0].keys, layers[0].n
-    table = rope_table(layers[0].rope, keys.shape[2])
+    rope = fixed_rotation(layers[0].rope, "a codebook of keys before RoPE")
+    table = rope_table(rope, keys.shape[2])
     positions = (index.flatten() if isinstance(index, Tensor) else torch.cat(index)) % n
-    turns = table.turns(layers[0].rope, n, keys.device)
+    turns = table.turns(rope, n, keys.device)
     return turn_back(gathered([layer.keys for layer in layers], index), positions, turns, table.order_on(keys.device))
 
 
