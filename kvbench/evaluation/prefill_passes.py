@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
 from kvbench.methods.base import Method, as_given
 from kvbench.models.layer_windows import full_layers, sliding_windows
-from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
+from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
 
@@ -186,7 +186,7 @@ def prefill_pass(
 class Stream:
     """Receives layer states from a prefill, has each compressed, and counts the bytes held meanwhile."""
 
-    def __init__(self, method: Method, num_layers: int, budget: int | float, context: tuple[int, int] | None = None):
+    def __init__(self, method: Method, num_layers: int, budget: int | float, context: Span | None = None):
         self.context = context  # of every layer's state
         self.layers = method.layer_stream(num_layers, as_given(budget))
         self.full_bytes = self.peak_bytes = 0
