@@ -28,7 +28,7 @@ class Slots(Selection):
     """A selection whose tokens are stored in the order of `indices`, which do not ascend."""
 
     def positions(self, layer: LayerState) -> KeptPositions:
-        return kept_positions(self.indices.sort(dim=-1).values, layer.n)
+        return kept_positions(self.indices.sort(dim=-1).values, layer.n, layer.marks)
 
 
 @checked

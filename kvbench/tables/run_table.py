@@ -11,6 +11,7 @@ from kvbench.metrics.aggregate import bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records.ratios import means
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
+from kvbench.tables.span_columns import NOTE, of_spans, span_columns
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -77,6 +78,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "changes_while_decoding": changes_while_decoding(group),
                 **({name: group[name].mean() for name in OF_WINDOWS} if has_windows(group) else {}),
                 **(of_engines(group) if has_engines(records) else {}),
+                **of_spans(group),
             }
         )
     return pd.DataFrame(rows)
@@ -129,7 +131,8 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     """The rows of `summarise` as text; tokens/s only where sequences decoded one by one.
 
     r_bytes_full where layers have a sliding window, r_mean where a setting changes its cache while decoding, r_read
-    where attention read less or more than was held, samples where settings have different numbers of them.
+    where attention read less or more than was held, the share that is kept of each marked span, samples where settings
+    have different numbers of them.
     """
     speeds = int(summary["decode_tokens_per_s"].notna().any())
     uneven = int(summary["samples"].nunique() > 1)
@@ -137,6 +140,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     ratios = ["r", "r_bytes", *["r_bytes_full"] * windows, *["r_mean"] * bool(summary["changes_while_decoding"].any())]
     ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(VISIBLE).any())
     engines = "cache_bytes" in summary
+    spans = span_columns(summary)
     header = [
         "method",
         "requested",
@@ -145,6 +149,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         metrics[0],
         "95 % interval",
         *metrics[1:],
+        *spans,
         *["samples"] * uneven,
     ]
     rows = [
@@ -155,7 +160,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
             *([row["cache_bytes"]] if engines else []),
             number(row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
-            *(number(row[metric]) for metric in metrics[1:]),
+            *(number(row[name]) for name in (*metrics[1:], *spans)),
             *[f"{row['samples']:,}"] * uneven,
             *[number(row["decode_tokens_per_s"], 1)] * speeds,
         ]
@@ -168,6 +173,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     notes += [BYTES, *engine_notes(summary)] if engines else []
     if "units" in summary:
         notes.append(_drawn(summary))
+    notes += [NOTE] * bool(spans)
     if "kl" in metrics:
         notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
