@@ -14,8 +14,8 @@ Span = tuple[int, int]  # its first token and the one behind its last, in the to
 
 def marked_texts(sample: Sample) -> dict[str, str]:
     """The marked texts of a sample by name: its own spans, and a chat's system message."""
-    system = {SYSTEM: content.strip() for role, content in sample.history if role == "system" and content.strip()}
-    return system | dict(sample.spans)
+    system = next((content.strip() for role, content in sample.history if role == "system"), "")
+    return ({SYSTEM: system} if system else {}) | dict(sample.spans)
 
 
 def spans_of(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> dict[str, Span]:

@@ -87,8 +87,8 @@ class MethodRecord(OfSetting):
         optional=True,
     )
     spans_kept: dict[Text, Number] | None = field(
-        "share of the tokens of each marked span (system message, instruction, …) that the compressed layers kept, mean "
-        "over layers and heads; null where entries are pooled from several tokens; missing without spans",
+        "share of the tokens of each marked span (system message, instruction, …) that the compressed layers kept, "
+        "mean over layers and heads; null where entries are pooled from several tokens; missing without spans",
         "1",
         optional=True,
     )
