@@ -11,7 +11,7 @@ from kvbench.metrics.aggregate import bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records.ratios import means
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
-from kvbench.tables.span_columns import NOTE, of_spans, span_columns
+from kvbench.tables.span_table import of_spans
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -131,8 +131,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     """The rows of `summarise` as text; tokens/s only where sequences decoded one by one.
 
     r_bytes_full where layers have a sliding window, r_mean where a setting changes its cache while decoding, r_read
-    where attention read less or more than was held, the share that is kept of each marked span, samples where settings
-    have different numbers of them.
+    where attention read less or more than was held, samples where settings have different numbers of them.
     """
     speeds = int(summary["decode_tokens_per_s"].notna().any())
     uneven = int(summary["samples"].nunique() > 1)
@@ -140,7 +139,6 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     ratios = ["r", "r_bytes", *["r_bytes_full"] * windows, *["r_mean"] * bool(summary["changes_while_decoding"].any())]
     ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(VISIBLE).any())
     engines = "cache_bytes" in summary
-    spans = span_columns(summary)
     header = [
         "method",
         "requested",
@@ -149,7 +147,6 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         metrics[0],
         "95 % interval",
         *metrics[1:],
-        *spans,
         *["samples"] * uneven,
     ]
     rows = [
@@ -160,7 +157,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
             *([row["cache_bytes"]] if engines else []),
             number(row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
-            *(number(row[name]) for name in (*metrics[1:], *spans)),
+            *(number(row[metric]) for metric in metrics[1:]),
             *[f"{row['samples']:,}"] * uneven,
             *[number(row["decode_tokens_per_s"], 1)] * speeds,
         ]
@@ -173,7 +170,6 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     notes += [BYTES, *engine_notes(summary)] if engines else []
     if "units" in summary:
         notes.append(_drawn(summary))
-    notes += [NOTE] * bool(spans)
     if "kl" in metrics:
         notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)

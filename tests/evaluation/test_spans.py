@@ -85,4 +85,5 @@ def test_records_and_table_have_the_share_of_every_span(tiny_folder, tmp_path):
     assert shares["streaming_llm"] == {"system": 0.0, "tool": 1.0}
     assert shares["pooling_merge"] is None
     table = (folder / "table.md").read_text(encoding="utf-8")
-    assert "| kept of system | kept of tool |" in table and "share of a marked span's tokens" in table
+    assert "|  | system | tool |" in table and "| StreamingLLM 30 | 0.000 | 1.000 |" in table
+    assert "share of the tokens of marked spans" in table
