@@ -24,11 +24,11 @@ def spans_of(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> dict
     Raises UserError where a span of the sample does not occur once, or where the tokenizer has no offsets.
     """
     texts = marked_texts(sample)
+    if not texts:
+        return {}
     if not loaded.tokenizer.is_fast:
         if sample.spans:
             raise UserError(f"spans need a fast tokenizer, which {loaded.spec.name} does not have")
-        return {}
-    if not texts:
         return {}
     offsets = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)["offset_mapping"]
     own, found = dict(sample.spans), {}
