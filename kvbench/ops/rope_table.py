@@ -74,8 +74,6 @@ def rope_table(rope: Rope, head_dim: int) -> RopeTable:
     return of_model[key]
 
 
-@torch.inference_mode(False)
-@torch.no_grad()
 class Pair(NamedTuple):
     """Two channels."""
 
@@ -83,6 +81,8 @@ class Pair(NamedTuple):
     high: int
 
 
+@torch.inference_mode(False)
+@torch.no_grad()
 def partners(rope: Rope, head_dim: int) -> list[Pair]:
     """The pairs of channels that R(p) turns, ascending."""
     units = torch.eye(head_dim)[:, None].expand(-1, len(PROBES), -1)
