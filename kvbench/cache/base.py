@@ -176,6 +176,18 @@ class Growing:
         """Bytes of `view`."""
         return int(self.length * self.row_bytes)
 
+    def reserve(self, rows: int) -> None:
+        """Room for so many more rows, of zeros: attention over the whole buffer multiplies what it holds by 0."""
+        if self.length + rows > self.buffer.shape[-2]:
+            room = self.buffer.new_zeros(*self.buffer.shape[:-2], rows, self.buffer.shape[-1])
+            self.buffer = torch.cat([self.view, room], dim=-2)
+
+    def of_heads(self, heads: Tensor) -> "Growing":
+        """These heads of [heads, len, width], with the same room."""
+        kept = Growing(self.buffer.index_select(0, heads), self.block)
+        kept.length = self.length
+        return kept
+
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:

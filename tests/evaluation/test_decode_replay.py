@@ -24,7 +24,7 @@ pytestmark = pytest.mark.heavy
 
 N, STEPS = 90, 66
 UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
-CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer"}  # kinds of caches
+CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer", "QuantisedLayer"}  # kinds of caches
 
 
 class Recorder:

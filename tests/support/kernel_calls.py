@@ -85,8 +85,12 @@ def quantised(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
             if axis == 1:
                 keys = stored
         recent = shape.new(heads, RECENT, width)
-        args = (query, *keys, recent, *stored, recent, shape.tokens, RECENT, key_bits, value_bits, GROUP, 0.1)
+        lengths = shape.ints(heads)
+        args = (query, *keys, recent, *stored, recent, lengths, shape.tokens, RECENT, key_bits, value_bits, GROUP, 0.1)
         yield f"quantised_attention {key_bits}, {value_bits}", partial(kernel("quantised_attention"), *args)
+    new = shape.new(shape.rows, shape.kv_heads, 1, width)
+    rings = shape.new(heads, RECENT, width), shape.new(heads, RECENT, width), shape.ints(heads)
+    yield "ring_append", partial(kernel("ring_append"), *rings, new, new, RECENT)
 
 
 def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
