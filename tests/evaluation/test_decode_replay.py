@@ -13,6 +13,7 @@ from kvbench.evaluation import steps
 from kvbench.evaluation.decode import Generation, batched, decode_greedily, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import Dense, Eviction, WindowAttention
+from kvbench.ops import block_values, float8
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill
 from tests.support.config import NAMES
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.heavy
 
 N, STEPS = 90, 66
 UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
-CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer", "QuantisedLayer"}  # kinds of caches
+CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer", "QuantisedLayer", "CodedLayer"}  # kinds of caches
 
 
 class Recorder:
@@ -45,7 +46,10 @@ def attend(query, keys, values, starts, lengths, heads, group, longest, *rest):
 
 @pytest.fixture(autouse=True)
 def on_a_gpu(monkeypatch):
+    """What is no operator there is torch's operations, as codes that are decoded."""
     monkeypatch.setattr(packed, "packed_attention", attend)
+    for module in (block_values, float8):
+        monkeypatch.setattr(module, "implementation", lambda name, reference, device: reference)
 
 
 def caches(model, names: list[str]) -> tuple[BatchCache, torch.Tensor]:
