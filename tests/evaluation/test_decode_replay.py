@@ -25,7 +25,7 @@ pytestmark = pytest.mark.heavy
 
 N, STEPS = 90, 66
 UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
-CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer", "QuantisedLayer", "CodedLayer"}  # kinds of caches
+CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer", "QuantisedLayer", "CodedLayer", "CodebookLayer"}  # kinds of caches
 
 
 class Recorder:

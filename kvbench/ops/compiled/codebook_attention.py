@@ -26,7 +26,7 @@ def codebook_attention(
     layout: Tensor,
     longest: int,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.codebook_attention`."""
@@ -45,7 +45,7 @@ def codebook_attention(
         turns.numpy(),
         layout.numpy(),
         prompt,
-        decoded,
+        int(decoded[0]),
         scaling,
         out.numpy(),
     )
