@@ -40,11 +40,11 @@ def codebook_attention(
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V of one token's query [streams, query heads of each, head_dim], which it returns like query.
 
-    Each stream has coded tokens, those of the prompt and decoded ones, and the raw ones of its KV head: decoded int32
-    [streams], all equal, is how many of these there are, and `layout` [streams, fields] says where they are (see `codebook_layout`). A coded key is its entry times its magnitude, rotated to its
-    position: of the prompt's tokens that in `positions`, of decoded ones from `prompt` on. A coded value is its entry
-    times its magnitude. entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None,
-    raw vectors [rows, head_dim], bits uint8, turns float32 [positions, pairs, 2]. Key entries and raw keys are in
+    Each stream has coded tokens, those of the prompt and decoded ones, and the raw ones of its KV head; `layout`
+    [streams, fields] says where (see `codebook_layout`), decoded int32 [streams], all equal, how many were decoded. A
+    coded key is its entry times its magnitude, rotated to its position: of the prompt's tokens that in `positions`, of
+    decoded ones from `prompt` on. A coded value is its entry times its magnitude. entries [rows, head_dim], references
+    uint8 [bytes], magnitudes [tokens] or None, raw vectors [rows, head_dim], bits uint8, turns float32 [positions, pairs, 2]. Key entries and raw keys are in
     paired order, which `order` int64 [head_dim] brings a query's channels into (see `rope_table`). `longest`: no stream
     has more tokens, coded or raw.
     """

@@ -38,13 +38,13 @@ def quantised_attention(
     group: int,
     scaling: float,
 ) -> Tensor:
-    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over lengths[head] tokens.
+    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over n tokens.
 
-    lengths int32 [heads] are on the device and all equal: n, at most `longest`, which the host knows. The oldest tokens
-    are quantised, keys in groups of tokens, values in groups of channels: codes, scale and minimum as `quantise` returns
+    lengths int32 [heads], on the device: n, n, …, at most `longest`, which the host knows. The oldest tokens are
+    quantised, keys in groups of tokens, values in groups of channels: codes, scale and minimum as `quantise` returns
     them. Of keys these are n - n mod `ring` tokens, of values all but the last `ring`; there may be room behind them.
     The other tokens are rows [heads, at most ring, head_dim] in the model's dtype: token i is row i mod `ring`. What
-    is no token's must be finite.
+    belongs to no token must be finite.
 
     Codes are read in float32 and never written back as rows: keys a block at a time, of values the scale multiplies
     the probabilities. Restored vectors are not rounded to the model's dtype on the way, so in 16 bits this is closer to

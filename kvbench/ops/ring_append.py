@@ -10,9 +10,7 @@ from kvbench.ops.operator import operator
     "-> ()",
     launches=1,
 )
-def ring_append(
-    key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int
-) -> None:
+def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
     """Write one new token of every head to row lengths[head] mod `ring`, and add 1 to lengths int32 [heads], all equal.
 
     key_rows, value_rows [heads, at most ring, head_dim] have that row. keys, values [rows, num_key_value_heads, 1,

@@ -102,7 +102,21 @@ def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
     for magnitudes in (None, shape.new(64)):
         side = (entries, references, magnitudes)
         query, bits = shape.new(streams, shape.group, width), shape.bytes(8)
-        args = (query, *side, *side, None, bits, entries, entries, order, turns, layout, shape.tokens, shape.tokens, count)
+        args = (
+            query,
+            *side,
+            *side,
+            None,
+            bits,
+            entries,
+            entries,
+            order,
+            turns,
+            layout,
+            shape.tokens,
+            shape.tokens,
+            count,
+        )
         yield f"codebook_attention, {len(args)}", partial(kernel("codebook_attention"), *args, 0.1)
         new = shape.new(streams, width)
         for books in (streams, shape.rows):

@@ -16,7 +16,12 @@ from kvbench.ops.softmax import Scaling
 
 
 def attention(
-    query: Tensor, keys: CodedSequence, values: CodedSequence, count: int, scaling: Scaling, hidden: Tensor | None = None
+    query: Tensor,
+    keys: CodedSequence,
+    values: CodedSequence,
+    count: int,
+    scaling: Scaling,
+    hidden: Tensor | None = None,
 ) -> Tensor:
     """Of one query per head, [1, num_attention_heads, 1, head_dim], in float32 in 16-bit models too.
 

@@ -83,8 +83,7 @@ class CodedSequence(Sequence):
         query = self.to_codes(query)
         unread = query.new_empty(())  # beta=0: nothing is added; one kernel for product and scaling
         parts = [
-            torch.baddbmm(unread, query, self.decoded(block).mT, beta=0, alpha=scaling)
-            for block in self._blocks(count)
+            torch.baddbmm(unread, query, self.decoded(block).mT, beta=0, alpha=scaling) for block in self._blocks(count)
         ]
         logits = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
         scale = self.scale(count)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.float8 import Float8Sequence
-from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.coded.layer import CodedLayer
+from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection

@@ -210,7 +210,19 @@ def append_side(
     }  # fmt: skip
     order, turns = (layout, vectors) if turns is None else (order, turns)
     nearest_entry_kernel[(streams, splits)](
-        entries, sizes, vectors, order, turns, layout, best, where, decoded, prompt, triton.cdiv(most, splits), BLOCK_N=BLOCK_N, **shared
+        entries,
+        sizes,
+        vectors,
+        order,
+        turns,
+        layout,
+        best,
+        where,
+        decoded,
+        prompt,
+        triton.cdiv(most, splits),
+        BLOCK_N=BLOCK_N,
+        **shared,
     )
     settle_entry_kernel[(books,)](
         entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turns, layout,

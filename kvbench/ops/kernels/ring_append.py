@@ -22,9 +22,7 @@ def ring_append_kernel(
     tl.store(lengths + head, length + 1)
 
 
-def ring_append(
-    key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int
-) -> None:
+def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
     """See `kvbench.ops.ring_append`."""
     rows, kv_heads, _, head_dim = keys.shape
     if keys.stride() != values.stride() or keys.stride(3) != 1:
