@@ -44,9 +44,9 @@ def codebook_attention(
     [streams, fields] says where (see `codebook_layout`), decoded int32 [streams], all equal, how many were decoded. A
     coded key is its entry times its magnitude, rotated to its position: of the prompt's tokens that in `positions`, of
     decoded ones from `prompt` on. A coded value is its entry times its magnitude. entries [rows, head_dim], references
-    uint8 [bytes], magnitudes [tokens] or None, raw vectors [rows, head_dim], bits uint8, turns float32 [positions, pairs, 2]. Key entries and raw keys are in
-    paired order, which `order` int64 [head_dim] brings a query's channels into (see `rope_table`). `longest`: no stream
-    has more tokens, coded or raw.
+    uint8 [bytes], magnitudes [tokens] or None, raw vectors [rows, head_dim], bits uint8, turns float32 [positions,
+    pairs, 2]. Key entries and raw keys are in paired order, which `order` int64 [head_dim] brings a query's channels
+    into (see `rope_table`). `longest`: no stream has more tokens, coded or raw.
     """
     later = int(decoded[0])
     out, places, turning = torch.empty_like(query), to_places(layout), torch.view_as_complex(turns)
