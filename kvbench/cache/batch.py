@@ -237,6 +237,12 @@ class BatchCache(Cache):
         ahead: int = min(layer.ahead for layer in self.layers)
         return ahead
 
+    def make_way(self) -> None:
+        """What has to be done before a step is recorded or repeated: see `Pack.make_way`."""
+        for layer in self.layers:
+            for pack in layer.packs:
+                pack.make_way()
+
     def advance(self) -> None:
         """Count the step that has just been repeated."""
         for layer in self.layers:

@@ -63,10 +63,13 @@ class Pack(ABC, Generic[Row]):
     @property
     def ahead(self) -> int:
         """How many more tokens can be appended, one by one, by repeating the device operations of the last `append` of
-        one token, on the same tensors: all that differs from token to token is on the device. At most `room`: what
-        comes before, such as quantising a block, is done by Python, and then they can be repeated again unless the
-        tensors have moved."""
+        one token, on the same tensors, each time after `make_way`: all else that differs from token to token is on the
+        device. After a token that Python has to append they can be repeated again, unless the tensors have moved."""
         return 0
+
+    def make_way(self) -> None:
+        """What has to be done before the next token is appended, whether by Python or by repeated operations."""
+        return None
 
     def advance(self, tokens: int) -> None:
         """Count tokens that repeated operations have appended, at most `ahead`; a negative number: they are gone."""

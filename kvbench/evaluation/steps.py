@@ -1,6 +1,9 @@
 """Decoding steps: one pass of the model for one token of each sequence, launched by Python or repeated as a graph."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -52,6 +55,7 @@ class Steps:
         if self.capture is None:
             return step(self.model, self.cache, ids, self.positions)
         ahead = self.cache.ahead
+        self.cache.make_way()
         if self.repeat is not None and ahead:
             self.ids.copy_(ids)
             self.repeat()
@@ -93,7 +97,7 @@ class Steps:
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
     """`Capture` on the current GPU."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):  # records; nothing runs
+    with uncollected(), torch.cuda.graph(graph, pool=memory_pool()):  # records; nothing runs
         work()
     graph.replay()
 
@@ -101,6 +105,25 @@ def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
         graph.replay()
 
     return repeat
+
+
+@cache
+def memory_pool() -> tuple[int, int]:
+    """What all graphs take their memory from: of a step only the logits are read, before another one is repeated."""
+    pool: tuple[int, int] = torch.cuda.graph_pool_handle()
+    return pool
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collecting garbage, among which a tensor's memory may be that a stream may not free while it captures."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:

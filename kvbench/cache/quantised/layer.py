@@ -73,8 +73,7 @@ class QuantisedRows(Pack[QuantisedRow]):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         for token in zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True):
-            self.k.make_way()
-            self.v.make_way()
+            self.make_way()
             ring_append(self.k.ring.buffer, self.v.ring.buffer, self.lengths, *token, self.k.limit)
             self.k.came()
             self.v.came()
@@ -83,7 +82,13 @@ class QuantisedRows(Pack[QuantisedRow]):
 
     @property
     def ahead(self) -> int:
-        return min(self.room, self.k.ahead, self.v.ahead)
+        """A full block of keys is quantised before attention, so that Python appends the last one."""
+        return min(self.room, self.k.ahead)
+
+    def make_way(self) -> None:
+        """Values are quantised before the next one takes their place."""
+        self.k.make_way()
+        self.v.make_way()
 
     def advance(self, tokens: int) -> None:
         self.k.length += tokens
