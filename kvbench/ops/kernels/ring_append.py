@@ -7,9 +7,10 @@ from torch import Tensor
 
 @triton.jit
 def ring_append_kernel(
-    key_rows, value_rows, lengths, keys, values, stride_row, stride_head, kv_heads, copies, ring, key_head, value_head,
-    D: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    key_rows: tl.tensor, value_rows: tl.tensor, lengths: tl.tensor, keys: tl.tensor, values: tl.tensor,
+    stride_row: tl.tensor, stride_head: tl.tensor, kv_heads: tl.tensor, copies: tl.tensor, ring: tl.tensor,
+    key_head: tl.tensor, value_head: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
+) -> None:  # fmt: skip
     """One program a head, which alone reads and writes its length. NAME_head is the stride of a head of a ring."""
     head = tl.program_id(0).to(tl.int64)
     length = tl.load(lengths + head)
