@@ -64,7 +64,7 @@ class Packed(Pack[PackedRow]):
         self.keys, self.values, self.rows = keys, values, list(rows)
         self.bits = keys.new_empty(0, dtype=torch.uint8) if bits is None else bits
         self.room = self.grown = 0
-        self._forget_tables()
+        self.tables: Tables | None = None
         self._count_bytes()
 
     @classmethod
@@ -201,7 +201,7 @@ class Packed(Pack[PackedRow]):
 
     def _forget_tables(self) -> None:
         """They are made anew, of the segments as they are then."""
-        self.tables: Tables | None = None
+        self.tables = None
         self.moves += 1
 
     @property

@@ -25,8 +25,8 @@ def attention(
     """
     return quantised_attention(
         query,
-        *keys.tensors(),
-        *values.tensors(),
+        *keys.stored,
+        *values.stored,
         lengths,
         longest,
         keys.limit,

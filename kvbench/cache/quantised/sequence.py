@@ -158,9 +158,14 @@ class QuantisedSequence(Sequence):
             parts.insert(0, self.quantiser.restore(*self.codes()))
         return torch.cat(parts, dim=1) if parts[-1].shape[1] else parts[0]
 
+    @property
+    def stored(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Codes, scale and minimum of the quantised rows, and the ring, with their room."""
+        codes, scale, minimum = (part.buffer for part in self.parts)
+        return codes, scale, minimum, self.ring.buffer
+
     def tensors(self) -> list[Tensor]:
-        """Codes, scale and minimum, and the ring, with their room."""
-        return [*(part.buffer for part in self.parts), self.ring.buffer]
+        return list(self.stored)
 
     @property
     def filled_bytes(self) -> int:
@@ -192,10 +197,10 @@ class QuantisedKeys(QuantisedSequence):
 
     @property
     def ahead(self) -> int:
-        return self.limit - 1 - self.length % self.limit
+        return int(self.limit - 1 - self.length % self.limit)
 
     def _leaving(self, tokens: int) -> int:
-        return (self.length % self.limit + tokens) // self.limit * self.limit
+        return int((self.length % self.limit + tokens) // self.limit * self.limit)
 
 
 class QuantisedValues(QuantisedSequence):
@@ -223,7 +228,7 @@ class QuantisedValues(QuantisedSequence):
 
     @property
     def ahead(self) -> int:
-        return self.limit + self.parts[0].length - self.length
+        return int(self.limit + self.parts[0].length - self.length)
 
     def _leaving(self, tokens: int) -> int:
         return -(-max(tokens - self.ahead, 0) // self.at_once) * self.at_once
