@@ -57,6 +57,7 @@ from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
+from kvbench.methods.scoring.reference_attention import MatchingPursuit, ReferenceAttention
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -71,6 +72,7 @@ from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.matched import Matched
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
@@ -123,6 +125,8 @@ __all__ = [
     "LayerState",
     "LeverageScore",
     "LinearPyramid",
+    "Matched",
+    "MatchingPursuit",
     "MeanVariance",
     "Method",
     "Microscaling",
@@ -141,6 +145,7 @@ __all__ = [
     "RaggedSelection",
     "Random",
     "RandomLayers",
+    "ReferenceAttention",
     "Rerotated",
     "ScoreEntropy",
     "Scoring",

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from scripts.compare.parity import (
+    attention_matching,
     blocks,
     cake,
     chunks,
@@ -75,6 +76,7 @@ PROJECTS = {
     ],
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
+    "attention-matching": [(attention_matching.run, "compaction/algorithms/base.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -18,6 +18,7 @@ from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
+from kvbench.methods.scoring.reference_attention import MatchingPursuit, ReferenceAttention
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -39,9 +40,11 @@ __all__ = [
     "LAVa",
     "LastQuery",
     "LeverageScore",
+    "MatchingPursuit",
     "MeanVariance",
     "NonCausalAttention",
     "Random",
+    "ReferenceAttention",
     "Scoring",
     "TriAttention",
     "WindowAttention",
