@@ -38,6 +38,7 @@ from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
 from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.rocketkv import RocketKV
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.chunks import Chunks
@@ -147,6 +148,7 @@ __all__ = [
     "RandomLayers",
     "ReferenceAttention",
     "Rerotated",
+    "RocketKV",
     "ScoreEntropy",
     "Scoring",
     "Selection",

@@ -38,6 +38,7 @@ from scripts.compare.parity import (
     quest,
     rerotation,
     rkv,
+    rocketkv,
     simlayerkv,
     think,
     triattention,
@@ -77,6 +78,7 @@ PROJECTS = {
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
     "attention-matching": [(attention_matching.run, "compaction/algorithms/base.py")],
+    "rocketkv": [(rocketkv.run, "gpt-fast/rocket.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -44,6 +44,7 @@ SMALL = {
     "Quest": {"page": 8},
     "RandomLayers": {"window": 24},
     "ReferenceAttention": {"references": 28, "window": 8},
+    "RocketKV": {"window": 8, "kernel": 5},
     "SimLayerKV": {"window": 24, "delta": 0.123},
     "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
@@ -91,6 +92,7 @@ NEVER_FULL = {
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
     **dict.fromkeys(["quest", "quest_paper"], "everything stays: the budget is what is read"),
+    "rocketkv": "the budget is what is read: more is kept",
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
     "cake_paper": "prompts of up to budget + window tokens stay whole",
