@@ -34,6 +34,7 @@ from kvbench.methods.heads.whole import WholeHeads
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
+from kvbench.methods.omnikv import OmniKV
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
@@ -134,6 +135,7 @@ __all__ = [
     "MiniCache",
     "Needs",
     "NonCausalAttention",
+    "OmniKV",
     "OnlyLazyLayers",
     "PooledHeads",
     "PoolingMerge",

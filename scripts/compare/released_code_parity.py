@@ -34,6 +34,7 @@ from scripts.compare.parity import (
     leverage,
     minicache,
     nacl,
+    omnikv,
     pyramidinfer,
     quest,
     rerotation,
@@ -79,6 +80,7 @@ PROJECTS = {
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
     "attention-matching": [(attention_matching.run, "compaction/algorithms/base.py")],
     "rocketkv": [(rocketkv.run, "gpt-fast/rocket.py")],
+    "omnikv": [(omnikv.run, "modeling/omnikv.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -38,6 +38,7 @@ SMALL = {
     "MatchingPursuit": {"references": 28, "window": 8},
     "NACL": {"window": 8},
     "NonCausalAttention": {"block": 16},
+    "OmniKV": {"filters": [1], "of": 4},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "Preference": {"window": 8},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
@@ -91,7 +92,7 @@ NEVER_FULL = {
 
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
-    **dict.fromkeys(["quest", "quest_paper"], "everything stays: the budget is what is read"),
+    **dict.fromkeys(["quest", "quest_paper", "omnikv"], "everything stays: the budget is what is read"),
     "rocketkv": "the budget is what is read: more is kept",
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
