@@ -40,6 +40,7 @@ from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.rocketkv import RocketKV
+from kvbench.methods.score_threshold import ScoreThreshold
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.chunks import Chunks
@@ -48,6 +49,7 @@ from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
+from kvbench.methods.scoring.finch import Finch
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvcompose import KVCompose
@@ -108,6 +110,7 @@ __all__ = [
     "EqualHeads",
     "Eviction",
     "ExpectedAttention",
+    "Finch",
     "Fp8",
     "FullKV",
     "Ggml",
@@ -152,6 +155,7 @@ __all__ = [
     "Rerotated",
     "RocketKV",
     "ScoreEntropy",
+    "ScoreThreshold",
     "Scoring",
     "Selection",
     "SimLayerKV",

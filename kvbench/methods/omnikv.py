@@ -120,10 +120,11 @@ class ReadingLayer(AloneLayer):
     @property
     def read_bytes(self) -> int:
         read = self.tokens + self.k.length - self.prompt
-        return read * (self.k.row_bytes + self.v.row_bytes)
+        return int(read * (self.k.row_bytes + self.v.row_bytes))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         chosen = self.choices.pop(self.seen) if self.last else self.choices[self.seen]
         decoded = torch.arange(self.prompt, self.k.length, device=query.device)
         read = torch.cat([chosen.to(query.device), decoded])  # layers may be on several devices
-        return dense_attention(query, *(x.view.index_select(2, read) for x in (self.k, self.v)), scaling)
+        keys, values = (x.view.index_select(2, read) for x in (self.k, self.v))
+        return dense_attention(query, keys, values, scaling)

@@ -10,6 +10,7 @@ from kvbench.methods.eviction import Eviction
 from kvbench.methods.scoring.window import Kernel
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import alike
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
@@ -35,9 +36,8 @@ class RocketKV(Method):
     split: Fraction | None = None
     dense_layers: NonNegative = 0
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(window=self.window)
+    def __post_init__(self) -> None:
+        self.needs = Needs(window=self.window)
 
     @property
     def minimum_budget(self) -> int:
@@ -52,7 +52,7 @@ class RocketKV(Method):
             return DenseLayer(layer.keys, layer.values, layer.n, Selection.everything(layer).kept(layer))
         capacity = self.capacity(layer.n, budget)
         scoring = WindowAttention(window=self.window, kernel=self.kernel)
-        selection = Eviction(scoring=scoring, group_reduce="sum").select(layer, index, num_layers, capacity)
+        selection = alike(Eviction(scoring=scoring, group_reduce="sum").select(layer, index, num_layers, capacity))
         page, channels = page_and_channels(capacity / budget, layer.keys.shape[2])
         keys, values = selection.of(layer.keys), selection.of(layer.values)
         return HybridLayer(keys, values, page, round(budget / 2), channels, layer.n, selection.kept(layer))

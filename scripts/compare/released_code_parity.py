@@ -24,6 +24,7 @@ from scripts.compare.parity import (
     clusters,
     compactor,
     cur,
+    finch,
     h2o,
     heads,
     kivi,
@@ -42,6 +43,7 @@ from scripts.compare.parity import (
     rocketkv,
     simlayerkv,
     think,
+    threshold,
     triattention,
 )
 from scripts.compare.parity.agreement import Agreement
@@ -75,6 +77,8 @@ PROJECTS = {
         (compactor.run, "kvpress/presses/compactor_press.py"),
         (kvcompose.run, "kvpress/presses/kvcompose_press.py"),
         (rerotation.run, "kvpress/presses/key_rerotation_press.py"),
+        (finch.run, "kvpress/presses/finch_press.py"),
+        (threshold.run, "kvpress/presses/dms_press.py"),
     ],
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],

@@ -7,6 +7,7 @@ from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
+from kvbench.methods.scoring.finch import Finch
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvcompose import KVCompose
@@ -33,6 +34,7 @@ __all__ = [
     "ColumnSums",
     "Compactor",
     "ExpectedAttention",
+    "Finch",
     "KNorm",
     "KVCompose",
     "KVzip",

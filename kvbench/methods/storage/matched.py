@@ -8,8 +8,9 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.biased import BiasedLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import Storage, alike
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.attention_matching import mass_weights, masses, matched_values
 from kvbench.ops.softmax import Scaling
@@ -50,7 +51,8 @@ class Matched(Storage):
     def needs(self) -> Needs:
         return Needs(window=self.references)
 
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+        selection = alike(selection)
         if selection.indices is None:
             return DenseLayer(layer.keys, layer.values, layer.n, selection.kept(layer))
         keys, values = selection.of(layer.keys), selection.of(layer.values)
