@@ -1,7 +1,8 @@
 """kvpress's FinchPress against Finch: the tokens that KV heads keep, of the whole prompt and chunk after chunk.
 
 Both are given the same causal attention of the window, in float32. In chunks the press counts the window among the
-tokens of the last one; prompts here are whole chunks and the window, and what it keeps of the last chunk is left out.
+tokens of the last one; prompts here are cut to whole chunks and the window, which is the press's last chunk and is not
+compared.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from scripts.compare.parity.stand_ins import digits, undigits
 from scripts.compare.parity.tensors import DTYPES, Layer, sources
 
 WINDOW, CHUNK = 16, 100
-LENGTHS, REAL = (216, 516), (316, 616)  # WINDOW and whole chunks
+LENGTHS, REAL = (230, 530), (350, 700)
 REMOVED = (0.1, 0.5, 0.7, 0.8)  # kvpress's compression_ratio; its chunks must hold the window
 
 
@@ -33,7 +34,7 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
     for (name, dtype), chunk in product(DTYPES.items(), (None, CHUNK)):
         for label, layers in sources(dtype, LENGTHS, REAL, 64):
             row = Agreement(project, version, "FinchPress", f"Finch, chunk={chunk or 'null'}", name, label)
-            for layer, removed in product(layers, REMOVED):
+            for layer, removed in product(map(whole_chunks, layers), REMOVED):
                 made = press(compression_ratio=removed, chunk_length=chunk, rerotate_keys=False)
                 made.window_size = WINDOW
                 theirs, scores = released(made, layer)
@@ -43,6 +44,12 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
                     kept = method.select(layer.state(), 0, 1, budget).indices
                     row.tally(kept, theirs, scores, f"{layer.source}, n={layer.n}, removed {removed}")
             yield row
+
+
+def whole_chunks(layer: Layer) -> Layer:
+    """The layer's first tokens, a window more than whole chunks."""
+    n = WINDOW + (layer.n - WINDOW) // CHUNK * CHUNK
+    return Layer(layer.source, layer.queries[:, :n], layer.keys[:, :n])
 
 
 def released(press: object, layer: Layer) -> tuple[Tensor, Tensor]:
