@@ -71,6 +71,7 @@ from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
@@ -111,6 +112,7 @@ __all__ = [
     "HeadKV",
     "KNorm",
     "KVCompose",
+    "KVQuant",
     "KVzip",
     "Kept",
     "KeyDiff",

@@ -27,6 +27,7 @@ from scripts.compare.parity import (
     heads,
     kivi,
     kvcompose,
+    kvquant,
     kvzip,
     kvzip_heads,
     lava,
@@ -75,6 +76,7 @@ PROJECTS = {
     ],
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
+    "kvquant": [(kvquant.run, "quant/kvquant/simquant_module_quantizer.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -57,6 +57,7 @@ NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     **{f"ggml_{name}": "quantised" for name in ("q8_0", "q8_0_q4_0", "q5_1", "q4_0", "q4_0_rotated", "iq4_nl")},
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], "quantised"),
     **dict.fromkeys(["nvfp4", "mxfp4", "mxfp6", "mxfp8", "snapkv_nvfp4"], "quantised"),
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
@@ -189,11 +190,16 @@ def steps(caches, count: int, dtype: torch.dtype = torch.float32, scale: float =
 ALWAYS = {"kvzip_head": 4}
 
 
+# What decodes a prompt, in tokens of a raw cache: of a short prompt it takes more than it saves.
+TABLES = dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], 2)
+
+
 def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:
     """Nominal and realised sizes of a prompt of n tokens, and the ratios."""
     # MiniCache counts a direction for unmerged tokens too, as the paper does
     # nothing to merge leaves merging its overhead: magnitudes, references
     most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
+    most += TABLES.get(one.name, 0) / n
     # r1 counts a token that any query head of a group keeps
     ratio = cache_checks.check_kept(caches, n, full_bytes, most, heads=3 if "spindle" in one.name else 1)
     if one.method.takes_budget and one.name not in OVERSPENDS:

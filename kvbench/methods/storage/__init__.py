@@ -6,6 +6,7 @@ from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
@@ -16,6 +17,7 @@ __all__ = [
     "Dense",
     "Fp8",
     "Ggml",
+    "KVQuant",
     "Kivi",
     "Microscaling",
     "MiniCache",
