@@ -70,6 +70,7 @@ from kvbench.methods.storage.block_formats import Ggml, Microscaling
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
+from kvbench.methods.storage.gear import GEAR
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.minicache import MiniCache
@@ -84,6 +85,7 @@ from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 __all__ = [
     "CAKE",
     "CUR",
+    "GEAR",
     "H2O",
     "NACL",
     "RKV",

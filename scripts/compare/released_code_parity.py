@@ -23,6 +23,7 @@ from scripts.compare.parity import (
     clusters,
     compactor,
     cur,
+    gear,
     h2o,
     heads,
     kivi,
@@ -77,6 +78,7 @@ PROJECTS = {
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
     "kvquant": [(kvquant.run, "quant/kvquant/simquant_module_quantizer.py")],
+    "gear": [(gear.run, "GenerationBench/GenerationTest/GEARLM/Simulated/compress_function.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -56,6 +56,7 @@ REFUSED_PARTS = {
     ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
     ("ggml", "minicache"): "MiniCache cannot put merged layers into Ggml",
     ("microscaling", "minicache"): "MiniCache cannot put merged layers into Microscaling",
+    ("gear", "minicache"): "MiniCache cannot put merged layers into GEAR",
     ("kvquant", "minicache"): "MiniCache cannot put merged layers into KVQuant",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",

@@ -15,6 +15,7 @@ from kvbench.evaluation.decode import batched, read_all
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import step
 from kvbench.methods import (
+    GEAR,
     Codebook,
     Dense,
     Fp8,
@@ -47,6 +48,8 @@ FORMATS: dict[str, Storage] = {
     **{f"turboquant {bits}": TurboQuant(bits) for bits in (4, 3, 2)},
     "turboquant k8v4": TurboQuant(4, keys="fp8", values="uniform", raw_layers=1),
     **{f"kvquant {bits}": KVQuant(bits) for bits in (4, 3, 2)},
+    "gear": GEAR(buffer=2),
+    "gear 2 bits": GEAR(2, group=4, buffer=4),
     "codebook": Codebook(window=8),
     "think": ThinK(recent=4),
     "rerotated": Rerotated(),

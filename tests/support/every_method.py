@@ -29,6 +29,7 @@ SMALL = {
     "Compactor": {"block": 16},
     "ColumnSums": {"recent": 8},
     "DecodeCompression": {"every": 4},
+    "GEAR": {"group": 8, "buffer": 8},
     "DuoAttention": {"sinks": 4, "recent": 8},
     "Kivi": {"residual": 32},
     "LAVa": {"window": 8},
@@ -57,7 +58,7 @@ NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     **{f"ggml_{name}": "quantised" for name in ("q8_0", "q8_0_q4_0", "q5_1", "q4_0", "q4_0_rotated", "iq4_nl")},
-    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], "quantised"),
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant", "gear_2", "gear_4", "snapkv_gear"], "quantised"),
     **dict.fromkeys(["nvfp4", "mxfp4", "mxfp6", "mxfp8", "snapkv_nvfp4"], "quantised"),
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
@@ -191,7 +192,10 @@ ALWAYS = {"kvzip_head": 4}
 
 
 # What decodes a prompt, in tokens of a raw cache: of a short prompt it takes more than it saves.
-TABLES = dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], 2)
+TABLES = {
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], 2),
+    **dict.fromkeys(["gear_2", "gear_4", "snapkv_gear"], 6),
+}
 
 
 def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:

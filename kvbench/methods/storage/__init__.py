@@ -5,6 +5,7 @@ from kvbench.methods.storage.block_formats import Ggml, Microscaling
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
+from kvbench.methods.storage.gear import GEAR
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.minicache import MiniCache
@@ -13,6 +14,7 @@ from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
 
 __all__ = [
+    "GEAR",
     "Codebook",
     "Dense",
     "Fp8",
