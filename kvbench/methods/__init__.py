@@ -73,6 +73,7 @@ from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.gear import GEAR
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
+from kvbench.methods.storage.kvtc import KVTC
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
@@ -87,6 +88,7 @@ __all__ = [
     "CUR",
     "GEAR",
     "H2O",
+    "KVTC",
     "NACL",
     "RKV",
     "TOVA",

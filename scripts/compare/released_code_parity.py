@@ -29,6 +29,7 @@ from scripts.compare.parity import (
     kivi,
     kvcompose,
     kvquant,
+    kvtc,
     kvzip,
     kvzip_heads,
     lava,
@@ -79,6 +80,7 @@ PROJECTS = {
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
     "kvquant": [(kvquant.run, "quant/kvquant/simquant_module_quantizer.py")],
     "gear": [(gear.run, "GenerationBench/GenerationTest/GEARLM/Simulated/compress_function.py")],
+    "kvtc": [(kvtc.run, "src/quantize.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

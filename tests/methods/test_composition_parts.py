@@ -57,6 +57,7 @@ REFUSED_PARTS = {
     ("ggml", "minicache"): "MiniCache cannot put merged layers into Ggml",
     ("microscaling", "minicache"): "MiniCache cannot put merged layers into Microscaling",
     ("gear", "minicache"): "MiniCache cannot put merged layers into GEAR",
+    ("kvtc", "minicache"): "MiniCache cannot put merged layers into KVTC",
     ("kvquant", "minicache"): "MiniCache cannot put merged layers into KVQuant",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",

@@ -16,6 +16,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import step
 from kvbench.methods import (
     GEAR,
+    KVTC,
     Codebook,
     Dense,
     Fp8,
@@ -50,6 +51,7 @@ FORMATS: dict[str, Storage] = {
     **{f"kvquant {bits}": KVQuant(bits) for bits in (4, 3, 2)},
     "gear": GEAR(buffer=2),
     "gear 2 bits": GEAR(2, group=4, buffer=4),
+    "kvtc": KVTC(8.0, sinks=2, recent=2),
     "codebook": Codebook(window=8),
     "think": ThinK(recent=4),
     "rerotated": Rerotated(),

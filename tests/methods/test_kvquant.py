@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from kvbench.cache.coded import sequence
 from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues, outside, percentiles
+from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, KVQuant, WindowAttention
 from kvbench.methods.ragged_selection import RaggedSelection
@@ -58,7 +59,7 @@ def test_percentiles_are_torchs():
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_rows_are_restored_as_a_plain_reading_does(bits):
     layer = layer_of(70)
-    keys = NonUniformKeys(layer.keys, bits, 0.05, 2, layer.rope, None, 70)
+    keys = NonUniformKeys(layer.keys, bits, 0.05, 2, KeyPositions(layer.rope, None, 70, 70, layer.keys.device))
     before = keys.flat(layer.rope.rotate(layer.keys, -torch.arange(70)))
     found = keys.flat(layer.rope.rotate(keys.read(), -torch.arange(70)))
     side = outside(2 * DIM, 0.05)
@@ -108,7 +109,7 @@ def test_bytes_are_those_of_codes_outliers_and_what_decodes_them():
     assert cache.nbytes == cache.filled_bytes == keys + values
     assert cache.kept.r3 == pytest.approx(cache.nbytes / layer.nbytes)
     evicted = KVQuant(4).store(layer, Selection(torch.arange(50)[None].expand(2, -1), 50))
-    assert evicted.k.positions.nbytes == 2 * 50 * 2
+    assert evicted.k.positions.stored.nbytes == 2 * 50 * 2
 
 
 def test_outliers_are_exact_and_leave_the_levels_to_the_others():

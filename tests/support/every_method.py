@@ -33,6 +33,7 @@ SMALL = {
     "DuoAttention": {"sinks": 4, "recent": 8},
     "Kivi": {"residual": 32},
     "LAVa": {"window": 8},
+    "KVTC": {"sinks": 2, "recent": 8},
     "LagKV": {"lag": 16},
     "MeanVariance": {"window": 8},
     "NACL": {"window": 8},
@@ -58,7 +59,7 @@ NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     **{f"ggml_{name}": "quantised" for name in ("q8_0", "q8_0_q4_0", "q5_1", "q4_0", "q4_0_rotated", "iq4_nl")},
-    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant", "gear_2", "gear_4", "snapkv_gear"], "quantised"),
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant", "gear_2", "gear_4", "snapkv_gear", "kvtc_3", "kvtc_5", "snapkv_kvtc"], "quantised"),
     **dict.fromkeys(["nvfp4", "mxfp4", "mxfp6", "mxfp8", "snapkv_nvfp4"], "quantised"),
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
@@ -195,6 +196,7 @@ ALWAYS = {"kvzip_head": 4}
 TABLES = {
     **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], 2),
     **dict.fromkeys(["gear_2", "gear_4", "snapkv_gear"], 6),
+    **dict.fromkeys(["kvtc_3", "kvtc_5", "snapkv_kvtc"], 2),
 }
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.fitted_levels import fitted_levels
-from kvbench.ops.rope import Rope
 from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
 
 
@@ -128,34 +128,16 @@ class NonUniformKeys(NonUniformSequence):
         bits: int,
         outliers: float,
         sinks: int,
-        rope: Rope,
-        indices: Tensor | None,
-        seen: int,
+        positions: KeyPositions,
     ):
-        """indices [1 or heads, len]: the positions of the rows, None for 0, 1, …; `seen`, that of the next one."""
-        self.rope, self.shift = rope, seen - rows.shape[1]
-        narrow = torch.int16 if seen <= 2**15 else torch.int32
-        none = torch.empty(1, 0, dtype=narrow, device=rows.device)
-        self.positions = none if indices is None else indices.to(narrow)
+        self.positions = positions
         super().__init__(rows, bits, outliers, sinks)
 
     def coded(self, rows: Tensor, start: int) -> Tensor:
-        return self._rotated(rows.float(), -self._at(start, start + rows.shape[1]))
+        return self.positions.undo(rows.float(), start)
 
     def restored(self, rows: Tensor, tokens: slice) -> Tensor:
-        start = tokens.start or 0
-        return self._rotated(rows, self._at(start, start + rows.shape[1]))
-
-    def _at(self, start: int, stop: int) -> Tensor:
-        """Positions of these rows, [1 or heads, t]."""
-        kept = self.positions[:, start:stop].long()
-        later = torch.arange(start + kept.shape[1], stop, device=kept.device) + self.shift
-        return torch.cat([kept, later.expand(len(kept), -1)], dim=1)
-
-    def _rotated(self, rows: Tensor, positions: Tensor) -> Tensor:
-        if len(positions) == 1:
-            return self.rope.rotate(rows, positions[0])
-        return self.rope.rotate(rows.flatten(0, 1)[None], positions.flatten())[0].unflatten(0, rows.shape[:2])
+        return self.positions.redo(rows, tokens.start or 0)
 
     def fit(self, x: Tensor, outliers: float) -> None:
         low, high = percentiles(x, outliers / 2)
@@ -169,11 +151,11 @@ class NonUniformKeys(NonUniformSequence):
         return self.channels[0], self.channels[1]
 
     def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), self.channels, self.positions]
+        return [*super().tensors(), self.channels, self.positions.stored]
 
     @property
     def filled_bytes(self) -> int:
-        return super().filled_bytes + filled(self.channels, self.positions)
+        return super().filled_bytes + filled(self.channels, self.positions.stored)
 
 
 class NonUniformValues(NonUniformSequence):

@@ -4,6 +4,7 @@ from typing import Literal
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues
+from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
@@ -45,7 +46,8 @@ class KVQuant(Storage):
         if layer.keys.shape[2] % 8:
             raise UserError(f"KVQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
         how = (self.bits, self.outliers, self.sinks)
-        keys = NonUniformKeys(selection.of(layer.keys), *how, rope, selection.indices, layer.seen)
+        rows, k = selection.of(layer.keys), selection.count(layer)
+        keys = NonUniformKeys(rows, *how, KeyPositions(rope, selection.indices, k, layer.seen, rows.device))
         values = NonUniformValues(selection.of(layer.values), *how)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformSequence, NonUniformValues, percentiles
+from kvbench.cache.coded.positions import KeyPositions
 from kvbench.ops.fitted_levels import fitted_levels
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import commit, load
@@ -45,7 +46,7 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
         for n, bits in product(LENGTHS, BITS):
             k, v = rows_of(source, n)  # [tokens, channels]
             example = f"{source}, n={n}, {bits} bits"
-            held = NonUniformKeys(heads(k), bits, SHARE, SINKS, UNROTATED, None, n)
+            held = NonUniformKeys(heads(k), bits, SHARE, SINKS, KeyPositions(UNROTATED, None, n, n, k.device))
             upper, lower, centroids = calibrated(module, k[SINKS:], bits)
             low, high = percentiles(k[SINKS:], SHARE / 2)
             thresholds.near(torch.stack([low, high]), torch.stack([lower[0], upper[0]]), high - low, example)
