@@ -75,9 +75,11 @@ from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.kvtc import KVTC
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.palu import Palu
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
+from kvbench.methods.storage.xkv import XKV
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.methods.tova import TOVA
 from kvbench.ops.attention import dense_attention
@@ -92,6 +94,7 @@ __all__ = [
     "NACL",
     "RKV",
     "TOVA",
+    "XKV",
     "AdaKV",
     "Allocation",
     "AroundContext",
@@ -136,6 +139,7 @@ __all__ = [
     "Needs",
     "NonCausalAttention",
     "OnlyLazyLayers",
+    "Palu",
     "PooledHeads",
     "PoolingMerge",
     "Preference",

@@ -34,6 +34,7 @@ from scripts.compare.parity import (
     kvzip_heads,
     lava,
     leverage,
+    low_rank,
     minicache,
     nacl,
     pyramidinfer,
@@ -81,6 +82,8 @@ PROJECTS = {
     "kvquant": [(kvquant.run, "quant/kvquant/simquant_module_quantizer.py")],
     "gear": [(gear.run, "GenerationBench/GenerationTest/GEARLM/Simulated/compress_function.py")],
     "kvtc": [(kvtc.run, "src/quantize.py")],
+    "palu": [(low_rank.palu, "palu/model/modules/svd_linear.py")],
+    "xkv": [(low_rank.xkv, "xKV/customized_cache/fake_layer_merge_dynamic_cache.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

@@ -59,7 +59,9 @@ NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     **{f"ggml_{name}": "quantised" for name in ("q8_0", "q8_0_q4_0", "q5_1", "q4_0", "q4_0_rotated", "iq4_nl")},
-    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant", "gear_2", "gear_4", "snapkv_gear", "kvtc_3", "kvtc_5", "snapkv_kvtc"], "quantised"),
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], "quantised"),
+    **dict.fromkeys(["gear_2", "gear_4", "snapkv_gear", "kvtc_3", "kvtc_5", "snapkv_kvtc"], "quantised"),
+    **dict.fromkeys(["palu", "snapkv_palu", "xkv"], "in a low rank"),
     **dict.fromkeys(["nvfp4", "mxfp4", "mxfp6", "mxfp8", "snapkv_nvfp4"], "quantised"),
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
@@ -197,6 +199,7 @@ TABLES = {
     **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], 2),
     **dict.fromkeys(["gear_2", "gear_4", "snapkv_gear"], 6),
     **dict.fromkeys(["kvtc_3", "kvtc_5", "snapkv_kvtc"], 2),
+    **dict.fromkeys(["palu", "snapkv_palu", "xkv"], 32),
 }
 
 

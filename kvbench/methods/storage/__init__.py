@@ -10,13 +10,16 @@ from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.kvtc import KVTC
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.palu import Palu
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
+from kvbench.methods.storage.xkv import XKV
 
 __all__ = [
     "GEAR",
     "KVTC",
+    "XKV",
     "Codebook",
     "Dense",
     "Fp8",
@@ -25,6 +28,7 @@ __all__ = [
     "Kivi",
     "Microscaling",
     "MiniCache",
+    "Palu",
     "Rerotated",
     "Storage",
     "ThinK",
