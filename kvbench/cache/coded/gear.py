@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing
-from kvbench.cache.coded.sequence import CodedSequence
+from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.ops.low_rank import low_rank
 from kvbench.ops.small_codes import code_table, pack_codes, unpack_codes
 
@@ -125,13 +125,13 @@ class ValuePart(Part):
         return self.back(vectors)
 
 
-class GearSequence(CodedSequence):
+class GearSequence(BlockwiseSequence):
     """Compressed parts, the prompt and then `buffer` rows each, and the rows since, as they are."""
 
     def __init__(self, rows: Tensor, kind: type[Part], prompt: Recipe, later: Recipe, buffer: int):
         """`prompt` is how the prompt's rows [heads, len, head_dim] are compressed, `later` those of decoded tokens."""
         self.dtype, self.kind, self.later, self.limit = rows.dtype, kind, later, buffer
-        whole = rows.shape[1]
+        self.heads, whole, self.width = rows.shape
         if kind is KeyPart and prompt.group:
             whole -= whole % prompt.group
         self.parts = [kind(rows[:, :whole], prompt)] if whole else []
@@ -140,10 +140,6 @@ class GearSequence(CodedSequence):
     @property
     def length(self) -> int:
         return int(sum(part.length for part in self.parts) + self.raw.length)
-
-    @property
-    def head_dim(self) -> int:
-        return int(self.raw.buffer.shape[2])
 
     def append(self, rows: Tensor) -> None:
         for row in rows.split(1, dim=1):
@@ -168,7 +164,3 @@ class GearSequence(CodedSequence):
     @property
     def filled_bytes(self) -> int:
         return int(sum(x.nbytes for part in self.parts for x in part.tensors()) + self.raw.filled_bytes)
-
-    @property
-    def share(self) -> float:
-        return float(self.filled_bytes / max(self.length * self.raw.row_bytes, 1))

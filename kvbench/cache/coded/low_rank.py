@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.cache.coded.transform import principal_axes
 
 
-class LowRankSequence(CodedSequence):
+class LowRankSequence(BlockwiseSequence):
     """Rows left · right of the prompt, and those that came later, as they are.
 
     left [groups, t, rank] may belong to another layer, too, which then lists it; right [groups, rank, channels] has the
@@ -28,10 +28,6 @@ class LowRankSequence(CodedSequence):
     @property
     def length(self) -> int:
         return int(self.left.shape[1] + self.later.length)
-
-    @property
-    def head_dim(self) -> int:
-        return int(self.width)
 
     def append(self, rows: Tensor) -> None:
         self.later.append(rows)
@@ -57,10 +53,6 @@ class LowRankSequence(CodedSequence):
     @property
     def read_bytes(self) -> int:
         return self.filled_bytes + (0 if self.own else self.left.nbytes)
-
-    @property
-    def share(self) -> float:
-        return float(self.filled_bytes / max(self.heads * self.length * self.width * self.dtype.itemsize, 1))
 
 
 def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[Tensor]]:

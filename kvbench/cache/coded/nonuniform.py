@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.fitted_levels import fitted_levels
 from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
 
 
-class NonUniformSequence(CodedSequence):
+class NonUniformSequence(BlockwiseSequence):
     """Vectors, each all heads' channels of one row: codes of a common set of levels between -1 and 1, a scale and an
     offset, and the numbers beyond, in the rows' dtype.
 
@@ -75,10 +75,6 @@ class NonUniformSequence(CodedSequence):
     def length(self) -> int:
         return int(self.parts[0].length)
 
-    @property
-    def head_dim(self) -> int:
-        return int(self.width)
-
     def append(self, rows: Tensor) -> None:
         for store, part in zip(self.parts, self.encoded(self.flat(self.coded(rows, self.length))), strict=True):
             store.append(part)
@@ -109,10 +105,6 @@ class NonUniformSequence(CodedSequence):
     @property
     def filled_bytes(self) -> int:
         return filled(*self.parts, self.levels, self.raw)
-
-    @property
-    def share(self) -> float:
-        return float(self.filled_bytes / max(self.heads * self.length * self.width * self.dtype.itemsize, 1))
 
 
 class NonUniformKeys(NonUniformSequence):

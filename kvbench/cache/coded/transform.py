@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.bit_allocation import allocate
 
 
-class TransformSequence(CodedSequence):
+class TransformSequence(BlockwiseSequence):
     """Rows of a prompt, all heads of a token one vector, but for its first and last ones; later rows stay as they are.
 
     A coded vector is mean + Σ (low_i + step_i · code_i) · axis_i, over the axes that were given bits. The codes, a byte
@@ -65,14 +65,10 @@ class TransformSequence(CodedSequence):
     def length(self) -> int:
         return int(self.first.shape[1] + self.coded + self.last.length)
 
-    @property
-    def head_dim(self) -> int:
-        return int(self.width)
-
     def append(self, rows: Tensor) -> None:
         self.last.append(rows)
 
-    def _blocks(self, like: Tensor) -> list[slice]:
+    def blocks(self, like: Tensor) -> list[slice]:
         """One block, as the stream is inflated at once."""
         return [slice(0, self.length)]
 
@@ -92,10 +88,6 @@ class TransformSequence(CodedSequence):
     def filled_bytes(self) -> int:
         stored = filled(self.first, self.last, self.mean, self.bits, self.axes, self.normal, self.stream)
         return stored + (0 if self.positions is None else self.positions.stored.nbytes)
-
-    @property
-    def share(self) -> float:
-        return float(self.filled_bytes / max(self.heads * self.length * self.width * self.dtype.itemsize, 1))
 
 
 def principal_axes(centred: Tensor) -> tuple[Tensor, Tensor]:

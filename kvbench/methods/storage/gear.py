@@ -3,8 +3,8 @@
 from typing import Literal
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
-from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
@@ -54,8 +54,8 @@ class GEAR(Storage):
                 f"GEAR packs channels in eights, and group={self.group} must divide those of a token: it has "
                 f"{heads} times {width}"
             )
-        how = [Recipe(self.bits, self.group, self.outliers, rank) for rank in (self.rank, self.later_rank)]
-        keys = GearSequence(selection.of(layer.keys), KeyPart, *how, self.buffer)
-        values = GearSequence(selection.of(layer.values), ValuePart, *how, self.buffer)
+        prompt, later = (Recipe(self.bits, self.group, self.outliers, rank) for rank in (self.rank, self.later_rank))
+        keys = GearSequence(selection.of(layer.keys), KeyPart, prompt, later, self.buffer)
+        values = GearSequence(selection.of(layer.values), ValuePart, prompt, later, self.buffer)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+        return BlockwiseLayer(keys, values, layer.n, kept)

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
@@ -50,4 +50,4 @@ class KVQuant(Storage):
         keys = NonUniformKeys(rows, *how, KeyPositions(rope, selection.indices, k, layer.seen, rows.device))
         values = NonUniformValues(selection.of(layer.values), *how)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+        return BlockwiseLayer(keys, values, layer.n, kept)

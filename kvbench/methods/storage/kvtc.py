@@ -1,8 +1,8 @@
 """KVTC: keys and values in the components of their principal axes, with bits by variance, entropy coded."""
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.cache.coded.transform import TransformSequence
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
@@ -46,4 +46,4 @@ class KVTC(Storage):
         keys = TransformSequence(rows, *how, positions)
         values = TransformSequence(selection.of(layer.values), *how, None)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+        return BlockwiseLayer(keys, values, layer.n, kept)

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
@@ -48,7 +48,7 @@ class Palu(Storage):
         keys = self._sequence(positions.undo(rows.float(), 0), group, rows.dtype, positions)
         values = self._sequence(selection.of(layer.values).float(), group, rows.dtype, None)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, heads, layer.n, kept)
+        return BlockwiseLayer(keys, values, layer.n, kept)
 
     def _sequence(
         self, rows: Tensor, group: int, dtype: torch.dtype, positions: KeyPositions | None

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.cache.coded.sequence import CodedLayer
 from kvbench.errors import UserError
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage, check_same_tokens
+from kvbench.methods.storage.base import Storage, alike, check_same_tokens
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, Share, checked
@@ -39,16 +40,19 @@ class XKV(Storage):
     key_rank: Share = 0.125
     value_rank: Share = 0.1875
 
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         raise UserError("XKV decomposes several layers together: it cannot store one layer at a time")
 
-    def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
+    def store_all(
+        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
+    ) -> list[LayerCache]:
+        equal = [alike(selection) for selection in selections]
         caches: list[LayerCache] = []
         for start in range(0, len(layers), self.layers):
             own = slice(start, start + self.layers)
             for place in range(start, min(start + self.layers, len(layers)) - 1):
-                check_same_tokens(place, selections[place : place + 2], "XKV decomposes each token with")
-            caches += self._store_group(layers[own], selections[own])
+                check_same_tokens(place, equal[place : place + 2], "XKV decomposes each token with")
+            caches += self._store_group(layers[own], equal[own])
         return caches
 
     def _store_group(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
@@ -63,7 +67,7 @@ class XKV(Storage):
         values = self._sequences(rows, self.value_rank, layers, [None] * len(layers))
         size = sum(own.share for own in [*keys, *values]) / (2 * len(layers))
         return [
-            CodedLayer(k, v, selection.heads(layer), layer.n, selection.kept(layer, r3=size))
+            BlockwiseLayer(k, v, layer.n, selection.kept(layer, r3=size))
             for k, v, layer, selection in zip(keys, values, layers, selections, strict=True)
         ]
 
