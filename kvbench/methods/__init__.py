@@ -75,12 +75,17 @@ from kvbench.methods.storage.block_formats import Ggml, Microscaling
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
+from kvbench.methods.storage.gear import GEAR
 from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.kvquant import KVQuant
+from kvbench.methods.storage.kvtc import KVTC
 from kvbench.methods.storage.matched import Matched
 from kvbench.methods.storage.minicache import MiniCache
+from kvbench.methods.storage.palu import Palu
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
 from kvbench.methods.storage.turboquant import TurboQuant
+from kvbench.methods.storage.xkv import XKV
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.methods.tova import TOVA
 from kvbench.ops.attention import dense_attention
@@ -89,10 +94,13 @@ from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 __all__ = [
     "CAKE",
     "CUR",
+    "GEAR",
     "H2O",
+    "KVTC",
     "NACL",
     "RKV",
     "TOVA",
+    "XKV",
     "AdaKV",
     "Allocation",
     "AroundContext",
@@ -118,6 +126,7 @@ __all__ = [
     "HeadKV",
     "KNorm",
     "KVCompose",
+    "KVQuant",
     "KVzip",
     "Kept",
     "KeyDiff",
@@ -140,6 +149,7 @@ __all__ = [
     "NonCausalAttention",
     "OmniKV",
     "OnlyLazyLayers",
+    "Palu",
     "PooledHeads",
     "PoolingMerge",
     "Preference",
