@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import LayerCache
+from kvbench.cache.base import StoredLayer
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.evaluation.steps import ROOM, Capture, Steps, forward
@@ -82,7 +82,7 @@ class Generation:
         return False
 
 
-def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
+def batched(sequences: Sequence[Sequence[StoredLayer]]) -> BatchCache:
     """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
 
     The sequences are read and decoded through it alone: their layer caches may move into it (see `BatchLayer`).
@@ -92,7 +92,7 @@ def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
 
 def generate(
     model: PreTrainedModel,
-    caches: Sequence[LayerCache],
+    caches: Sequence[StoredLayer],
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
@@ -218,16 +218,20 @@ def choose(logits: Tensor) -> Choice:
 def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
-    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding.
+    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding. Where
+    later layers attend to the same cache, such a one gets a pass for each token.
     """
-    return forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
+    return _read(model, cache, ids, logits_to_keep=1)[:, -1]
 
 
 @torch.inference_mode()
 def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return forward(model, cache, _to_all(cache, ids))
+    return _read(model, cache, ids)
 
 
-def _to_all(cache: BatchCache, ids: Tensor) -> Tensor:
-    return ids.expand(len(cache.sequences), -1)
+def _read(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+    """The logits after the ids [q] that a pass, or a pass for each token, computes: [sequences, q or fewer, vocab]."""
+    every = ids.expand(len(cache.sequences), -1)
+    passes = every.split(1, dim=1) if cache.token_by_token else [every]
+    return torch.cat([forward(model, cache, part, **options) for part in passes], dim=1)

@@ -126,11 +126,11 @@ def chunked_prefill(
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
     layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, rope, release))
-    totals = [0.0] * len(layers.all)  # of the hidden states' similarity, over tokens
+    totals = [0.0] * len(layers.places)  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         observing: AbstractContextManager[list[float]] = nullcontext([])
         if needs.hidden_similarity:
-            observing = hidden_similarities(model)
+            observing = hidden_similarities(model, layers.places)
         with observing as similarities:
             out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
         for layer, similarity in enumerate(similarities):

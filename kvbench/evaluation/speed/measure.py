@@ -34,7 +34,7 @@ class Footprint:
     decoded: int  # held after the last token
     peak: int  # at the largest moment of prefill and compression
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
-    windows: int = 0  # of the prompt, in layers with a sliding window: part of `full` and `kept`
+    windows: int = 0  # of the prompt, in layers that no method compresses: part of `full` and `kept`
 
     def peak_of(self, batch: int) -> int:
         """Peak bytes of a batch: its last prompt is compressed beside the others, or all are decoded."""
