@@ -274,6 +274,7 @@ class BatchCache(Cache):
         for sequence, surplus in zip(self.sequences, tokens, strict=True):
             sequence.take_back(surplus)
 
+
 def _layer_of(rows: Sequence[StoredLayer], blocks: Sequence[bool]) -> BatchLayer | LinearState | NoCache:
     """One layer of all sequences."""
     states = [row for row in rows if isinstance(row, LinearState)]

@@ -13,6 +13,8 @@ from kvbench.cache.base import StoredLayer
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.evaluation.steps import ROOM, Capture, Steps, forward
+from kvbench.models.layer_kinds import reads_one_by_one
+from kvbench.models.positions import positions_after
 from kvbench.ops.host_numbers import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
@@ -219,7 +221,7 @@ def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
     One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding. Where
-    later layers attend to the same cache, such a one gets a pass for each token.
+    later layers attend to the same cache, such a one gets a pass for each token; so do the models that need it.
     """
     return _read(model, cache, ids, logits_to_keep=1)[:, -1]
 
@@ -233,5 +235,12 @@ def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
 def _read(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
     """The logits after the ids [q] that a pass, or a pass for each token, computes: [sequences, q or fewer, vocab]."""
     every = ids.expand(len(cache.sequences), -1)
-    passes = every.split(1, dim=1) if cache.token_by_token else [every]
-    return torch.cat([forward(model, cache, part, **options) for part in passes], dim=1)
+    single = cache.token_by_token or reads_one_by_one(model.config)
+    return torch.cat(
+        [_pass(model, cache, part, **options) for part in every.split(1 if single else len(ids), 1)], dim=1
+    )
+
+
+def _pass(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+    ids = ids.to(model.device)
+    return forward(model, cache, ids, position_ids=positions_after(cache.get_seq_length(), ids), **options)

@@ -1,4 +1,4 @@
-"""What each layer of a model keeps of a text: all keys and values, a window of them, a state of fixed size, or nothing."""
+"""What each layer of a model keeps of a text: all keys and values, a window of them, a fixed state, or nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +11,8 @@ from kvbench.errors import UserError
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = ("linear_attention", "conv")  # recurrent layers and convolutions, in transformers' words
 WITHOUT = ("moe", "mlp", "dummy")  # layers that read no other token
+# Models whose code in transformers begins a new state with every pass over several tokens
+ONE_BY_ONE = frozenset({"jamba"})
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
 
 
 def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
-    """`kinds_of` for a prompt of n tokens: without windows where every layer that attends has one that holds the prompt.
+    """`kinds_of` for a prompt of n tokens; without windows where all layers that attend have one that holds the prompt.
 
     Methods compress the layers without a window. Where a model has only sliding ones (Mistral-7B-v0.1), they compress
     all, as long as no window is exceeded.
@@ -93,3 +95,17 @@ def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
 def compressed_layers(kinds: Sequence[LayerKind]) -> list[int]:
     """The numbers of the layers that methods compress, lowest first: those that keep keys and values of all tokens."""
     return [index for index, kind in enumerate(kinds) if kind.compressed]
+
+
+def reads_one_by_one(config: PreTrainedConfig) -> bool:
+    """Whether what follows a prompt has to be read in passes of one token."""
+    return config.get_text_config(decoder=True).model_type in ONE_BY_ONE
+
+
+def check_continues(config: PreTrainedConfig, what: str) -> None:
+    """Raise UserError for a model that cannot go on with several tokens at once after others, which `what` needs."""
+    if reads_one_by_one(config):
+        raise UserError(
+            f"{what}, but the states of a {config.get_text_config(decoder=True).model_type} model are lost between two "
+            "passes over several tokens: its prompts have to be read in one"
+        )

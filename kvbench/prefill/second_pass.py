@@ -11,6 +11,8 @@ from kvbench.cache.base import AttendingLayer, StoredLayer, storage_bytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
+from kvbench.models.layer_kinds import check_continues
+from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -83,6 +85,7 @@ def reconstruct(
         raise UserError(
             f"a second pass over the context lengthens the text, and this model's rotation depends on {rope.varies}"
         )
+    check_continues(model.config, "the context is read a second time")
     n = len(input_ids)
     start, end = frame.span(n)
     prefix = min(start or how.sinks, end)
@@ -98,8 +101,13 @@ def reconstruct(
             for layer, row, count in zip(state.layers, scores, readers, strict=True)
         ]
         every = interleaved(layers, copy.deepcopy(others))
+        ids = ids[None].to(model.device)
         model(
-            input_ids=ids[None].to(model.device), past_key_values=Cache(layers=every), use_cache=True, logits_to_keep=1
+            input_ids=ids,
+            past_key_values=Cache(layers=every),
+            position_ids=positions_after(end, ids),
+            use_cache=True,
+            logits_to_keep=1,
         )
         held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):

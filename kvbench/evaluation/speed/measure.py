@@ -21,6 +21,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import capture_of
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
+from kvbench.models.positions import positions_after
 from kvbench.utils.device import device_peak, gpus, wait_for
 
 
@@ -160,8 +161,10 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
     """
     started = time.perf_counter()
     token = compressed.logits.argmax()
-    cache = Cache(layers=compressed.caches)
-    compressed.logits = model(input_ids=token.view(1, 1), past_key_values=cache, use_cache=True).logits[0, -1]
+    cache, ids = Cache(layers=compressed.caches), token.view(1, 1)
+    positions = positions_after(cache.get_seq_length(), ids)
+    out = model(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True)
+    compressed.logits = out.logits[0, -1]
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started
     return (int(token),)

@@ -19,7 +19,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.layer_kinds import LayerKind, kinds_of
+from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.ops.rope import Rope
 from kvbench.prefill import ContextFrame
 from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
@@ -46,6 +46,8 @@ class CompressingLayer(AttendingLayer):
         if self.inner is None:
             self.cache.begin(t)
         assert self.inner is not None, "`begin` set it"
+        if self.cache.compressed and t > 1:
+            check_continues(self.cache.config, "generate reads further tokens at once")
         if self.cache.compressed and t > 1 and not self.inner.takes_blocks:
             if self.readers:
                 raise UserError(
@@ -123,7 +125,7 @@ class CompressedCache(Cache):
         self._model = model
         self._prompt: PromptLayers | None = None
         self._stream: Stream | None = None
-        self._config = model.config
+        self.config = model.config
         kinds = kinds_of(model.config)
         super().__init__(layers=[self._layer(index, kind) for index, kind in enumerate(kinds)])
 
@@ -149,7 +151,7 @@ class CompressedCache(Cache):
 
     def check_model(self, model: PreTrainedModel) -> None:
         """Raise UserError for another model than the one that the cache was made for."""
-        if model.config is not self._config:
+        if model.config is not self.config:
             raise UserError("this CompressedCache was made for another model: make one for this model")
 
     def begin(self, n: int) -> None:

@@ -60,8 +60,8 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
     kinds = kinds_of(model.config)
     if any(kind.keeps != "own" or kind.readers for kind in kinds):
         raise UserError(
-            f"presses compress every layer, and {type(model).__name__} has layers without keys and values of their own: "
-            "kvbench's own methods leave such layers alone"
+            f"presses compress every layer, and {type(model).__name__} has layers without keys and values of their "
+            "own: kvbench's own methods leave such layers alone"
         )
     window = min((kind.window for kind in kinds if kind.window), default=len(input_ids))
     if len(input_ids) > window:
