@@ -226,8 +226,10 @@ class BatchCache(Cache):
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these sequences and drop the others."""
-        for layer in [*self.attending, *self.states]:
+        for layer in self.attending:
             layer.keep(rows)
+        for state in self.states:
+            state.keep(rows)
         self.sequences = [self.sequences[row] for row in rows]
 
     def make_room(self, tokens: int) -> None:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import StoredLayer, held_bytes, storage_bytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
-from kvbench.methods.base import Method
+from kvbench.methods.base import Method, as_given
 from kvbench.models.layer_kinds import compressed_layers, kinds_at
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
@@ -117,7 +117,7 @@ class SharedPass:
     def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
-        caches = self.state.whole(method.compress(self.state, budget))
+        caches = self.state.whole(method.compress(self.state, as_given(budget)))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
@@ -192,7 +192,7 @@ class Stream:
 
     def __init__(self, method: Method, num_layers: int, budget: int | float, context: tuple[int, int] | None = None):
         self.context = context  # of every layer's state
-        self.layers = method.layer_stream(num_layers, budget)
+        self.layers = method.layer_stream(num_layers, as_given(budget))
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0
 

@@ -57,7 +57,8 @@ class Ranks:
 
     def first(self, tokens: Sequence[int]) -> list[RankedSelection]:
         """In every head of layer i the window and the best other tokens, tokens[i] in all."""
-        parts, left = [], iter(tokens)
+        parts: list[tuple[Tensor, int, KeptPositions]] = []
+        left = iter(tokens)
         for ranks in self.ranks:
             own = list(islice(left, len(ranks)))
             most = torch.tensor([count - self.window for count in own], dtype=torch.int32)

@@ -78,7 +78,7 @@ class SimLayerKV(Method):
         if not self.include_current and self.variant == "prefill":
             raise UserError("include_current=false is about the first decoded token: it needs variant=decode")
         refuse_joint(self.storage, "SimLayerKV")
-        if evicts:
+        if isinstance(self.others, Eviction):
             refuse_weighted(self.others.allocation, "SimLayerKV")
             if self.others.granularity == "kv_head":
                 refuse_union(self.storage, "granularity=kv_head")
@@ -202,7 +202,7 @@ class FirstDecodeDecision:
     def __init__(
         self,
         num_layers: int,
-        measure: Callable[[Tensor, Tensor, float], Tensor],
+        measure: Callable[[Tensor, Tensor, Scaling], Tensor],
         decide: Callable[[list[float]], Sequence[Store]],
     ):
         self.num_layers, self.measure, self.decide = num_layers, measure, decide
@@ -227,8 +227,9 @@ class FirstDecodeLayer(LayerCache):
     """
 
     def __init__(self, layer: LayerState, decision: FirstDecodeDecision) -> None:
-        super().__init__(layer.n, Selection.everything(layer).kept(layer))
-        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
+        kept = Selection.everything(layer).kept(layer)
+        super().__init__(layer.n, kept)
+        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, kept)
         self.prompt = layer.n
         fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers")
         self.state_fields = {name: getattr(layer, name) for name in fields}
@@ -259,14 +260,15 @@ class FirstDecodeLayer(LayerCache):
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = self.inner.reread(query, scaling)
-        if self.was_read() and self.decision is not None:
+        if self.was_read():
             self._decide()
         return out
 
     def _decide(self) -> None:
-        decision, self.decision = self.decision, None
-        score, self.score = self.score, None
-        decision.add(self, score)
+        if self.decision is not None and self.score is not None:
+            decision, score = self.decision, self.score
+            self.decision = self.score = None
+            decision.add(self, score)
 
     def compress(self, store: Store) -> None:
         """Replace the full cache by the one that `store` makes of the prompt."""

@@ -123,7 +123,8 @@ def others_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, en
     the model reads the context once more for it.
     """
     if end < len(input_ids) and any(isinstance(layer, LinearState) for layer in state.others.values()):
-        return prefill(model, input_ids[:end], Needs(), release=lambda layer: None).others
+        once_more: PrefillState = prefill(model, input_ids[:end], Needs(), release=lambda layer: None)
+        return once_more.others
     return {at: layer.cut(end) if isinstance(layer, WindowLayer) else layer for at, layer in state.others.items()}
 
 

@@ -115,7 +115,7 @@ class LayerState:
 
         def votes() -> Tensor:
             queries = self.last_queries(window)
-            return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])[0]
+            return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1]).sums
 
         return self.once(("window votes", window), votes)
 

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, StoredLayer, attend_one_by_one
+from kvbench.cache.base import AttendingLayer, LayerCache, StoredLayer, attend_one_by_one
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
+from kvbench.methods.base import as_given
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.ops.rope import Rope
@@ -193,11 +194,11 @@ class CompressedCache(Cache):
         else:
             for layer in state.layers:
                 layer.context = self._span
-            made, full = self.setting.method.compress(state, self._budget), state.nbytes
+            made, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
         self._state, self._full_bytes = replace(state, layers=[]), full
         self._placed = state.placed(made, state.others)
         for layer, cache in zip(self.layers, self._placed, strict=True):
-            if isinstance(layer, CompressingLayer):
+            if isinstance(layer, CompressingLayer) and isinstance(cache, LayerCache):
                 layer.inner = cache
         self._model = self._prompt = self._stream = None
 
