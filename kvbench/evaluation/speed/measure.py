@@ -35,6 +35,7 @@ class Footprint:
     decoded: int  # held after the last token
     peak: int  # at the largest moment of prefill and compression
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
+    states: int = 0  # of them, in states of fixed size
     windows: int = 0  # of the prompt, in layers that no method compresses: part of `full` and `kept`
 
     def peak_of(self, batch: int) -> int:
@@ -118,6 +119,7 @@ def measure(
             storage_bytes(stored(cache.layers)) // batch,
             max(compressed.peak_bytes, prefilled),
             on_gpus,
+            compressed.state_bytes,
             compressed.window_bytes,
         ),
         "stream" if method.streams else "shared",
