@@ -12,8 +12,8 @@ Methods without a codebook express their analytic ratio in the same factors. Qua
 each smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two layers
 leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
 
-Where some layers have a sliding window or a state of fixed size, all of this is of the layers with full attention, which
-methods compress. `fields` adds the others, which hold as much under every method: r and r_bytes are then of all layers.
+Where some layers have a sliding window or a state of fixed size, all of this is of the layers with full attention,
+which methods compress. `fields` adds the others, which hold as much under every method: r and r_bytes are then of all.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from kvbench.utils.files import write_atomically
 NOTES = {
     "end": "≤ the last ratio tried still holds: the frontier may lie lower",
     "gap": "§ quality does not fall steadily with the bytes: a setting with fewer bytes holds again",
-    "floor": "no method can go below {floor}: what the other layers hold (windows, states), to which ratios do not apply",
+    "floor": "no method can go below {floor}: the windows and states of the other layers, to which ratios do not apply",
     "none": f"{MISSING} not even the setting with the most bytes holds",
 }
 

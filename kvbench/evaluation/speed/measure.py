@@ -125,7 +125,7 @@ def measure(
         "stream" if method.streams else "shared",
         decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids)),
         outputs[0].engine,
-        sum(layer.stacked for layer in cache.layers),
+        sum(layer.stacked for layer in cache.attending),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )
 

@@ -62,8 +62,8 @@ class MethodRecord(OfSetting):
         optional=True,
     )
     window_bytes: Count = field(
-        "bytes of the prompt in layers that no method compresses (with a sliding window or a state of fixed size), part "
-        "of stored_bytes and full_bytes; missing where there are none",
+        "bytes of the prompt in layers that no method compresses (with a sliding window or a state of fixed size), "
+        "part of stored_bytes and full_bytes; missing where there are none",
         "bytes",
         optional=True,
     )
