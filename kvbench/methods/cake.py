@@ -30,7 +30,7 @@ class Slots(Selection):
 
     def positions(self, layer: LayerState) -> KeptPositions:
         assert self.indices is not None, "a whole layer has no other order"
-        return kept_positions(self.indices.sort(dim=-1).values, layer.n)
+        return kept_positions(self.indices.sort(dim=-1).values, layer.n, layer.marks)
 
 
 @checked

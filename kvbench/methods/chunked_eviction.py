@@ -28,7 +28,7 @@ class Left(Selection):
     """All tokens that an evicting prefill left of a layer."""
 
     def positions(self, layer: LayerState) -> KeptPositions:
-        return kept_positions(layer.positions, layer.seen)
+        return kept_positions(layer.positions, layer.seen, layer.marks)
 
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
         heads, positions = layer.num_key_value_heads, self.positions(layer)

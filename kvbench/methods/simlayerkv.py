@@ -231,7 +231,7 @@ class FirstDecodeLayer(LayerCache):
         super().__init__(layer.n, kept)
         self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, kept)
         self.prompt = layer.n
-        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers")
+        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers", "marks")
         self.state_fields = {name: getattr(layer, name) for name in fields}
         self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
         self.score: Tensor | None = None  # of the first decoded token, until every reader has attended
