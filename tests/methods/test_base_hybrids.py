@@ -7,6 +7,7 @@ import torch
 
 from kvbench.cache.base import AttendingLayer, LayerCache
 from kvbench.cache.linear_state import LinearState
+from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.evaluation.decode import batched, decode_greedily, read
@@ -113,3 +114,20 @@ def test_a_second_pass_starts_from_the_state_at_the_contexts_end(family):
         found.append([layer.reconstruction[how].scores[:, :end] for layer in state.layers])
     for short, long in zip(*found, strict=True):
         torch.testing.assert_close(long, short, rtol=1e-3, atol=1e-4)
+
+
+def test_the_worked_example_of_qwen3_next():
+    """12 layers with attention, 36 with a state of 32·128·128 float32 and 4·8192 16-bit numbers (docs/reserve-ratio.md)."""
+    states = 36 * (32 * 128 * 128 * 4 + 4 * 8192 * 2)
+    for n, whole, floor in ((8192, 0.4231, 0.2789), (131072, 0.2189, 0.0236)):
+        fields = ReserveRatio(0.2, 1, 1, 0.2, 0.2, 0.2, full_bytes=12 * n * 2 * 2 * 256 * 2).fields(states)
+        assert fields["r_bytes"] == pytest.approx(whole, abs=1e-4)
+        assert fields["r_bytes_floor"] == pytest.approx(floor, abs=1e-4)
+
+
+def test_a_state_has_the_dtypes_that_the_model_gives_it():
+    """The delta rule's is in float32 in 16-bit models, the convolution's in the model's dtype."""
+    source = SharedPass(hybrid_model("qwen3_next").to(torch.bfloat16), prompt(9), FullPrefill(), Needs())
+    state = source.state.others[0]
+    assert (state.conv_states[0].dtype, state.recurrent_states[0].dtype) == (torch.bfloat16, torch.float32)
+    assert state.filled_bytes == 4 * 8 * 8 * 4 + 4 * (2 * 8 + 2 * 8 + 4 * 8) * 2
