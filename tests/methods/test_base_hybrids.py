@@ -117,7 +117,7 @@ def test_a_second_pass_starts_from_the_state_at_the_contexts_end(family):
 
 
 def test_the_worked_example_of_qwen3_next():
-    """12 layers with attention, 36 with a state of 32·128·128 float32 and 4·8192 16-bit numbers (docs/reserve-ratio.md)."""
+    """12 layers with attention, 36 with a state of 32·128·128 float32 and 4·8192 16-bit numbers: docs/reserve-ratio."""
     states = 36 * (32 * 128 * 128 * 4 + 4 * 8192 * 2)
     for n, whole, floor in ((8192, 0.4231, 0.2789), (131072, 0.2189, 0.0236)):
         fields = ReserveRatio(0.2, 1, 1, 0.2, 0.2, 0.2, full_bytes=12 * n * 2 * 2 * 256 * 2).fields(states)
