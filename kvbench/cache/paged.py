@@ -86,10 +86,16 @@ class PagedLayer(LayerCache):
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head."""
-        heads, capacity, width = self.rows.shape
-        page = self.page
         chosen = self.choose(query)  # [heads, g, pages]
         self._count(chosen)
+        return self._attention(query, chosen, scaling)
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self._attention(query, self.choose(query), scaling)
+
+    def _attention(self, query: Tensor, chosen: Tensor, scaling: Scaling) -> Tensor:
+        heads, capacity, width = self.rows.shape
+        page = self.page
         number = chosen + _multiples(heads, capacity // page, query.device)[:, None, None]
         rows = self.rows.view(heads * capacity // page, page * width).index_select(0, number.flatten())
         rows = rows.view(query.shape[1], 1, -1, width)
