@@ -1,18 +1,24 @@
 """bfloat16 beside float32 on a CPU: what it costs, and what it changes in scores.
 
-Prefill and decoding of one prompt are timed apart, with the two dtypes in turns: ratios are of one round, and their
-median is reported. Then needle prompts, each with another number in another text, run through kvbench in both dtypes:
-differences of scores are paired by sample. CPU seconds are of the whole process.
+The products that a prefill consists of are timed first, also with fewer instructions than the CPU has: oneDNN then
+computes as on an older one. Prefill and decoding of one prompt are timed apart, with the two dtypes in turns: ratios are
+of one round, and their median is reported. Then needle prompts, each with another number in another text, run through
+kvbench in both dtypes: differences of scores are paired by sample. CPU seconds are of the whole process.
 """
 
+import os
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import reduce
+from multiprocessing import get_context
 from operator import or_
 from statistics import median
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 
 import kvbench
 from kvbench.config import composed
@@ -28,6 +34,43 @@ DECODED = ("full", "snapkv", "kivi")  # KIVI's codes are read by a compiled loop
 RATIO = 0.4
 DTYPES = ("float32", "bfloat16")
 LENGTHS = (512, 1024)
+# The most that oneDNN may use: all that the CPU has, AVX-512 without bfloat16, AVX2.
+INSTRUCTIONS = {"all": None, "avx512": "AVX512_CORE", "avx2": "AVX2"}
+SHAPE = (1000, 576, 1536)  # tokens, hidden and inner channels of SmolLM2-135M
+
+
+def cpu_seconds(work: Callable[[], object], times: int) -> float:
+    work()
+    started = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - started) / times
+
+
+@torch.inference_mode()
+def products() -> dict[str, float]:
+    """CPU seconds in float32 over those in bfloat16: of tokens with weights, and of their causal attention."""
+    tokens, hidden, inner = SHAPE
+    seconds: dict[str, dict[str, float]] = {"weights": {}, "attention": {}}
+    for dtype in DTYPES:
+        x, weights, query, keys = (
+            torch.randn(shape).to(getattr(torch, dtype))
+            for shape in ((tokens, hidden), (inner, hidden), (1, 9, tokens, 64), (1, 3, tokens, 64))
+        )
+        seconds["weights"][dtype] = cpu_seconds(lambda x=x, weights=weights: F.linear(x, weights), 20)
+        attend = lambda q=query, k=keys: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)  # noqa: E731
+        seconds["attention"][dtype] = cpu_seconds(attend, 10)
+    return {part: round(one["float32"] / one["bfloat16"], 2) for part, one in seconds.items()}
+
+
+def products_by_instructions() -> dict[str, dict[str, float]]:
+    found = {}
+    for name, most in INSTRUCTIONS.items():
+        os.environ.update({} if most is None else {"ONEDNN_MAX_CPU_ISA": most})  # read when a process first computes
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            found[name] = process.submit(products).result()
+    os.environ.pop("ONEDNN_MAX_CPU_ISA")
+    return found
 
 
 @torch.inference_mode()
@@ -116,6 +159,7 @@ def main() -> None:
             "capability": torch.backends.cpu.get_cpu_capability(),
             "avx512_bf16": torch.cpu._is_avx512_bf16_supported(),
             "amx_bf16": torch.cpu._is_amx_tile_supported(),
+            "products_float32_over_bfloat16": products_by_instructions(),
             "costs": costs(options.length, options.new_tokens, options.repeats),
             "scores": scores(options.depths),
         },
