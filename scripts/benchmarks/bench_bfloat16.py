@@ -2,8 +2,8 @@
 
 The products that a prefill consists of are timed first, also with fewer instructions than the CPU has: oneDNN then
 computes as on an older one. Prefill and decoding of one prompt are timed apart, with the two dtypes in turns; the ratio
-reported is the median over rounds. Then needle prompts, each with another number in another text, run through kvbench in
-both dtypes: differences of scores are paired by sample. CPU seconds are of the whole process.
+reported is the median over rounds. Then needle prompts, each with another number in another text, run through kvbench
+in both dtypes: differences of scores are paired by sample. CPU seconds are of the whole process.
 """
 
 import os
