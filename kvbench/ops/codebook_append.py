@@ -1,5 +1,7 @@
 """Coding decoded vectors: each as the codebook's nearest entry, or as a new entry."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ TINY = 1e-12
     "codebook_append(Tensor(a!) key_entries, Tensor(b!) key_references, Tensor(c!)? key_magnitudes, "
     "Tensor(d!) key_sizes, Tensor(e!) value_entries, Tensor(f!) value_references, Tensor(g!)? value_magnitudes, "
     "Tensor(h!) value_sizes, Tensor keys, Tensor values, Tensor order, Tensor turns, Tensor layout, int prompt, "
-    "int decoded, int most_keys, int most_values, float key_bound, float value_bound) -> ()",
+    "Tensor(i!) decoded, int most_keys, int most_values, float key_bound, float value_bound) -> ()",
     launches=4,
 )
 def codebook_append(
@@ -33,7 +35,7 @@ def codebook_append(
     turns: Tensor,
     layout: Tensor,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     most_keys: int,
     most_values: int,
     key_bound: float,
@@ -46,16 +48,18 @@ def codebook_append(
 
     entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
     `codebook_layout`. sizes int64 [books]: entries of each book, which has room for one more per stream and holds at
-    most `most_keys`, `most_values`. `decoded` tokens came after the `prompt` ones. Keys come after RoPE: turns float32
-    [positions, pairs, 2] is undone first, in the paired order of channels `order` int64 [head_dim] (see `rope_table`),
-    which is that of key entries.
+    most `most_keys`, `most_values`. decoded int32 [streams], all equal: how many tokens came after the `prompt` ones,
+    which becomes one more. Keys come after RoPE: turns float32 [positions, pairs, 2] is undone first, in the paired
+    order of channels `order` int64 [head_dim] (see `rope_table`), which is that of key entries.
     """
-    places, paired, turn = to_places(layout), keys.index_select(1, order), turns[prompt + decoded]
-    append_side(key_entries, key_references, key_magnitudes, key_sizes, paired, turn, places, KEYS, decoded, key_bound)
+    earlier = int(decoded[0])
+    places, paired, turn = to_places(layout), keys.index_select(1, order), turns[prompt + earlier]
+    append_side(key_entries, key_references, key_magnitudes, key_sizes, paired, turn, places, KEYS, earlier, key_bound)
     append_side(
-        value_entries, value_references, value_magnitudes, value_sizes, values, None, places, VALUES, decoded,
+        value_entries, value_references, value_magnitudes, value_sizes, values, None, places, VALUES, earlier,
         value_bound,
     )  # fmt: skip
+    decoded += 1
 
 
 def append_side(
@@ -90,17 +94,20 @@ def append_side(
     sizes.copy_(torch.tensor(used))
 
 
-def decoded_vectors(
-    vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of vectors [heads, head_dim], after `turn` is undone: their directions float32 [heads, head_dim], their norms in
-    `dtype` [heads], and what each would be as an entry, in `dtype` [heads, head_dim]."""
+class Decoded(NamedTuple):
+    units: Tensor  # float32 [heads, head_dim], the vectors' directions
+    norms: Tensor  # [heads]
+    fresh: Tensor  # [heads, head_dim], what each would be as an entry
+
+
+def decoded_vectors(vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool) -> Decoded:
+    """Of vectors [heads, head_dim], after `turn` is undone; norms and entries in `dtype`."""
     x = vectors.float()
     if turn is not None:
         x = unturn(x.clone(), turn[None])
     norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     units = x / norms.clamp_min(TINY)
-    return units, norms.to(dtype)[:, 0], (units if reconstructs else x).to(dtype)
+    return Decoded(units, norms.to(dtype)[:, 0], (units if reconstructs else x).to(dtype))
 
 
 def are_units(entries: Tensor, magnitudes: Tensor | None) -> bool:

@@ -1,5 +1,7 @@
 """The attention that every key receives, summed over queries in O(n) memory: H2O's scores; SnapKV's, of few queries."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,11 @@ TILE = 128
 KEYS = 1024  # of a tile whose log-sum-exps are known, which needs no whole rows: its weights stay in a core's cache
 
 
+class ColumnSums(NamedTuple):
+    sums: Tensor  # float32 [num_attention_heads, len], of every key
+    lse: Tensor  # float32 [num_attention_heads, q], the log-sum-exp of every query
+
+
 def column_sums(
     queries: Tensor,
     keys: Tensor,
@@ -21,7 +28,7 @@ def column_sums(
     weights: Tensor | None = None,
     sums: Tensor | None = None,
     lse: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> ColumnSums:
     """Total attention every key receives from the queries, and every query's log-sum-exp.
 
     queries [num_attention_heads, q, head_dim] at positions start … start+q-1, keys [num_key_value_heads, len, head_dim]
@@ -34,7 +41,7 @@ def column_sums(
     """
     if sums is None:
         sums = torch.zeros(queries.shape[0], keys.shape[1], device=keys.device)
-    return sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums, lse)
+    return ColumnSums(sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums, lse))
 
 
 @operator(
@@ -45,7 +52,7 @@ def column_sums(
 def add_column_sums(
     queries: Tensor,
     keys: Tensor,
-    scaling: float,
+    scaling: Scaling,
     start: int,
     first_causal: int,
     weights: Tensor | None,
@@ -62,7 +69,7 @@ def add_column_sums(
 def add_tiled(
     queries: Tensor,
     keys: Tensor,
-    scaling: float,
+    scaling: Scaling,
     start: int,
     first_causal: int,
     weights: Tensor | None,
@@ -92,7 +99,7 @@ def add_tiled(
 
 
 def add_known(
-    queries: Tensor, keys: Tensor, scaling: float, start: int, weights: Tensor | None, sums: Tensor, lse: Tensor
+    queries: Tensor, keys: Tensor, scaling: Scaling, start: int, weights: Tensor | None, sums: Tensor, lse: Tensor
 ) -> None:
     """`add_tiled` for causal queries whose log-sum-exps are known: one pass over the logits of a tile."""
     grouped, of_rows = (x.unflatten(0, (len(keys), -1)) for x in (queries, lse))  # [num_key_value_heads, group, q, …]

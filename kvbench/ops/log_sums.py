@@ -7,6 +7,7 @@ sum of exp(QKᵀ·scaling), in float32: for FlashAttention's that is documented,
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,29 +21,31 @@ aten = torch.ops.aten
 ALIGNED = 8  # torch pads other head_dims for these kernels
 
 
-def attention_and_log_sums(
-    query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling
-) -> tuple[Tensor, Tensor | None]:
+class AttentionOutput(NamedTuple):
+    out: Tensor  # like the query
+    log_sums: Tensor | None  # float32 [.., num_attention_heads, q], where the kernel has them
+
+
+def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> AttentionOutput:
     """`dense_attention`, by the same kernel, and the log-sum-exps of its queries, float32 [1, num_attention_heads, q].
 
     None in place of these with a soft cap or sinks; for one query; and where torch chooses a backend that has none.
     """
     if isinstance(scaling, Softmax) or query.shape[2] == 1:
-        return dense_attention(query, keys, values, scaling), None
-    if not query.is_cuda:
-        if not flash_on_cpu(query, keys, values):
-            return dense_attention(query, keys, values, scaling), None
-        return cpu(query, keys, values, scaling)
-    if query.shape[3] % ALIGNED:
-        return dense_attention(query, keys, values, scaling), None
+        return AttentionOutput(dense_attention(query, keys, values, scaling), None)
+    if flash_on_cpu(query, keys, values):
+        out, log_sums = cpu(query, keys, values, scaling)
+        return AttentionOutput(out, log_sums.float())
+    if not query.is_cuda or query.shape[3] % ALIGNED:
+        return AttentionOutput(dense_attention(query, keys, values, scaling), None)
     tensors = ungrouped(query, keys, values)
     kernel = KERNELS.get(backend(*tensors))
     if kernel is None:
-        return dense_attention(query, keys, values, scaling), None
+        return AttentionOutput(dense_attention(query, keys, values, scaling), None)
     out, log_sums = kernel(*tensors, scaling)
     rows, heads, q, _ = tensors[0].shape
     log_sums = log_sums.reshape(rows, heads, -1)[..., :q]  # one pads queries, one has a dimension more
-    return out.reshape(query.shape), log_sums.reshape(query.shape[:3])
+    return AttentionOutput(out.reshape(query.shape), log_sums.reshape(query.shape[:3]))
 
 
 def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
@@ -55,11 +58,20 @@ def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
     )
 
 
-def attention_in_parts(
-    query: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scaling: Scaling
-) -> tuple[Tensor, list[Tensor]] | None:
-    """Attention of query [1, num_attention_heads, q, head_dim] over parts of all keys and values, and the log-sum-exps
-    of each part, float32 [1, num_attention_heads, q].
+class Kernel(NamedTuple):
+    """What a kernel returns."""
+
+    out: Tensor
+    log_sums: Tensor
+
+
+class Parts(NamedTuple):
+    out: Tensor  # like the query
+    log_sums: list[Tensor]  # of each part, at least float32 [1, num_attention_heads, q]
+
+
+def attention_in_parts(query: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scaling: Scaling) -> Parts | None:
+    """Attention of query [1, num_attention_heads, q, head_dim] over parts of all keys and values.
 
     A part is keys and values [1, num_key_value_heads, len, head_dim], len > 0. Queries see all of every part but the
     last, which are the queries' own tokens: there they are causal. No mask, and no work for what it would hide. None
@@ -70,9 +82,8 @@ def attention_in_parts(
     last = len(parts) - 1
     found = [cpu(query, *part, scaling, causal=at == last) for at, part in enumerate(parts)]
     whole = torch.stack([lse for _, lse in found]).logsumexp(dim=0)
-    out = sum(part.float() * (lse - whole).exp_()[..., None] for part, lse in found)
-    assert isinstance(out, Tensor)
-    return out.to(query.dtype), [lse for _, lse in found]
+    shares = torch.stack([part * (lse - whole).exp_()[..., None] for part, lse in found])  # at least float32
+    return Parts(shares.sum(dim=0).to(query.dtype), [lse for _, lse in found])
 
 
 def flash_on_cpu(query: Tensor, keys: Tensor, values: Tensor) -> bool:
@@ -80,29 +91,32 @@ def flash_on_cpu(query: Tensor, keys: Tensor, values: Tensor) -> bool:
     return query.device.type == "cpu" and sdpa_backend(query, keys, values) == "flash_attention"
 
 
-def cpu(query: Tensor, keys: Tensor, values: Tensor, scaling: float, causal: bool = True) -> tuple[Tensor, Tensor]:
-    """Flash attention on a CPU: causal means that the last query sees the last key; else every query sees all keys."""
+def cpu(query: Tensor, keys: Tensor, values: Tensor, scaling: float, causal: bool = True) -> Kernel:
+    """Flash attention on a CPU: causal means that the last query sees the last key; else every query sees all keys.
+
+    The log-sum-exps of float64 are float64.
+    """
     mask, q, length = None, query.shape[2], keys.shape[2]
     if causal and q < length:  # the kernel's own causality is for as many keys as queries
         mask = query.new_zeros(q, length).masked_fill_(~lower_right(q, length, query.device), float("-inf"))
     call = aten._scaled_dot_product_flash_attention_for_cpu.default
-    out, lse = call(query, keys, values, 0.0, causal and mask is None, attn_mask=mask, scale=scaling)
-    return out, lse.float()
+    return Kernel(*call(query, keys, values, 0.0, causal and mask is None, attn_mask=mask, scale=scaling))
 
 
-def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     """Here causal means that the last query sees the last key."""
-    return aten._scaled_dot_product_flash_attention.default(query, keys, values, 0.0, True, False, scale=scaling)[:2]
+    call = aten._scaled_dot_product_flash_attention.default
+    return Kernel(*call(query, keys, values, 0.0, True, False, scale=scaling)[:2])
 
 
-def efficient(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def efficient(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     call = aten._scaled_dot_product_efficient_attention.default
-    return call(query, keys, values, None, True, 0.0, True, scale=scaling)[:2]
+    return Kernel(*call(query, keys, values, None, True, 0.0, True, scale=scaling)[:2])
 
 
-def cudnn(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def cudnn(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     call = aten._scaled_dot_product_cudnn_attention.default
-    return call(query, keys, values, None, True, 0.0, True, False, scale=scaling)[:2]
+    return Kernel(*call(query, keys, values, None, True, 0.0, True, False, scale=scaling)[:2])
 
 
 KERNELS = {"flash_attention": flash, "efficient_attention": efficient, "cudnn_attention": cudnn}

@@ -68,7 +68,7 @@ def test_a_cpu_has_the_attention_of_always_and_the_log_sums_of_its_logits(q, dty
     torch.testing.assert_close(lse[0].double(), dense, atol=1e-2 if dtype == torch.bfloat16 else 1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("cuts", [(), (9,), (9, 10)])
 def test_attention_in_parts_is_that_of_the_whole(cuts, dtype):
     """Five queries behind 19 other keys, of which any number are in parts of their own."""
@@ -76,11 +76,11 @@ def test_attention_in_parts_is_that_of_the_whole(cuts, dtype):
     edges = [0, *cuts, 19, 24]
     parts = [(keys[:, :, a:b], values[:, :, a:b]) for a, b in pairwise(edges)]
     out, sums = log_sums.attention_in_parts(query, parts, 0.25)
-    close = {"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {"atol": 1e-6, "rtol": 1e-5}
+    bound = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
     assert out.dtype == dtype
-    torch.testing.assert_close(out, dense_attention(query, keys, values, 0.25), **close)
+    torch.testing.assert_close(out, dense_attention(query, keys, values, 0.25), atol=bound, rtol=bound)
     whole = log_sums.attention_and_log_sums(query, keys, values, 0.25)[1]
-    torch.testing.assert_close(torch.stack(sums).logsumexp(dim=0), whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.stack(sums).logsumexp(dim=0).float(), whole, atol=1e-5, rtol=1e-5)
 
 
 def test_a_soft_cap_has_no_parts():

@@ -21,7 +21,9 @@ FIELDS = len(Place._fields)
 
 
 @triton.jit
-def accumulate(score, weigh, v, largest, total_weight, out):
+def accumulate(
+    score: tl.tensor, weigh: tl.tensor, v: tl.tensor, largest: tl.tensor, total_weight: tl.tensor, out: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """One step of an online softmax in base 2: scores [m, n] of values v [n, width], which `weigh` [n] multiplies."""
     new = tl.maximum(largest, tl.max(score, 1))
     base = tl.where(new == -float("inf"), 0.0, new)  # no token seen yet
@@ -31,15 +33,16 @@ def accumulate(score, weigh, v, largest, total_weight, out):
     return new, total_weight * decay + tl.sum(weight, 1), out
 
 
-@triton.jit(do_not_specialize=["prompt", "decoded", "split_tokens", "total"])
+@triton.jit(do_not_specialize=["prompt", "split_tokens", "total"])
 def codebook_split_kernel(
-    query, key_entries, key_references, key_magnitudes, value_entries, value_references, value_magnitudes,
-    positions, bits, raw_keys, raw_values, order, turns, layout, partial, lse, prompt, decoded, split_tokens, total,
-    scaling,
-    GROUP: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FIELDS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
-    MAGNITUDES: tl.constexpr,
-):  # fmt: skip
+    query: tl.tensor, key_entries: tl.tensor, key_references: tl.tensor, key_magnitudes: tl.tensor,
+    value_entries: tl.tensor, value_references: tl.tensor, value_magnitudes: tl.tensor, positions: tl.tensor,
+    bits: tl.tensor, raw_keys: tl.tensor, raw_values: tl.tensor, order: tl.tensor, turns: tl.tensor, layout: tl.tensor,
+    partial: tl.tensor, lse: tl.tensor, prompt: tl.tensor, decoded: tl.tensor, split_tokens: tl.tensor,
+    total: tl.tensor, scaling: tl.tensor, GROUP: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FIELDS: tl.constexpr, KEYS: tl.constexpr,
+    VALUES: tl.constexpr, MAGNITUDES: tl.constexpr,
+) -> None:  # fmt: skip
     """One program: a stream, a stretch of `split_tokens` of its coded tokens; the last split has the raw tokens.
 
     Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf where no token is seen.
@@ -48,6 +51,7 @@ def codebook_split_kernel(
     stream, split = tl.program_id(0), tl.program_id(1)
     place = layout + stream * FIELDS
     tokens = tl.load(place).to(tl.int32)
+    coded = tokens + tl.load(decoded + stream)
     start = tl.load(place + 1)
     position_start = tl.load(place + 2)
     bit_start = tl.load(place + 3)
@@ -74,7 +78,7 @@ def codebook_split_kernel(
     out = tl.zeros([BLOCK_M, WIDTH], tl.float32)
     is_raw = split == tl.num_programs(1) - 1
     first = split * split_tokens
-    end = tl.where(is_raw, 0, tl.minimum(first + split_tokens, tokens + decoded))
+    end = tl.where(is_raw, 0, tl.minimum(first + split_tokens, coded))
     for block in range(first, end, BLOCK_N):
         token = block + tl.arange(0, BLOCK_N)
         filled = token < end
@@ -142,7 +146,7 @@ def codebook_attention(
     layout: Tensor,
     longest: int,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.codebook_attention`."""
@@ -150,9 +154,9 @@ def codebook_attention(
     streams, group, head_dim = query.shape
     total, constants = streams * group, block_sizes(group, head_dim)
     block = constants["BLOCK_N"]
-    parts = max(1, min(triton.cdiv(longest + decoded, LEAST_TOKENS), MOST_PROGRAMS // streams))
-    split_tokens = triton.cdiv(triton.cdiv(longest + decoded, parts), block) * block
-    splits = triton.cdiv(longest + decoded, max(split_tokens, 1)) + 1  # and the raw ones
+    parts = max(1, min(triton.cdiv(longest, LEAST_TOKENS), MOST_PROGRAMS // streams))
+    split_tokens = triton.cdiv(triton.cdiv(longest, parts), block) * block
+    splits = triton.cdiv(longest, max(split_tokens, 1)) + 1  # and the raw ones
     partial = query.new_empty(splits, total, head_dim, dtype=torch.float32)
     lse = query.new_empty(splits, total, dtype=torch.float32)
     out = torch.empty_like(query)
