@@ -62,7 +62,9 @@ def test_bfloat16_without_instructions_for_it_is_warned_about(has, dtype, monkey
     for name in ("avx512_bf16", "amx_tile"):
         monkeypatch.setattr(kernels.torch.cpu, f"_is_{name}_supported", lambda name=name: name == has)
     computed_by(tiny_model().to(getattr(kernels.torch, dtype)))
-    expected = "" if has or dtype == "float32" else "this CPU has neither avx512_bf16 nor AMX: it reads a prompt in "
+    expected = (
+        "" if has or dtype == "float32" else "this CPU has neither avx512_bf16 nor AMX: products with weights take"
+    )
     error = capsys.readouterr().err
     assert error.startswith(expected) and bool(error) == bool(expected)
 
