@@ -14,10 +14,17 @@ from kvbench.errors import UserError
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
+from kvbench.ops.log_sums import attention_in_parts
 from kvbench.ops.rope import Rope
-from kvbench.ops.softmax import Scaling
+from kvbench.ops.softmax import Scaling, plain
 from kvbench.prefill.full import prefill
-from kvbench.prefill.reconstruction import ContextFrame, ContextScores, Reconstruction, largest_attention
+from kvbench.prefill.reconstruction import (
+    ContextFrame,
+    ContextScores,
+    Reconstruction,
+    largest_attention,
+    strongest_attention,
+)
 from kvbench.prefill.state import LayerState, Needs, PrefillState, interleaved
 
 
@@ -46,28 +53,48 @@ class RereadLayer(AttendingLayer):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         past = self.layer.keys[None, :, : self.end], self.layer.values[None, :, : self.end]
-        self.keys, self.values = (torch.cat(pair, dim=2) for pair in zip(past, (keys, values), strict=True))
+        self.keys, self.values = (
+            torch.cat([*self.in_parts(x), new], dim=2) for x, new in zip(past, (keys, values), strict=True)
+        )
         self.held = self.keys.nbytes + self.values.nbytes
+
+    def in_parts(self, past: Tensor) -> list[Tensor]:
+        """The prefix and the chunk, which the scores are of, and then the rest of the context."""
+        start, stop = self.chunk.start, self.chunk.stop
+        return [past[:, :, : self.prefix], past[:, :, start:stop], past[:, :, self.prefix : start], past[:, :, stop:]]
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention over all keys; scores come from the prefix, the chunk and the tokens that are read again alone."""
-        keys, (start, stop) = self.keys[0], (self.chunk.start, self.chunk.stop)
-        parts = [keys[:, : self.prefix], keys[:, self.chunk], keys[:, self.end :]]
-        last = self.prefix + stop - start
-        self.scores[:, self.chunk] = largest_attention(
-            query[0], torch.cat(parts, dim=1), scaling, self.prefix, last, group=self.group
-        )
-        return self._attention(query, scaling)
+        scored = self.prefix + self.chunk.stop - self.chunk.start
+        places = [slice(scored), slice(scored, self.end), slice(self.end, None)]
+        parts = [
+            (self.keys[:, :, place], self.values[:, :, place]) for place in places if place != slice(self.end, self.end)
+        ]
+        keys, done = self.keys[0], attention_in_parts(query, parts, scaling)
+        if done is not None:
+            out, (log_sums, *_, own) = done
+            known = torch.logaddexp(log_sums, own)[0]
+            self.scores[:, self.chunk] = strongest_attention(
+                query[0], keys[:, self.prefix : scored], plain(scaling), known, self.group
+            )
+        else:
+            near = torch.cat([keys[:, :scored], keys[:, self.end :]], dim=1)
+            self.scores[:, self.chunk] = largest_attention(
+                query[0], near, scaling, self.prefix, scored, group=self.group
+            )
+            out = dense_attention(query, self.keys, self.values, scaling)
+        self._drop_unless_unread()
+        return out
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
         self.was_read()
-        return self._attention(query, scaling)
-
-    def _attention(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = dense_attention(query, self.keys, self.values, scaling)
+        self._drop_unless_unread()
+        return out
+
+    def _drop_unless_unread(self) -> None:
         if not self.unread:
             self.keys = self.values = None
-        return out
 
 
 @torch.inference_mode()
