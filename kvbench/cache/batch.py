@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 from transformers import Cache
 
 from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
@@ -207,6 +208,17 @@ class BatchCache(Cache):
         blocks = [all(cache.takes_blocks for cache in caches) for caches in sequences]
         super().__init__(layers=[BatchLayer(rows, blocks) for rows in zip(*sequences, strict=True)])
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[BatchLayer, BatchLayer]:
+        """Append one layer's new tokens; the layer, which attends, stands for keys and values."""
+        if has_torch_function_unary(key_states):  # a recorded pass has it as one call
+            arguments = (self, key_states, value_states, layer_idx)
+            out: tuple[BatchLayer, BatchLayer] = handle_torch_function(BatchCache.update, (key_states,), *arguments)
+            return out
+        layer: BatchLayer = self.layers[layer_idx]
+        return layer.update(key_states, value_states)
 
     def count(self, tokens: int) -> None:
         """Count the pass over `tokens` tokens that has just been made: one step, in some sequences one per token."""

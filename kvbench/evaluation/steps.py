@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
+from kvbench.models.one_token import OneToken
 from kvbench.utils.console import warn
 from kvbench.utils.device import gpus
 
@@ -41,7 +42,7 @@ class Steps:
     """
 
     def __init__(self, model: PreTrainedModel, cache: BatchCache, capture: Capture | None = None):
-        self.model, self.cache, self.capture = model, cache, capture
+        self.model, self.cache, self.capture = OneToken(model) if capture is None else model, cache, capture
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
         self.repeat: Callable[[], None] | None = None
         self.ready = False  # an eager step has made the tables that a step reads

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import handle_torch_function, has_torch_function_unary
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
@@ -44,6 +45,10 @@ def registered_attention(
     Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a
     soft cap or sinks.
     """
+    if has_torch_function_unary(query):  # a recorded pass has it as one call
+        arguments = (module, query, key, value, attention_mask, scaling)
+        out: tuple[Tensor, None] = handle_torch_function(registered_attention, (query,), *arguments, **kwargs)
+        return out
     window = kwargs.get("sliding_window")
     if window is not None and key.get_seq_length() > window and not key.windowed:
         raise UserError(
