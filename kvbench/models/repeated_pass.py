@@ -134,14 +134,13 @@ class RepeatedPass:
                 if isinstance(x, Value):
                     last.setdefault(x.number, at)
         self.registers: list[Any] = [None] * self.inputs
-        self.moves: list[tuple[Callable[..., Any], Any, int]] = []
+        self.moves: list[tuple[Callable[..., Any], Callable[[list[Any]], Sequence[Any]], int]] = []
         register = {number: number for number in range(self.inputs)}
         free: list[int] = []
         for at, step in enumerate(self.steps):
             places = [register[x.number] if isinstance(x, Value) else self._register(x) for x in step.arguments]
             register[step.result.number] = place = free.pop() if free else self._register(None)
-            several = itemgetter(*places) if len(places) > 1 else itemgetter(slice(*_span(places)))
-            self.moves.append((step.function, several, place))
+            self.moves.append((step.function, _getter(places), place))
             ended = {x.number for x in (*step.arguments, step.result) if isinstance(x, Value)}
             free += [register[number] for number in ended if number >= self.inputs and last[number] == at]
         self.output_register = register[self.output.number]
@@ -151,9 +150,11 @@ class RepeatedPass:
         return len(self.registers) - 1
 
 
-def _span(places: Sequence[int]) -> tuple[int, int]:
-    """The slice of registers that has the one place, or none."""
-    return (places[0], places[0] + 1) if places else (0, 0)
+def _getter(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    """What takes the arguments from the registers; of one place too as a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 def _arguments(call: Call) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
@@ -190,7 +191,7 @@ def _same(x: Any, other: Any) -> bool:
     """Whether tensors are equal bit for bit; anything else is not compared."""
     if not isinstance(x, Tensor):
         return True
-    return x.shape == other.shape and x.dtype == other.dtype and torch.equal(x, other)
+    return bool(x.shape == other.shape and x.dtype == other.dtype and torch.equal(x, other))
 
 
 def _tuple(*parts: Any) -> tuple[Any, ...]:
