@@ -95,8 +95,8 @@ class BatchLayer(AttendingLayer):
                     self.counted[row] = self._counts(row, query.shape[2])
         return self._in_order([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
 
-    def _in_order(self, outputs: Sequence[Tensor]) -> Tensor:
-        """The outputs of the parts as those of the rows."""
+    def _in_order(self, outputs: list[Tensor]) -> Tensor:
+        """The outputs of the parts in the order of the rows."""
         if len(outputs) == 1:
             return outputs[0]
         order = [row for part in self.parts for row in part.rows]

@@ -43,7 +43,7 @@ class RaggedSelection:
 
     def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
-        return chosen_positions(self.chosen)
+        return chosen_positions(self.chosen, layer.marks)
 
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None) -> Kept:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage.

@@ -62,7 +62,7 @@ class CaptureLayer(AttendingLayer):
             state.column_sums, state.lse = column_sums(query[0], state.keys, scaling, lse=lse)
         for w in self.needs.lookahead_sums:
             first_causal = max(state.n - w, 0)
-            state.lookahead_sums[w], _ = column_sums(query[0], state.keys, scaling, first_causal=first_causal)
+            state.lookahead_sums[w] = column_sums(query[0], state.keys, scaling, first_causal=first_causal).sums
         self.add_moments(query, 0)
         self.add_block_sums(query, 0, state.n)
         self.hand_over(state)

@@ -1,5 +1,6 @@
 """PyramidKV's allocation: an arithmetic sequence over the layers."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
 
@@ -33,7 +34,7 @@ class Pyramid(Allocation):
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:
             return [budget]
-        rules = {
+        rules: dict[str, Callable[[int, int, int, int], list[int]]] = {
             "exact": self._exact,
             "official": self._official,
             "official_2024_06": partial(self._official, steps=num_layers),
@@ -61,7 +62,7 @@ class Pyramid(Allocation):
             return [budget] * m
         bottom, top = self._ends(c, int(c // self.beta), n - window)
         step = (bottom - top) // (steps or m - 1)
-        return [bottom - layer * step + window for layer in range(m)]
+        return [int(bottom - layer * step + window) for layer in range(m)]
 
     def _kvpress(self, budget: int, n: int, window: int, m: int) -> list[int]:
         bottom, top = self._ends(budget, budget / self.beta, n - window)

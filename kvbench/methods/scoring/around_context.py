@@ -1,7 +1,5 @@
 """A score that only distinguishes the context from the tokens around it."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -22,8 +20,8 @@ class AroundContext(Scoring):
 
     sinks: NonNegative = 4
 
-    needs: ClassVar[Needs] = Needs(context=True)
-    per_query_head: ClassVar[bool] = False
+    needs = Needs(context=True)
+    per_query_head = False
 
     @property
     def minimum_budget(self) -> int:
