@@ -19,14 +19,14 @@ FEWEST = 8
 ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
 
 
-def forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+def forward(model: PreTrainedModel | OneToken, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
     logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits
 
 
-def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
+def step(model: PreTrainedModel | OneToken, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
     """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
 
     positions [1, 1] is that of the token, and afterwards that of the next one: a repeated step advances by itself.
@@ -42,7 +42,7 @@ class Steps:
     """
 
     def __init__(self, model: PreTrainedModel, cache: BatchCache, capture: Capture | None = None):
-        self.model, self.cache, self.capture = OneToken(model) if capture is None else model, cache, capture
+        self.model, self.cache, self.capture = OneToken(model), cache, capture
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
         self.repeat: Callable[[], None] | None = None
         self.ready = False  # an eager step has made the tables that a step reads
@@ -88,7 +88,7 @@ class Steps:
             self.capture = None
 
     def _one(self) -> None:
-        self.logits = step(self.model, self.cache, self.ids, self.positions)
+        self.logits = step(self.model.model, self.cache, self.ids, self.positions)
 
 
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:

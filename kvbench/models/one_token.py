@@ -17,7 +17,7 @@ from transformers import Cache, PreTrainedModel
 from kvbench.models.recorded_calls import Call, record, watched
 from kvbench.models.repeated_pass import RepeatedPass, UnfitError
 
-WARM = 16  # passes with as many rows before one is recorded, which takes the time of about ten
+WARM = 4  # passes with as many rows before two are recorded, which takes the time of about ten
 
 
 class Logits(NamedTuple):

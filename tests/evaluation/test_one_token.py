@@ -15,6 +15,7 @@ from kvbench.cache.batch import BatchCache
 from kvbench.evaluation import steps
 from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.evaluation.speed.rounds import WARM_TOKENS
 from kvbench.methods import FullKV
 from kvbench.models import one_token
 from kvbench.models.attention_interface import ATTENTION
@@ -25,6 +26,7 @@ from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.tiny import prompt, tiny_model
 
 N, TOKENS, STEPS = 90, 24, 8
+RECORDED = one_token.WARM
 KINDS = ["full", "adakv", "kivi", "h2o", "tova", "spindle", "minicache", "quest", "duo_attention"]
 
 
@@ -86,6 +88,10 @@ def own(model) -> torch.Tensor:
 
 def unfit(model) -> str | None:
     return one_token._KNOWN[model][1][1].unfit
+
+
+def test_a_warm_up_round_records_what_the_measured_rounds_repeat():
+    assert WARM_TOKENS - 1 > RECORDED + 1  # the first token comes from the prefill, and two passes are recorded
 
 
 @pytest.mark.heavy
