@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.overrides import handle_torch_function
 from transformers import Cache
 
 from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.cache.pack import Pack
 from kvbench.cache.packed import BLOCK
+from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling
 
 Counts = tuple[int, int, int]  # bytes held and read in a step, and those of a sliding window among the held ones
@@ -213,7 +214,7 @@ class BatchCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[BatchLayer, BatchLayer]:
         """Append one layer's new tokens; the layer, which attends, stands for keys and values."""
-        if has_torch_function_unary(key_states):  # a recorded pass has it as one call
+        if recording(key_states):  # as one call
             arguments = (self, key_states, value_states, layer_idx)
             out: tuple[BatchLayer, BatchLayer] = handle_torch_function(BatchCache.update, (key_states,), *arguments)
             return out

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, has_torch_function_unary
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
 
 # Methods whose answer is the same for every token, as long as shapes are: of sizes, types and the like
@@ -28,8 +28,8 @@ class Call(NamedTuple):
 
     @property
     def opaque(self) -> bool:
-        """Whether it is a function of kvbench that takes part in torch's protocol of overriding (`registered_attention`
-        and `BatchCache.update`): what it calls was not recorded, and may be something else for the next token."""
+        """Whether it is a function of kvbench that asked whether it is recorded (`registered_attention` and
+        `BatchCache.update`): what it calls was not, and may be something else for the next token."""
         return isinstance(self.function, FunctionType) and self.function.__module__.partition(".")[0] == "kvbench"
 
 
@@ -73,6 +73,11 @@ def record(work: Callable[[], Result]) -> tuple[Result, list[Call], list[str]]:
     with _Reads() as reads, _Calls() as calls:
         out = work()
     return out, calls.made, reads.found
+
+
+def recording(tensor: Tensor) -> bool:
+    """Whether calls with `tensor` are recorded, and a function that is to be one of them should say so."""
+    return has_torch_function_unary(tensor) and isinstance(_get_current_function_mode(), _Calls)
 
 
 def watched() -> bool:
