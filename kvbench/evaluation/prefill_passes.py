@@ -15,7 +15,7 @@ from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
 from kvbench.cache.kept_positions import Marks
 from kvbench.methods.base import Method, as_given
 from kvbench.models.layer_windows import full_layers, sliding_windows
-from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
+from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
 
@@ -195,7 +195,7 @@ class Stream:
         method: Method,
         num_layers: int,
         budget: int | float,
-        context: tuple[int, int] | None = None,
+        context: Span | None = None,
         marks: Marks = (),
     ):
         self.context, self.marks = context, marks  # of every layer's state

@@ -21,7 +21,7 @@ ALIGNED = 8  # torch pads other head_dims for these kernels
 
 class AttentionOutput(NamedTuple):
     out: Tensor  # like the query
-    log_sums: Tensor | None  # float32 [1, num_attention_heads, q], where the kernel has them
+    log_sums: Tensor | None  # float32 [.., num_attention_heads, q], where the kernel has them
 
 
 def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> AttentionOutput:
@@ -52,23 +52,27 @@ def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
     )
 
 
-def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+class Kernel(NamedTuple):
+    """What a kernel returns."""
+
+    out: Tensor
+    log_sums: Tensor
+
+
+def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     """Here causal means that the last query sees the last key."""
     call = aten._scaled_dot_product_flash_attention.default
-    out, lse = call(query, keys, values, 0.0, True, False, scale=scaling)[:2]
-    return out, lse
+    return Kernel(*call(query, keys, values, 0.0, True, False, scale=scaling)[:2])
 
 
-def efficient(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def efficient(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     call = aten._scaled_dot_product_efficient_attention.default
-    out, lse = call(query, keys, values, None, True, 0.0, True, scale=scaling)[:2]
-    return out, lse
+    return Kernel(*call(query, keys, values, None, True, 0.0, True, scale=scaling)[:2])
 
 
-def cudnn(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def cudnn(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     call = aten._scaled_dot_product_cudnn_attention.default
-    out, lse = call(query, keys, values, None, True, 0.0, True, False, scale=scaling)[:2]
-    return out, lse
+    return Kernel(*call(query, keys, values, None, True, 0.0, True, False, scale=scaling)[:2])
 
 
 KERNELS = {"flash_attention": flash, "efficient_attention": efficient, "cudnn_attention": cudnn}

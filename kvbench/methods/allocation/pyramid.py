@@ -2,12 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from kvbench.methods.allocation.base import Allocation, largest_remainder
 from kvbench.utils.checked import checked
+
+
+class Ends(NamedTuple):
+    """Shares of the lowest and the highest layer."""
+
+    bottom: float
+    top: float
 
 
 @checked(frozen=True)
@@ -43,10 +50,10 @@ class Pyramid(Allocation):
         }
         return rules[self.alloc](budget, n, window, num_layers)
 
-    def _ends(self, share: float, least: float, most: int) -> tuple[float, float]:
-        """Bottom and top layer's share for a mean of `share`; no layer has more than `most` to select from."""
+    def _ends(self, share: float, least: float, most: int) -> Ends:
+        """The shares for a mean of `share`; no layer has more than `most` to select from."""
         top, bottom = least, 2 * share - least
-        return (most, 2 * share - most) if bottom >= most else (bottom, top)
+        return Ends(most, 2 * share - most) if bottom >= most else Ends(bottom, top)
 
     def _exact(self, budget: int, n: int, window: int, m: int) -> list[int]:
         c = budget - window

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
-from kvbench.prefill import LayerState, Needs
+from kvbench.prefill import LayerState, Needs, Span
 from kvbench.utils.checked import NonNegative, checked
 
 
@@ -39,6 +39,6 @@ class AroundContext(Scoring):
         start, end = self._context(layer)
         return layer.n - (end - start)
 
-    def _context(self, layer: LayerState) -> tuple[int, int]:
+    def _context(self, layer: LayerState) -> Span:
         start, end = layer.context or (0, layer.n)
-        return min(start or self.sinks, end), end
+        return Span(min(start or self.sinks, end), end)
