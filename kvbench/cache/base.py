@@ -207,7 +207,7 @@ class Growing:
 
     @property
     def view(self) -> Tensor:
-        return self.buffer[..., : self.length, :]
+        return self.buffer.narrow(-2, 0, self.length)
 
     @property
     def filled_bytes(self) -> int:
@@ -236,7 +236,7 @@ class Growing:
         if self.length + t > self.buffer.shape[-2]:
             room = self.buffer.new_zeros(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
-        self.buffer[..., self.length : self.length + t, :] = rows
+        self.buffer.narrow(-2, self.length, t).copy_(rows)
         self.length += t
 
 

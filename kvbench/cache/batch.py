@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function
 from transformers import Cache
 
 from kvbench.cache.base import AttendingLayer, LayerCache, NoCache, StoredLayer, attend_one_by_one
@@ -13,6 +14,7 @@ from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.pack import Pack
 from kvbench.cache.packed import BLOCK
+from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling
 
 Counts = tuple[int, int, int]  # bytes held and read in a step, and those of fixed size among the held ones
@@ -28,7 +30,7 @@ class Part:
 
     def of(self, x: Tensor) -> Tensor:
         """The part's rows of x [rows of the batch, …]."""
-        if len(self.rows) == len(x):
+        if len(self.rows) == x.shape[0]:
             return x
         parts = [x[row : row + 1] for row in self.rows]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -87,18 +89,23 @@ class BatchLayer(AttendingLayer):
             part.append(part.of(keys), part.of(values))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        if query.shape[2] == 1:  # nothing waits, and the host's time counts: this runs for every layer and token
+            self.counted = [[counts(row)] for row in self.rows]
+            if len(self.parts) == 1:
+                return self.parts[0].cache.attend(query, scaling)
+            return self._in_order([part.cache.attend(part.of(query), scaling) for part in self.parts])
         self.counted = [[] for _ in self.rows]
         for part in self.parts:
             if part.waiting is None:
                 for row in part.rows:
                     self.counted[row] = self._counts(row, query.shape[2])
-        return self._together([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
+        return self._in_order([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return self._together([part.reread(part.of(query), scaling) for part in self.parts])
+        return self._in_order([part.reread(part.of(query), scaling) for part in self.parts])
 
-    def _together(self, outputs: Sequence[Tensor]) -> Tensor:
-        """What the parts answer, in the order of the rows."""
+    def _in_order(self, outputs: list[Tensor]) -> Tensor:
+        """The outputs of the parts in the order of the rows."""
         if len(outputs) == 1:
             return outputs[0]
         order = [row for part in self.parts for row in part.rows]
@@ -217,6 +224,17 @@ class BatchCache(Cache):
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
         # whether tokens are read one by one: a later layer cannot attend to what an earlier token left
         self.token_by_token = not all(blocks) and any(layer.readers for layer in self.attending)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[BatchLayer, BatchLayer]:
+        """Append one layer's new tokens; the layer, which attends, stands for keys and values."""
+        if recording(key_states):  # as one call
+            arguments = (self, key_states, value_states, layer_idx)
+            out: tuple[BatchLayer, BatchLayer] = handle_torch_function(BatchCache.update, (key_states,), *arguments)
+            return out
+        layer: BatchLayer = self.layers[layer_idx]
+        return layer.update(key_states, value_states)
 
     def count(self, tokens: int) -> None:
         """Count the pass over `tokens` tokens that has just been made: one step, in some sequences one per token."""

@@ -211,7 +211,8 @@ def choose(logits: Tensor) -> Choice:
     best = logits.argmax(dim=-1)
     wide = torch.promote_types(logits.dtype, torch.float32)
     first, second = logits.to(wide).topk(2, dim=-1).values.T
-    largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).to(wide)  # excluded tokens are at -inf
+    finite = logits.nan_to_num(float("nan"), 0, 0)  # excluded tokens are at -inf
+    largest = torch.linalg.vector_norm(finite, float("inf"), dim=-1).to(wide)
     noise = GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest
     return Choice(best, first - second < noise, first.isfinite())
 

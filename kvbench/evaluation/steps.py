@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
+from kvbench.models.one_token import OneToken
 from kvbench.utils.console import warn
 from kvbench.utils.device import gpus
 
@@ -21,14 +22,14 @@ FEWEST = 8
 ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
 
 
-def forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+def forward(model: PreTrainedModel | OneToken, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
     logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits
 
 
-def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
+def step(model: PreTrainedModel | OneToken, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
     """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
 
     positions [1, 1] is that of the token, and afterwards that of the next one: a repeated step advances by itself.
@@ -44,7 +45,7 @@ class Steps:
     """
 
     def __init__(self, model: PreTrainedModel, cache: BatchCache, capture: Capture | None = None):
-        self.model, self.cache, self.capture = model, cache, capture
+        self.model, self.cache, self.capture = OneToken(model), cache, capture
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
         self.repeat: Callable[[], None] | None = None
         self.repeats = False  # whether the last step was one of a recording: the first is the one that was recorded
@@ -91,7 +92,7 @@ class Steps:
         return self.repeats
 
     def _one(self) -> None:
-        self.logits = step(self.model, self.cache, self.ids, self.positions)
+        self.logits = step(self.model.model, self.cache, self.ids, self.positions)
 
 
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:

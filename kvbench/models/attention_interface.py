@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import handle_torch_function
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
+from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -46,6 +48,10 @@ def registered_attention(
     Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a
     soft cap or sinks.
     """
+    if recording(query):  # as one call
+        arguments = (module, query, key, value, attention_mask, scaling)
+        out: tuple[Tensor, None] = handle_torch_function(registered_attention, (query,), *arguments, **kwargs)
+        return out
     window = kwargs.get("sliding_window")
     if window is not None and key.get_seq_length() > window and not key.windowed:
         raise UserError(
