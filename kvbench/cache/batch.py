@@ -87,7 +87,19 @@ class BatchLayer(AttendingLayer):
             if part.waiting is None:
                 for row in part.rows:
                     self.counted[row] = self._counts(row, query.shape[2])
-        outputs = [part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts]
+        return self._in_order([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """The device's part of `append`, of one token that all caches have `ahead`. `advance` is the host's."""
+        for part in self.parts:
+            part.cache.write(part.of(keys), part.of(values))
+
+    def attended(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The device's part of `attend`, after `write`."""
+        return self._in_order([part.cache.attend(part.of(query), scaling) for part in self.parts])
+
+    def _in_order(self, outputs: list[Tensor]) -> Tensor:
+        """The outputs of the parts in the order of the rows."""
         if len(outputs) == 1:
             return outputs[0]
         order = [row for part in self.parts for row in part.rows]

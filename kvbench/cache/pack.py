@@ -62,6 +62,10 @@ class Pack(ABC, Generic[Row]):
         one token, on the same tensors: all that differs from token to token is on the device."""
         return 0
 
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """The device's part of `append`, of one token that is `ahead`. `advance` is the host's."""
+        raise NotImplementedError(f"{type(self).__name__} has no tokens ahead")
+
     def advance(self, tokens: int) -> None:
         """Count tokens that repeated operations have appended, at most `ahead`; a negative number: they are gone."""
         raise NotImplementedError(f"{type(self).__name__} has no tokens ahead")

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
+from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
 from kvbench.utils.console import warn
 from kvbench.utils.device import gpus
 
@@ -18,14 +19,14 @@ FEWEST = 8
 ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
 
 
-def forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+def forward(model: PreTrainedModel, cache: BatchCache | DeviceCache, ids: Tensor, **options: object) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
     logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits
 
 
-def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
+def step(model: PreTrainedModel, cache: BatchCache | DeviceCache, ids: Tensor, positions: Tensor) -> Tensor:
     """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
 
     positions [1, 1] is that of the token, and afterwards that of the next one: a repeated step advances by itself.
@@ -38,13 +39,21 @@ def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tens
 class Steps:
     """The steps of a batch. With `capture` a step is recorded after each change of the rows or their buffers, and
     repeated for as long as all caches have tokens `ahead` (see `Pack.ahead`); otherwise Python launches every step.
+    `fused`: the model with compiled layers, of which a step is recorded (see `kvbench.evaluation.fused_layers`).
     """
 
-    def __init__(self, model: PreTrainedModel, cache: BatchCache, capture: Capture | None = None):
-        self.model, self.cache, self.capture = model, cache, capture
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        cache: BatchCache,
+        capture: Capture | None = None,
+        fused: PreTrainedModel | None = None,
+    ):
+        self.model, self.cache, self.capture, self.fused = model, cache, capture, fused
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
         self.repeat: Callable[[], None] | None = None
         self.ready = False  # an eager step has made the tables that a step reads
+        self.compiled = False  # a step has compiled what is recorded
 
     def __call__(self, ids: Tensor, left: int) -> Tensor:
         """The logits [sequences, vocab_size] after one more token ids [sequences]; at most `left` steps follow."""
@@ -57,9 +66,12 @@ class Steps:
         self.repeat = None
         if self.capture is not None and not ahead:
             self.cache.make_room(min(left + 1, ROOM))
-            self.ready = False
+            self.ready = self.compiled = False
         if self.capture is not None and self.ready and min(ahead - 1, left) >= FEWEST:
-            self._record(ids, self.capture)
+            self.ids = ids.clone()
+            if self.fused is not None and not self.compiled:
+                return self._compile()
+            self._record(self.capture)
             if self.repeat is not None:
                 return self.logits
         logits = step(self.model, self.cache, ids, self.positions)
@@ -73,12 +85,18 @@ class Steps:
 
     def changed(self) -> None:
         """Forget what was recorded: the batch has other rows now."""
-        self.repeat, self.ready = None, False
+        self.repeat, self.ready, self.compiled = None, False, False
 
-    def _record(self, ids: Tensor, capture: Capture) -> None:
+    def _compile(self) -> Tensor:
+        """A step of compiled layers that Python launches: nothing may be compiled while a step is recorded."""
+        with compiling():
+            self._one()
+        self.compiled = True
+        return self.logits
+
+    def _record(self, capture: Capture) -> None:
         """Record this step and run it once. Where that fails, nothing has been done, and Python launches all steps."""
         before = self.cache.counted()
-        self.ids = ids.clone()
         try:
             self.repeat = capture(self._one)
         except RuntimeError as error:
@@ -87,7 +105,11 @@ class Steps:
             self.capture = None
 
     def _one(self) -> None:
-        self.logits = step(self.model, self.cache, self.ids, self.positions)
+        if self.fused is None:
+            self.logits = step(self.model, self.cache, self.ids, self.positions)
+        else:
+            self.logits = step(self.fused, DeviceCache(self.cache), self.ids, self.positions)
+            self.cache.advance()
 
 
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
@@ -106,12 +128,17 @@ def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
 def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:
     """How `decode.engine` decodes with a model: None launches every step, as a model on a CPU or on several GPUs needs.
 
-    Raises UserError where engine=graph and the model is not on one GPU.
+    Raises UserError where engine=graph or fused and the model is not on one GPU.
     """
     devices = gpus(model)
-    if engine == "graph" and len(devices) != 1:
+    if engine in ("graph", "fused") and len(devices) != 1:
         where = f"{len(devices)} GPUs" if devices else "a CPU"
-        raise UserError(f"decode.engine=graph needs a model on one GPU, and this one is on {where}: auto or eager")
+        raise UserError(f"decode.engine={engine} needs a model on one GPU, and this one is on {where}: auto or eager")
     if engine == "eager" or len(devices) != 1 or model.device.type != "cuda":
         return None
     return cuda_graph
+
+
+def fused_of(engine: str, model: PreTrainedModel) -> PreTrainedModel | None:
+    """The model with compiled layers whose steps `decode.engine` records; None: those of the model itself."""
+    return fused(model) if engine == "fused" else None
