@@ -30,10 +30,14 @@ _fused: WeakKeyDictionary[PreTrainedModel, PreTrainedModel] = WeakKeyDictionary(
 @contextmanager
 def compiling() -> Iterator[None]:
     """Raises UserError where torch cannot compile a layer within it."""
+    from torch._dynamo import config
     from torch._dynamo.exc import TorchDynamoException
 
     try:
-        yield
+        with config.patch(
+            specialize_float=True
+        ):  # a model's floats, such as a norm's epsilon, are the same in all layers
+            yield
     except TorchDynamoException as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise UserError(f"decode.engine=fused: a layer cannot be compiled ({lines[0]}): graph or eager") from error
