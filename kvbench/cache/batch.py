@@ -92,11 +92,15 @@ class BatchLayer(AttendingLayer):
     def write(self, keys: Tensor, values: Tensor) -> None:
         """The device's part of `append`, of one token that all caches have `ahead`. `advance` is the host's."""
         for part in self.parts:
-            part.cache.write(part.of(keys), part.of(values))
+            part.cache.write(self._of(part, keys), self._of(part, values))
 
     def attended(self, query: Tensor, scaling: Scaling) -> Tensor:
         """The device's part of `attend`, after `write`."""
-        return self._in_order([part.cache.attend(part.of(query), scaling) for part in self.parts])
+        return self._in_order([part.cache.attend(self._of(part, query), scaling) for part in self.parts])
+
+    def _of(self, part: Part, x: Tensor) -> Tensor:
+        """`part.of(x)`; of the only part without counting its rows, so that one compilation is for any number."""
+        return x if len(self.parts) == 1 else part.of(x)
 
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
         """The outputs of the parts in the order of the rows."""
