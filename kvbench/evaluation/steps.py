@@ -51,6 +51,8 @@ class Steps:
     ):
         self.model, self.cache, self.capture, self.fused = model, cache, capture, fused
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
+        self.ids: Tensor
+        self.logits: Tensor
         self.repeat: Callable[[], None] | None = None
         self.ready = False  # an eager step has made the tables that a step reads
         self.compiled = False  # a step has compiled what is recorded
