@@ -120,8 +120,8 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
         found.append(f"Largest: the largest batch that fits into memory, {how}.")
     if (frame["decode_engine"] != "eager").any():
         found.append(
-            "Engine: graph repeats a step as one CUDA graph, fused one of compiled layers, eager launches it from Python; "
-            "× full is within one."
+            "Engine: graph repeats a step as one CUDA graph, fused one of compiled layers, eager launches it from "
+            "Python; × full is within one."
         )
     if not frame["fits"].all():
         found.append("No time: the batch does not fit.")
