@@ -3,6 +3,7 @@
 from kvbench.benchmarks.babilong import BABILong
 from kvbench.benchmarks.base import Benchmark, Sample, Sampling, Turn
 from kvbench.benchmarks.infinitebench import InfiniteBench
+from kvbench.benchmarks.instructions import Instructions
 from kvbench.benchmarks.longbench import LongBench, LongBenchE
 from kvbench.benchmarks.longbench_v2 import LongBenchV2
 from kvbench.benchmarks.math_problems import MathProblems
@@ -18,6 +19,7 @@ __all__ = [
     "BABILong",
     "Benchmark",
     "InfiniteBench",
+    "Instructions",
     "LongBench",
     "LongBenchE",
     "LongBenchV2",

@@ -52,6 +52,7 @@ class Sample:
     unit: str = ""
     chat: bool = True  # inside the model's chat template, where it has one
     stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
+    spans: tuple[tuple[str, str], ...] = ()  # names and texts of passages whose survival is recorded, each there once
     may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
     single_stop: bool = False  # the tokenizer's end-of-sequence token alone stops, and not before one token
     sampling: Sampling | None = None  # None: the likeliest token, always
@@ -118,6 +119,7 @@ _ADDED = {
     "context_id": "",
     "sampling": None,
     "continuation": "",
+    "spans": (),
 }
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.published_data import DataSet, given_or_fetched, select
 from kvbench.benchmarks.python_texts import proven
-from kvbench.benchmarks.truncation import without_middle
+from kvbench.benchmarks.truncation import PromptText, without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.longbench_v2 import score
@@ -75,7 +75,7 @@ class LongBenchV2(Benchmark):
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         ending = self.template.partition("$DOC$")[2]
-        whole = [(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
+        whole = [PromptText(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
         last = -(-self.max_length // 2)  # of an odd length, the official slice leaves the greater half to the end
         cut = without_middle(whole, self.max_length, last, tokenizer)
         return [self._sample(*each) for each in zip(self.rows, whole, cut, strict=True)]

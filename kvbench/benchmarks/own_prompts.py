@@ -52,6 +52,7 @@ class Row(Question):
     context: str | None = None
     messages: list[Any] | None = None
     questions: list[Any] | None = None
+    spans: dict[str, str] = field(default_factory=dict)  # names and texts of passages whose survival is recorded
 
     def __post_init__(self) -> None:
         if (self.context is None) == (self.messages is None):
@@ -64,6 +65,9 @@ class Row(Question):
                 raise UserError("the last message is the question: the row cannot have another one")
         elif self.context is not None and not self.context.strip():
             raise UserError("row.context is empty")
+        for name, text in self.spans.items():
+            if not text.strip():
+                raise UserError(f"row.spans has no text under {name!r}")
         if self.questions is not None:
             self.questions = _each(Question, self.questions, "questions")
             if not self.questions or self.question or self.answers:
@@ -194,6 +198,7 @@ class OwnPrompts(Benchmark):
             question=text,
             history=history,
             chat=self.chat,
+            spans=tuple(row.spans.items()),
             meta=question.meta | meta,
         )
 

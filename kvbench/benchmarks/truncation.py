@@ -1,6 +1,7 @@
 """Truncation of prompts in the middle, and the part of the question that remains."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from kvbench.utils.tokenizer import Tokenizer
 
@@ -8,9 +9,14 @@ from kvbench.utils.tokenizer import Tokenizer
 TOGETHER = 16
 
 
+class PromptText(NamedTuple):
+    text: str
+    question: str  # the end of the text
+
+
 def without_middle(
-    prompts: Sequence[tuple[str, str]], max_length: int, last: int, tokenizer: Tokenizer
-) -> Iterator[tuple[str, str]]:
+    prompts: Sequence[PromptText], max_length: int, last: int, tokenizer: Tokenizer
+) -> Iterator[PromptText]:
     """For each prompt and its end, the question: a prompt of at most about `max_length` tokens, and its question.
 
     A longer prompt is the text of its first max_length // 2 and its `last` tokens, decoded together without special
@@ -18,14 +24,14 @@ def without_middle(
     """
     for (prompt, question), ids in _encoded(prompts, tokenizer):
         if len(ids) <= max_length:
-            yield prompt, question
+            yield PromptText(prompt, question)
         else:
             yield _decoded(ids[: max_length // 2], ids[-last:], question, tokenizer)
 
 
 def decoded_without_middle(
-    prompts: Sequence[tuple[str, str]], max_length: int, tokenizer: Tokenizer
-) -> Iterator[tuple[str, str]]:
+    prompts: Sequence[PromptText], max_length: int, tokenizer: Tokenizer
+) -> Iterator[PromptText]:
     """The same in InfiniteBench's way: prompts that fit are decoded too, and of others both halves are equally long."""
     half = max_length // 2
     for (_, question), ids in _encoded(prompts, tokenizer):
@@ -33,17 +39,17 @@ def decoded_without_middle(
         yield _decoded(first, last, question, tokenizer)
 
 
-def _encoded(prompts: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[tuple[str, str], list[int]]]:
+def _encoded(prompts: Sequence[PromptText], tokenizer: Tokenizer) -> Iterator[tuple[PromptText, list[int]]]:
     for start in range(0, len(prompts), TOGETHER):
         several = prompts[start : start + TOGETHER]
         yield from zip(several, tokenizer([text for text, _ in several], truncation=False)["input_ids"], strict=True)
 
 
-def _decoded(first: list[int], last: list[int], question: str, tokenizer: Tokenizer) -> tuple[str, str]:
+def _decoded(first: list[int], last: list[int], question: str, tokenizer: Tokenizer) -> PromptText:
     """The text of both parts, and what is left of the question at its end."""
     text = tokenizer.decode(first + last, skip_special_tokens=True)
     left = question_in(tokenizer.decode(last, skip_special_tokens=True), question, tokenizer)
-    return text, left if text.endswith(left) else text[-len(left) :]
+    return PromptText(text, left if text.endswith(left) else text[-len(left) :])
 
 
 def question_in(end: str, tail: str, tokenizer: Tokenizer) -> str:

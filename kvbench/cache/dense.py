@@ -30,7 +30,7 @@ class DenseLayer(LayerCache):
     def filled_bytes(self) -> int:
         return self.packed_row.filled_bytes if self.packed_row else self.k.filled_bytes + self.v.filled_bytes
 
-    def pack(self) -> Packed:
+    def pack(self) -> Packed | None:
         packed = Packed.dense(self.k.view[0], self.v.view[0])
         del self.k, self.v
         return packed

@@ -4,7 +4,7 @@ import re
 import string
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor
 
 BINS = 64  # equal stretches of the prompt
 LEVELS = string.ascii_lowercase + string.ascii_uppercase  # the share of a stretch that is kept: a none, Z all
+Marks = tuple[int, ...]  # positions in a prompt
 _RUN = re.compile(r"([a-zA-Z])(\d*)")
 
 
@@ -23,18 +24,29 @@ class KeptPositions:
     `a`, and only one that all heads keep whole is `Z`.
     """
 
-    def __init__(self, counts: Tensor | None, heads: int, n: int):
-        """counts [min(n, BINS)]: kept positions of each stretch, of all heads together; None: all positions."""
-        self.counts, self.heads, self.n = counts, heads, n
+    def __init__(self, counts: Tensor | None, heads: int, n: int, marks: Marks = ()):
+        """counts: kept positions between neighbours of `places(n, marks)`, of all heads together; None: all positions.
+
+        marks   further positions at which counting begins anew: where `share` may be asked to begin or end.
+        """
+        self.counts, self.heads, self.n, self.marks = counts, heads, n, marks
 
     @cached_property
     def text(self) -> str:
-        starts = edges(self.n)
+        return encode([self.share(start, end) for start, end in pairwise(edges(self.n))])
+
+    def share(self, start: int, end: int) -> float:
+        """The share of positions start to end - 1 that is kept, mean over heads; both are edges or marks."""
+        return (self._before[end] - self._before[start]) / (self.heads * (end - start))
+
+    @cached_property
+    def _before(self) -> dict[int, int]:
+        """By position: kept positions before it, of all heads together."""
+        starts = places(self.n, self.marks)
         if self.counts is None:
-            return encode([1.0] * (len(starts) - 1))
+            return {start: self.heads * start for start in starts}
         counts, self.counts = self.counts.tolist(), None
-        sizes = [self.heads * (end - start) for start, end in pairwise(starts)]
-        return encode([count / size for count, size in zip(counts, sizes, strict=True)])
+        return dict(zip(starts, accumulate(counts, initial=0), strict=True))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeptPositions) and self.text == other.text
@@ -43,28 +55,29 @@ class KeptPositions:
         return hash(self.text)
 
 
-def kept_positions(indices: Tensor | None, n: int) -> KeptPositions:
+def kept_positions(indices: Tensor | None, n: int, marks: Marks = ()) -> KeptPositions:
     """The histogram of kept positions [heads, k], ascending, of a prompt of n tokens, averaged over heads.
 
     `indices=None` stands for every token.
     """
     if indices is None:
-        return KeptPositions(None, 1, n)
-    ends = _edges_on(n, indices.device).expand(len(indices), -1).contiguous()
+        return KeptPositions(None, 1, n, marks)
+    ends = _places_on(n, marks, indices.device).expand(len(indices), -1).contiguous()
     counts = torch.searchsorted(indices.contiguous(), ends).sum(dim=0).diff()
-    return KeptPositions(counts, len(indices), n)
+    return KeptPositions(counts, len(indices), n, marks)
 
 
-def chosen_positions(chosen: Tensor) -> KeptPositions:
+def chosen_positions(chosen: Tensor, marks: Marks = ()) -> KeptPositions:
     """The histogram of the kept positions of chosen, bool [heads, n], averaged over heads."""
-    return positions_of_layers(chosen[None])[0]
+    return positions_of_layers(chosen[None], marks)[0]
 
 
-def positions_of_layers(chosen: Tensor) -> list[KeptPositions]:
+def positions_of_layers(chosen: Tensor, marks: Marks = ()) -> list[KeptPositions]:
     """Of each layer, the histogram of the kept positions of chosen, bool [layers, heads, n], averaged over heads."""
     _, heads, n = chosen.shape
     before = F.pad(chosen.sum(dim=1).cumsum(dim=1), (1, 0))  # kept tokens of all heads before each position
-    return [KeptPositions(counts, heads, n) for counts in before[:, _edges_on(n, chosen.device)].diff()]
+    counts = before[:, _places_on(n, marks, chosen.device)].diff()
+    return [KeptPositions(layer, heads, n, marks) for layer in counts]
 
 
 def edges(n: int) -> list[int]:
@@ -73,10 +86,15 @@ def edges(n: int) -> list[int]:
     return [-(-stretch * n // bins) for stretch in range(bins + 1)]
 
 
+def places(n: int, marks: Marks) -> list[int]:
+    """The edges of a prompt of n tokens and the marks, ascending."""
+    return sorted({*edges(n), *marks})
+
+
 @lru_cache(maxsize=64)
-def _edges_on(n: int, device: torch.device) -> Tensor:
+def _places_on(n: int, marks: Marks, device: torch.device) -> Tensor:
     """One copy to the device for all layers of a prompt."""
-    return torch.tensor(edges(n), device=device)
+    return torch.tensor(places(n, marks), device=device)
 
 
 def encode(shares: Sequence[float]) -> str:

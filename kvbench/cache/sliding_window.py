@@ -1,6 +1,7 @@
 """The cache of a layer that attends to a sliding window: it keeps what later tokens can still see, and no more."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -10,6 +11,11 @@ from kvbench.ops.attention import sliding_attention
 from kvbench.ops.softmax import Scaling
 
 SLACK = 64  # tokens behind the window that may be left in the buffers before they are moved
+
+
+class Stores(NamedTuple):
+    keys: Growing
+    values: Growing
 
 
 class WindowLayer(LayerCache):
@@ -63,10 +69,10 @@ class WindowLayer(LayerCache):
         return 0 if self.k is None else sum(store.row_bytes for store in self._stores)
 
     @property
-    def _stores(self) -> tuple[Growing, Growing]:
+    def _stores(self) -> Stores:
         """Keys and values, after the first tokens."""
         assert self.k is not None and self.v is not None, "both come with the first tokens"
-        return self.k, self.v
+        return Stores(self.k, self.v)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.k is None:

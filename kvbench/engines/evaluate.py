@@ -52,7 +52,7 @@ def baseline_of(
     if setting is first:
         return {}
     keys = {run.key(sample, first): sample.id for sample in samples}
-    records, _ = read_records(store.path)
+    records = read_records(store.path).records
     return {keys[record["key"]]: record for record in records if record["key"] in keys}
 
 

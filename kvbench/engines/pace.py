@@ -2,10 +2,17 @@
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.record import EngineRun
+
+
+class Seconds(NamedTuple):
+    """The time that is left, between two bounds."""
+
+    low: float
+    high: float
 
 
 class Pace:
@@ -31,8 +38,8 @@ class Pace:
         elapsed = self.clock() - self.since
         return self.ahead * elapsed / self.answers if self.answers else 0.0
 
-    def span(self) -> tuple[float, float]:
-        return self.left(), self.left()
+    def span(self) -> Seconds:
+        return Seconds(self.left(), self.left())
 
     @property
     def rate(self) -> str:

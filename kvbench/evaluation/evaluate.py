@@ -11,6 +11,7 @@ from kvbench.evaluation.distance import Distances
 from kvbench.evaluation.pending_tasks import Compression, Task, by_pass, by_question, missing_work, with_full
 from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.record import Failure, MethodRun, Row, record
+from kvbench.evaluation.spans import marks_of
 from kvbench.evaluation.turns import converse
 from kvbench.prefill import PrefillPlan, in_chunks
 from kvbench.records.store import Store
@@ -52,7 +53,8 @@ def records_of_pass(
     methods, first = [task.method for task in tasks], tasks[0].prompts[0]
     frame = partial(context_frame, run.loaded, first)
     run.stage.text = f"{first.sample.id} · prefill of {len(first.context):,} tokens"
-    prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame)
+    marks = marks_of([prompt.spans for task in tasks for prompt in task.prompts], len(first.context))
+    prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame, marks)
     for task in tasks:
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
         compressed = prefilled.compress(task.method, task.budget)

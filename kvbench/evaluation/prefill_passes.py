@@ -12,9 +12,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
-from kvbench.methods.base import Method
+from kvbench.cache.kept_positions import Marks
+from kvbench.methods.base import Method, as_given
 from kvbench.models.layer_windows import full_layers, sliding_windows
-from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, reconstruct
+from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
 
@@ -77,7 +78,8 @@ class SecondPass:
 class SharedPass:
     """One prefill for any number of settings; all layers' K and V stay in memory (`memory=shared`).
 
-    `frame` makes the frame of the context, which is read only where the needs have second passes or its place.
+    `frame` makes the frame of the context, which is read only where the needs have second passes or its place. `marks`
+    are the positions between which layers count the tokens that they keep (see `kvbench.cache.kept_positions`).
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class SharedPass:
         plan: PrefillPlan,
         needs: Needs,
         frame: Callable[[], ContextFrame] = ContextFrame,
+        marks: Marks = (),
     ):
         reset_device_peak(model)
         self.model = model
@@ -95,10 +98,9 @@ class SharedPass:
         wait_for(model)
         self.seconds = time.perf_counter() - started
         self.prefill_peak = device_peak(model)
-        if needs.context:
-            span = frame().span(len(ids))
-            for layer in self.state.layers:
-                layer.context = span
+        span = frame().span(len(ids)) if needs.context else None
+        for layer in self.state.layers:
+            layer.context, layer.marks = span, marks
         self.second = {how: self._read_again(ids, how, frame()) for how in needs.reconstructions}
         self.state.settle()
 
@@ -113,7 +115,7 @@ class SharedPass:
     def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
-        caches = self.state.whole(method.compress(self.state, budget))
+        caches = self.state.whole(method.compress(self.state, as_given(budget)))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
@@ -137,13 +139,14 @@ class StreamedPass:
         ids: Tensor,
         plan: PrefillPlan,
         frame: Callable[[], ContextFrame] = ContextFrame,
+        marks: Marks = (),
     ):
-        self.model, self.ids, self.plan, self.frame = model, ids, plan, frame
+        self.model, self.ids, self.plan, self.frame, self.marks = model, ids, plan, frame, marks
 
     def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)
         context = self.frame().span(len(self.ids)) if method.needs.context else None
-        stream = Stream(method, num_layers(self.model, len(self.ids)), budget, context)
+        stream = Stream(method, num_layers(self.model, len(self.ids)), budget, context, self.marks)
         started = time.perf_counter()
         state = self.plan.run(self.model, self.ids, method.needs, stream)
         wait_for(self.model)
@@ -173,27 +176,35 @@ def prefill_pass(
     methods: Sequence[Method],
     memory: str,
     frame: Callable[[], ContextFrame] = ContextFrame,
+    marks: Marks = (),
 ) -> SharedPass | StreamedPass:
     """The pass over ids [n] that methods with one plan share, with all their observations.
 
     `memory` is shared or stream.
     """
     if memory == "stream":
-        return StreamedPass(model, ids, plan, frame)
-    return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)), frame)
+        return StreamedPass(model, ids, plan, frame, marks)
+    return SharedPass(model, ids, plan, reduce(or_, (method.needs for method in methods)), frame, marks)
 
 
 class Stream:
     """Receives layer states from a prefill, has each compressed, and counts the bytes held meanwhile."""
 
-    def __init__(self, method: Method, num_layers: int, budget: int | float, context: tuple[int, int] | None = None):
-        self.context = context  # of every layer's state
-        self.layers = method.layer_stream(num_layers, budget)
+    def __init__(
+        self,
+        method: Method,
+        num_layers: int,
+        budget: int | float,
+        context: Span | None = None,
+        marks: Marks = (),
+    ):
+        self.context, self.marks = context, marks  # of every layer's state
+        self.layers = method.layer_stream(num_layers, as_given(budget))
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0
 
     def __call__(self, layer: LayerState) -> None:
-        layer.context = self.context
+        layer.context, layer.marks = self.context, self.marks
         self.count(layer)
         finish(layer.keys.device)
         started = time.perf_counter()

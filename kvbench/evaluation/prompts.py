@@ -1,13 +1,14 @@
 """Splits a prompt into what is compressed and what is read only afterwards: question=visible|hidden, first_token."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
+from kvbench.evaluation.spans import Span, spans_of
 from kvbench.models import LoadedModel, TextModel
 
 # Stands in for the question to find what the chat template writes before it; no text contains it.
@@ -31,6 +32,7 @@ class Prompt:
     context: Tensor  # [n]
     question: Tensor  # [q], empty where all tokens are context
     turns: tuple[Tensor, ...] = ()  # [t] each: what follows the model's own answers, where these stay
+    spans: Mapping[str, Span] = field(default_factory=dict)  # places of the sample's marked texts in all tokens
 
     @property
     def new_tokens(self) -> int:
@@ -63,10 +65,11 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
             f"sample {sample.id!r} has {tokens} tokens; {loaded.spec.name} takes at most {room} "
             f"with {'answers' if sample.own_answers and later else 'an answer'} of {answers}"
         )
+    spans = spans_of(loaded, sample, text)
     if sample.own_answers:
-        prompt = Prompt(sample, ids[:split], ids[split:], tuple(later))
+        prompt = Prompt(sample, ids[:split], ids[split:], tuple(later), spans)
     else:
-        prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]))
+        prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]), spans=spans)
     _check_longrope(loaded, prompt)
     return prompt
 

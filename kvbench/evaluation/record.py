@@ -16,6 +16,7 @@ from kvbench.evaluation.decode import Generation
 from kvbench.evaluation.prefill_passes import Compressed
 from kvbench.evaluation.prompts import AnyModel, Prompt
 from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.spans import kept_shares
 from kvbench.models import LoadedModel
 from kvbench.records.schema import build
 from kvbench.utils.hashing import digest
@@ -211,6 +212,7 @@ def record(
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
         "kept_per_head": per_head(layers),
+        **({"spans_kept": kept_shares(prompt.spans, layers, n)} if prompt.spans else {}),
         "kept_positions": [layer.positions and layer.positions.text for layer in layers],
         "memory": run.memory,
         "peak_cache_bytes": compressed.count(caches),

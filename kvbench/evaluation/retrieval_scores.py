@@ -1,6 +1,7 @@
 """How much each query head looks at a needle while the model recites it: HeadKV's and retrieval heads' measure."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,8 +46,13 @@ def retrieval_scores(
     return torch.stack(found).mean(dim=0).tolist(), used
 
 
-def tokens_of(loaded: LoadedModel, sample: Sample) -> tuple[Tensor, Tensor]:
-    """Ids [n] of the sample's prompt, and the places of its answer's tokens there."""
+class PromptTokens(NamedTuple):
+    ids: Tensor  # [n]
+    needle: Tensor  # places of the answer's tokens in `ids`
+
+
+def tokens_of(loaded: LoadedModel, sample: Sample) -> PromptTokens:
+    """The tokens of the sample's prompt. Raises UserError where the answer is not in it exactly once."""
     text = loaded.render(sample.prompt, sample.chat, sample.prefix)
     encoded = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)
     answer = sample.answers[0]
@@ -55,7 +61,7 @@ def tokens_of(loaded: LoadedModel, sample: Sample) -> tuple[Tensor, Tensor]:
         raise UserError(f"the prompt of sample {sample.id!r} must contain its answer exactly once")
     spans = encoded["offset_mapping"]
     needle = [i for i, (first, end) in enumerate(spans) if first < start + len(answer) and end > start]
-    return torch.tensor(encoded["input_ids"]), torch.tensor(needle)
+    return PromptTokens(torch.tensor(encoded["input_ids"]), torch.tensor(needle))
 
 
 def of_layer(layer: LayerState, rows: int, needle: Tensor) -> Tensor:

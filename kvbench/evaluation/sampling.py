@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,16 +52,21 @@ class Sampler:
         return GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest / self.how.temperature
 
 
-def nucleus(scaled: Tensor, top_k: int | None, top_p: float, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities of scaled logits [rows, vocab_size] in float64, 0 for tokens that are not drawn; and for each row
-    whether gaps that change by `noise` [rows, 1] could change which these are.
+class Nucleus(NamedTuple):
+    probabilities: Tensor  # float64 [rows, vocab_size], 0 for tokens that are not drawn
+    uncertain: Tensor  # bool [rows]: whether noise could change which these are
+
+
+def nucleus(scaled: Tensor, top_k: int | None, top_p: float, noise: Tensor) -> Nucleus:
+    """The tokens that may be drawn by scaled logits [rows, vocab_size] whose gaps change by `noise` [rows, 1].
 
     These are the `top_k` likeliest, and of them the fewest likeliest with a probability of at least `top_p` in all.
     """
     rows, size = scaled.shape
     most = min(top_k or size, size)
     if most == size and top_p >= 1:
-        return scaled.double().softmax(dim=-1), torch.zeros(rows, dtype=torch.bool, device=scaled.device)
+        none = torch.zeros(rows, dtype=torch.bool, device=scaled.device)
+        return Nucleus(scaled.double().softmax(dim=-1), none)
     values, order = scaled.sort(dim=-1, descending=True, stable=True)
     likeliest = values[:, :most].double().softmax(dim=-1)
     before = likeliest.cumsum(dim=-1) - likeliest
@@ -73,4 +79,4 @@ def nucleus(scaled: Tensor, top_k: int | None, top_p: float, noise: Tensor) -> t
         edges = before.gather(1, torch.cat([last, after.clamp(max=most - 1)], dim=1)).clamp(0, 1)
         limit = torch.logit(torch.tensor(top_p, dtype=torch.float64))
         uncertain |= ((edges.logit() - limit).abs() < noise).any(dim=-1, keepdim=True)
-    return probabilities, uncertain[:, 0]
+    return Nucleus(probabilities, uncertain[:, 0])

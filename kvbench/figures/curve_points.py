@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -150,7 +151,13 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
     return number
 
 
-def _score(column: Column, records: pd.DataFrame) -> tuple[float, float, float] | None:
+class Estimate(NamedTuple):
+    mean: float
+    low: float  # of its interval
+    high: float
+
+
+def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
     """Mean over a column's tasks, or its columns, and its interval; None where records of a task are missing.
 
     The interval is (nan, nan) where a task has fewer than two units.
@@ -163,4 +170,4 @@ def _score(column: Column, records: pd.DataFrame) -> tuple[float, float, float] 
     values = [pd.concat([by_task[task] for task in tasks]) for tasks in strata]
     mean = sum(sum(of) / len(of) for of in values) / len(values)
     low, high = clustered(values, [[unit[sample] for sample in of.index] for of in values])
-    return 100 * mean, 100 * low, 100 * high
+    return Estimate(100 * mean, 100 * low, 100 * high)

@@ -1,12 +1,18 @@
 """The contract of a method."""
 
 from abc import ABC, abstractmethod
+from typing import cast
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.layer_stream import LayerByLayer, LayerStream
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
 from kvbench.utils.versions import Versioned
+
+
+def as_given(budget: float) -> int:
+    """A setting's budget as a method is given it: whole tokens, but ratio·n for one that says `takes_fractions`."""
+    return cast(int, budget)
 
 
 class Method(Versioned, ABC):

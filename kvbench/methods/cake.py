@@ -18,6 +18,7 @@ from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection, ranking, with_window
+from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import checked
@@ -28,7 +29,8 @@ class Slots(Selection):
     """A selection whose tokens are stored in the order of `indices`, which do not ascend."""
 
     def positions(self, layer: LayerState) -> KeptPositions:
-        return kept_positions(self.indices.sort(dim=-1).values, layer.n)
+        assert self.indices is not None, "a whole layer has no other order"
+        return kept_positions(self.indices.sort(dim=-1).values, layer.n, layer.marks)
 
 
 @checked
@@ -64,7 +66,7 @@ class CAKE(Eviction):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
-        selection = self.select(layer, index, num_layers, budget)
+        selection = alike(self.select(layer, index, num_layers, budget))
         window = self.scoring.protected(budget)
         uncut = budget >= layer.n or min(self._layer_tokens(budget, layer.n, num_layers)) >= layer.n
         limit = budget if uncut else selection.count(layer)

@@ -1,15 +1,15 @@
 """The layers of a prefill cut again with every further one, where a layer's tokens depend on all layers' weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import Field, dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.methods.allocation.base import Allocation
-from kvbench.methods.allocation.weighted import GivenWeights
+from kvbench.methods.allocation.weighted import GivenWeights, WeightedAllocation
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.heads.pooled import GivenTokens
@@ -23,6 +23,7 @@ from kvbench.prefill import LayerState
 class Weighed(Protocol):
     """What the cascade needs of an `Eviction`, a dataclass whose allocation is weighted."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     allocation: Allocation
     scoring: Scoring
     heads: HeadBudgets
@@ -43,7 +44,8 @@ class Cascade(LayerStream):
 
     def __init__(self, method: Weighed, num_layers: int, budget: int) -> None:
         super().__init__()
-        self.method, self.num_layers, self.budget = method, num_layers, budget
+        assert isinstance(method.allocation, WeightedAllocation), "others need no cascade"
+        self.method, self.allocation, self.num_layers, self.budget = method, method.allocation, num_layers, budget
         self.weights: list[float] = []
         self.held: list[HeldLayer] = []
 
@@ -52,16 +54,16 @@ class Cascade(LayerStream):
             self.caches.append(self._compressed(self.method, layer, len(self.caches)))
             return
         window = self.method.scoring.protected(self.budget)
-        scores, allocation = self.method.scores(layer, window), self.method.allocation
+        scores = self.method.scores(layer, window)
         self.held.append(HeldLayer(layer, scores))
-        self.weights.append(allocation.weight(layer, lambda: scores).item())
-        bounds = allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
+        self.weights.append(self.allocation.weight(layer, lambda: scores).item())
+        bounds = self.allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
         roomy = replace(self.method, allocation=GivenTokens(tuple(bounds)), heads=self._heads(layer))
         for index, held in enumerate(self.held):
             held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
 
     def finish(self, count: Callable[[LayerState], None]) -> None:
-        given = replace(self.method, allocation=GivenWeights(self.method.allocation, tuple(self.weights)))
+        given = replace(self.method, allocation=GivenWeights(self.allocation, tuple(self.weights)))
         while self.held:
             layer = self.held[0].whole()
             count(layer)

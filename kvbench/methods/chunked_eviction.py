@@ -17,6 +17,7 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import EvictingPrefill, FullPrefill, LayerState, PrefillPlan
 from kvbench.utils.checked import Positive, checked
@@ -27,7 +28,7 @@ class Left(Selection):
     """All tokens that an evicting prefill left of a layer."""
 
     def positions(self, layer: LayerState) -> KeptPositions:
-        return kept_positions(layer.positions, layer.seen)
+        return kept_positions(layer.positions, layer.seen, layer.marks)
 
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
         heads, positions = layer.num_key_value_heads, self.positions(layer)
@@ -88,11 +89,11 @@ class ChunkedEviction(Method):
         tokens = whole_tokens(budget)
 
         def keep(layer: LayerState) -> Tensor | None:
-            return self.policy.select(layer, layer.index, num_layers, tokens).indices
+            return alike(self.policy.select(layer, layer.index, num_layers, tokens)).indices
 
         return EvictingPrefill(self.chunk, f"{self.policy} at {tokens}", keep)
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if layer.positions is None:  # the whole prompt
             return self.policy.compress_layer(layer, index, num_layers, budget)
         left, when = Left(None, whole_tokens(budget)), self.policy.decode_compression

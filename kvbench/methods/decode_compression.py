@@ -1,12 +1,20 @@
 """Compression while decoding: when tokens are dropped, and how many stay."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvbench.utils.checked import Positive, checked
 from kvbench.utils.versions import Versioned
 
 # Against float noise in shares of whole numbers.
 NOISE = 1e-9
+
+
+class DecodingProtocol(NamedTuple):
+    """A method's attributes of these names."""
+
+    takes_fractions: bool
+    ratio_of: str
+    compress_at: str
 
 
 @checked
@@ -44,10 +52,9 @@ class DecodeCompression(Versioned):
         return whole_tokens(budget / prompt * seen if self.of == "seen" else budget)
 
     @property
-    def protocol(self) -> tuple[bool, str, str]:
-        """A method's `takes_fractions`, `ratio_of` and `compress_at`."""
+    def protocol(self) -> DecodingProtocol:
         of = "prompt" if self.budget is not None else self.of
-        return of == "seen", of, "prefill_end" if self.prompt == "cut" else "while_decoding"
+        return DecodingProtocol(of == "seen", of, "prefill_end" if self.prompt == "cut" else "while_decoding")
 
 
 def whole_tokens(budget: float) -> int:

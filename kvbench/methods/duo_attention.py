@@ -47,7 +47,7 @@ class DuoAttention(Method):
     def __post_init__(self) -> None:
         self.takes_budget = self.sparsity is None
         self._gates = None if self.gates_file is None else read_head_scores(self.gates_file)
-        self._ranked = lru_cache(maxsize=2)(self._ranked)  # every layer reads the same
+        self._ranked = lru_cache(maxsize=2)(self._ranking)  # every layer reads the same
 
     @property
     def divisible(self) -> bool:
@@ -90,7 +90,7 @@ class DuoAttention(Method):
             streaming = count if self.sparsity == 1 else math.ceil(self.sparsity * (count - 1) - 1e-9)  # float noise
         return ranked[: min(streaming, count)]
 
-    def _ranked(self, gates: tuple[tuple[float, ...], ...]) -> list[tuple[int, int]]:
+    def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[tuple[int, int]]:
         """All (layer, head) pairs, the first to stream first."""
         clipped = {(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
         return sorted(clipped, key=lambda pair: (clipped[pair], -pair[0], -pair[1]))
@@ -132,6 +132,7 @@ class DuoLayer(LayerCache):
             part.update(keys.index_select(1, heads), values.index_select(1, heads))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        assert self.tables is not None, "append() comes first"
         *tables, back = self.tables
         grouped = query.unflatten(1, (len(back), -1))  # [1, num_key_value_heads, group, q, head_dim]
         outputs = [

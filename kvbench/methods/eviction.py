@@ -26,7 +26,7 @@ from kvbench.methods.ragged_selection import RaggedSelection, first_and_window
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection, first, ranking, reduce_group, with_window
-from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union, require_ragged
+from kvbench.methods.storage.base import Storage, alike, refuse_joint, refuse_union, require_ragged
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import checked
@@ -131,13 +131,13 @@ class Eviction(Method):
         tokens = tuple(window + math.ceil(sum(row) / len(row)) for row in found.tolist())
         return replace(self, allocation=GivenTokens(tokens), heads=GivenHeads(found))
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         when = self.decode_compression
         if when is None:
             return self.storage.store(layer, self.select(layer, index, num_layers, budget))
 
         def select(layer: LayerState, budget: int) -> Selection:
-            return self.select(layer, index, num_layers, budget)
+            return alike(self.select(layer, index, num_layers, budget))
 
         def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
             return self.keep(state, index, num_layers, target, seen)
@@ -179,6 +179,7 @@ class Eviction(Method):
             return None
         window = self.scoring.protected(target)
         chosen = ranking(self.scores(state, window))[:, : tokens - window]
+        assert self.decode_compression is not None, "tokens are dropped while decoding"
         if self.decode_compression.slots == "position":
             chosen = chosen.sort(dim=-1).values
         return with_window(chosen, state.n, window)

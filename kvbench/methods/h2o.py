@@ -14,6 +14,7 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
@@ -131,16 +132,18 @@ class H2O(Eviction):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
-        selection = self.select(layer, index, num_layers, budget)
+        selection = alike(self.select(layer, index, num_layers, budget))
         limit = budget if selection.indices is None else selection.nominal  # of this layer; a pyramid's differ
         scores = self.per_head(self.scoring.votes(layer), layer)
-        if selection.indices is None:
-            selection = Selection(torch.arange(layer.n, device=scores.device).expand(len(scores), layer.n), layer.n)
+        indices = selection.indices
+        if indices is None:
+            indices = torch.arange(layer.n, device=scores.device).expand(len(scores), layer.n)
+            selection = Selection(indices, layer.n)
         return HeavyHitterLayer(
             selection.of(layer.keys),
             selection.of(layer.values),
-            scores.gather(1, selection.indices),
-            selection.indices,
+            scores.gather(1, indices),
+            indices,
             layer.n,
             selection.kept(layer),
             limit,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -15,6 +15,7 @@ from kvbench.prefill import LayerState
 from kvbench.utils.regular_files import open_regular, read_text
 from kvbench.utils.text import in_one_line
 
+Heads = Literal["query_heads", "kv_heads"]
 KIND = "head scores"
 UNPICKLED = (UnpicklingError, RuntimeError, EOFError)  # what torch.load says of a file that is no tensor
 
@@ -30,7 +31,7 @@ class HeadScores:
     """
 
     path: str
-    over: Literal["query_heads", "kv_heads"]
+    over: Heads
     scores: tuple[tuple[float, ...], ...]
     model: str = ""
     about: str = ""
@@ -81,8 +82,8 @@ def read_head_scores(path: str) -> HeadScores:
         raise UserError(f"{path} is not a readable calibration file: {in_one_line(error)}") from None
 
 
-def _checked(path: str, over: str, rows: list[list[float]], model: str, about: str) -> HeadScores:
-    if over not in ("query_heads", "kv_heads") or not rows or not rows[0] or len({len(row) for row in rows}) > 1:
+def _checked(path: str, over: Heads, rows: list[list[float]], model: str, about: str) -> HeadScores:
+    if over not in get_args(Heads) or not rows or not rows[0] or len({len(row) for row in rows}) > 1:
         raise ValueError("it needs `over` query_heads or kv_heads, and `scores`, as many numbers for every layer")
     if not all(isinstance(x, int | float) and math.isfinite(x) for row in rows for x in row):
         raise ValueError("a score is not a finite number")

@@ -61,12 +61,14 @@ class IntervalLayer(DenseLayer):
         super().__init__(selection.of(layer.keys), selection.of(layer.values), layer.seen, kept)
         self.when, self.choose, self.batches = when, choose, batches
         self.prompt, self.index = layer.seen, layer.index
-        self.queries = self.sums = None
+        self.queries: Ring | None = None
+        self.sums: Growing | None = None
         self.triggers = 0
         if needs.window:
             last = layer.last_queries(needs.window)
             self.queries = Ring(last, needs.window, layer.seen - last.shape[1])
         if needs.column_sums:
+            assert layer.column_sums is not None, "they are in `needs`"
             sums = layer.column_sums[..., None]  # [num_attention_heads, n, 1]
             self.sums = Growing(sums.clone() if selection.indices is None else _rows(sums, selection.indices))
 
@@ -107,7 +109,7 @@ class IntervalLayer(DenseLayer):
         indices = self.choose(state, self.seen)
         if indices is None:
             return
-        self.triggers += 1
+        self.triggers = (self.triggers or 0) + 1
         self.k, self.v = (Growing(gather(store.view[0], indices)[None]) for store in (self.k, self.v))
         if self.sums is not None:
             self.sums = Growing(_rows(self.sums.view, indices))

@@ -78,8 +78,11 @@ class PoolingMerge(Method):
         divisor = max(1, num_layers - 1) if self.alloc == "corrected" else num_layers
         depth = [layer / divisor for layer in range(num_layers)]  # l/(m-1), or the printed l/m
         mean_depth = sum(depth) / num_layers
-        first, slope = self.l0, 1 / self.beta - 1
-        if first is None:
+        slope = 1 / self.beta - 1
+        first: float
+        if self.l0 is not None:
+            first = self.l0
+        else:
             first = budget / (1 + mean_depth * slope)
             if self.minimum_budget <= budget and first * (1 + depth[-1] * slope) < self.minimum_budget:
                 fall = (budget - self.minimum_budget) / (depth[-1] - mean_depth)

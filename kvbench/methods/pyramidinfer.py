@@ -87,7 +87,7 @@ class PyramidInfer(Method):
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         reached = None if layer.positions is None else layer.positions[None]
-        positions = kept_positions(reached, layer.seen)
+        positions = kept_positions(reached, layer.seen, layer.marks)
         kept = Kept.tokens(layer.n, layer.n, layer.seen, layer.num_key_value_heads, positions=positions)
         whole = self.takes_budget and budget >= layer.seen  # nothing to save: FullKV
         if self.decode == "none" or whole:

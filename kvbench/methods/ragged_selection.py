@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,11 @@ from kvbench.cache.kept_positions import KeptPositions, chosen_positions
 from kvbench.cache.packed import flat_positions
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.prefill import LayerState
+
+
+class Parted(NamedTuple):
+    recent: Tensor  # indices [heads, last], ascending
+    before: Tensor  # [all others] in heads · n, head after head
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class RaggedSelection:
 
     def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
-        return chosen_positions(self.chosen)
+        return chosen_positions(self.chosen, layer.marks)
 
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None) -> Kept:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage.
@@ -60,17 +66,14 @@ class RaggedSelection:
         """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""
         return self.chosen.clone().unflatten(0, (layer.num_key_value_heads, -1))
 
-    def parted(self, last: int) -> tuple[Tensor, Tensor]:
-        """The `last` tokens of every head, which all have as many, and those before them.
-
-        Indices [heads, last], ascending, and [all others] in heads · n, head after head.
-        """
+    def parted(self, last: int) -> Parted:
+        """The `last` tokens of every head, which all have as many, and those before them."""
         heads, n = self.chosen.shape
         rank = self.chosen.cumsum(dim=1)  # of a chosen token, from 1
         counts = rank[:, -1:]
         late = self.chosen & (rank > counts - last)
         recent = flat_positions(late.flatten(), heads * last).view(heads, last) % n
-        return recent, flat_positions((self.chosen & ~late).flatten(), sum(self.counts) - heads * last)
+        return Parted(recent, flat_positions((self.chosen & ~late).flatten(), sum(self.counts) - heads * last))
 
 
 def first_and_window(order: Tensor, counts: Tensor, n: int) -> Tensor:

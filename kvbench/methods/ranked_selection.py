@@ -53,16 +53,17 @@ class Ranks:
         kinds = [(layer.keys.device, layer.keys.shape, layer.num_attention_heads) for layer in layers]
         groups = layer_groups(layers, sizes, kinds)
         self.ranks = [ranked(torch.stack([scores(layer) for layer in layers[group]]), window) for group in groups]
-        self.window = window
+        self.window, self.marks = window, layers[0].marks
 
     def first(self, tokens: Sequence[int]) -> list[RankedSelection]:
         """In every head of layer i the window and the best other tokens, tokens[i] in all."""
-        parts, left = [], iter(tokens)
+        parts: list[tuple[Tensor, int, KeptPositions]] = []
+        left = iter(tokens)
         for ranks in self.ranks:
             own = list(islice(left, len(ranks)))
             most = torch.tensor([count - self.window for count in own], dtype=torch.int32)
             chosen = ranks < most.to(ranks.device, non_blocking=True)[:, None, None]
-            parts += zip(chosen, own, positions_of_layers(chosen), strict=True)
+            parts += zip(chosen, own, positions_of_layers(chosen, self.marks), strict=True)
         return [RankedSelection(*part) for part in parts]
 
 

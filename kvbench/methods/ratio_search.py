@@ -44,7 +44,7 @@ def _next(tries: dict[float, float], target: float) -> float:
         return 0.0 if above else math.inf  # the end, within which the caller keeps it
     nearest = below[::-1] or above  # the nearest one first
     if len(nearest) == 1:
-        return nearest[0] * (target / tries[nearest[0]]) ** (1 / EXPONENT)
+        return nearest[0] * math.pow(target / tries[nearest[0]], 1 / EXPONENT)
     return _power_law(tries, nearest[1], nearest[0], target)
 
 

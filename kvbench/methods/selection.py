@@ -39,7 +39,7 @@ class Selection:
 
     def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
-        return kept_positions(self.indices, layer.n)
+        return kept_positions(self.indices, layer.n, layer.marks)
 
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
         """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage."""

@@ -78,7 +78,7 @@ class SimLayerKV(Method):
         if not self.include_current and self.variant == "prefill":
             raise UserError("include_current=false is about the first decoded token: it needs variant=decode")
         refuse_joint(self.storage, "SimLayerKV")
-        if evicts:
+        if isinstance(self.others, Eviction):
             refuse_weighted(self.others.allocation, "SimLayerKV")
             if self.others.granularity == "kv_head":
                 refuse_union(self.storage, "granularity=kv_head")
@@ -202,7 +202,7 @@ class FirstDecodeDecision:
     def __init__(
         self,
         num_layers: int,
-        measure: Callable[[Tensor, Tensor, float], Tensor],
+        measure: Callable[[Tensor, Tensor, Scaling], Tensor],
         decide: Callable[[list[float]], Sequence[Store]],
     ):
         self.num_layers, self.measure, self.decide = num_layers, measure, decide
@@ -227,10 +227,11 @@ class FirstDecodeLayer(LayerCache):
     """
 
     def __init__(self, layer: LayerState, decision: FirstDecodeDecision) -> None:
-        super().__init__(layer.n, Selection.everything(layer).kept(layer))
-        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, self.kept)
+        kept = Selection.everything(layer).kept(layer)
+        super().__init__(layer.n, kept)
+        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, kept)
         self.prompt = layer.n
-        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers")
+        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers", "marks")
         self.state_fields = {name: getattr(layer, name) for name in fields}
         self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
 

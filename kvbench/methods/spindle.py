@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -21,12 +21,21 @@ from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.codebook.coding import CoveredLayer
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Positive, Share, checked
 
 TOLERANCE = 0.01  # relative; control=exact accepts this distance from the requested ratio
+
+
+class Key(NamedTuple):
+    """What determines a layer's selection."""
+
+    layer: int
+    tokens: int
+    protected: int  # of them, those that are always the last ones
 
 
 @checked
@@ -87,6 +96,11 @@ class SpindleKV(Method):
         self.takes_fractions = self.control is not None
 
     @property
+    def _codebook(self) -> Codebook:
+        assert isinstance(self.eviction.storage, Codebook), "SpindleKV makes its eviction with one"
+        return self.eviction.storage
+
+    @property
     def minimum_budget(self) -> int:
         return 1 if self.control else self.eviction.minimum_budget
 
@@ -94,23 +108,23 @@ class SpindleKV(Method):
     def layerwise(self) -> bool:
         return self.control is None
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.eviction.storage.store(layer, self.select(layer, index, num_layers, budget))
 
-    def select(self, layer: LayerState, index: int, num_layers: int, budget: float) -> Selection:
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
         """The tokens of one layer to code; with `repeat` always per query head, as ratio_over=query_heads counts."""
         if self.evict and budget < layer.n:
-            return self.eviction.select(layer, index, num_layers, budget)
+            return alike(self.eviction.select(layer, index, num_layers, budget))
         if not self.repeat:
             return Selection.everything(layer)
         tokens = torch.arange(layer.n, device=layer.keys.device)
         return Selection(tokens.expand(layer.num_attention_heads, -1), layer.n)
 
-    def compress(self, state: PrefillState, budget: float) -> list[LayerCache]:
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if self.control is not None:
             return self._controlled(state, budget)
         selections = Selector(self, state.layers)(range(len(state.layers)), budget)
-        return self.eviction.storage.store_all(state.layers, selections)
+        return self._codebook.store_all(state.layers, selections)
 
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
         return self.control is not None and abs(getattr(ratio, self.control_on) - target) > TOLERANCE * target
@@ -123,42 +137,42 @@ class SpindleKV(Method):
         most one per layer: 40 bytes for each token of a book, on a GPU in tensors of all layers covered together. Each
         layer is packed once, at the end.
         """
-        count, storage = len(state.layers), self.eviction.storage
+        count, storage = len(state.layers), self._codebook
         select = Selector(self, state.layers)
-        sizes: dict[tuple, tuple[Kept, int]] = {}
-        covers: dict[int, tuple[tuple, CoveredLayer]] = {}
+        sizes: dict[Key, tuple[Kept, int]] = {}
+        covers: dict[int, tuple[Key, CoveredLayer]] = {}
 
-        def cover(changed: list[tuple], kept: float) -> None:
+        def cover(changed: list[Key], kept: int) -> None:
             """Cover the layers with these keys again."""
-            places = [index for index, *_ in changed]
+            places = [key.layer for key in changed]
             for index in places:
                 covers.pop(index, None)  # before the next one is made
             made = storage.cover_all([state.layers[index] for index in places], select(places, kept))
             for key, covered in zip(changed, made, strict=True):
-                covers[key[0]] = key, covered
+                covers[key.layer] = key, covered
                 sizes[key] = covered.kept, covered.nbytes
 
-        def keys(kept: float) -> list[tuple]:
-            """What determines each layer's selection: its tokens, and how many of them are always the last ones."""
+        def keys(kept: int) -> list[Key]:
             everything = kept >= state.n
             tokens = [state.n] * count if everything else self.eviction.layer_tokens(kept, state.n, count)
             protected = state.n if everything else self.eviction.scoring.protected(kept)
-            return [(index, k, protected) for index, k in enumerate(tokens)]
+            return [Key(index, k, protected) for index, k in enumerate(tokens)]
 
-        def ratio_at(kept: float) -> float:
-            kept = self._whole(kept)
+        def ratio_at(tried: float) -> float:
+            kept = self._whole(tried)
             cover([key for key in keys(kept) if key not in sizes], kept)
             layers, stored = zip(*(sizes[key] for key in keys(kept)), strict=True)
-            return getattr(ReserveRatio.of(layers, sum(stored), state.nbytes), self.control_on)
+            ratio = ReserveRatio.of(layers, sum(stored), state.nbytes)
+            return ratio.r if self.control_on == "r" else ratio.r_bytes
 
         least = min(self.eviction.minimum_budget, state.n)
         kept = self._whole(find_budget(ratio_at, budget / state.n, least, state.n, budget, TOLERANCE))
-        cover([key for key in keys(kept) if covers.get(key[0], (None,))[0] != key], kept)
-        return storage.pack_all([covers[index][1] for index in range(count)])
+        cover([key for key in keys(kept) if key.layer not in covers or covers[key.layer][0] != key], kept)
+        return [*storage.pack_all([covers[index][1] for index in range(count)])]
 
-    def _whole(self, kept: float) -> float:
+    def _whole(self, kept: float) -> int:
         """The budget in whole tokens, except for LinearPyramid, in which fractions move whole tokens between layers."""
-        return kept if self.allocation is None and self.scoring is None else round(kept)
+        return cast(int, kept) if self.allocation is None and self.scoring is None else round(kept)
 
 
 class Selector:
@@ -168,7 +182,7 @@ class Selector:
         self.method, self.layers = method, layers
         self.ranks: Ranks | None = None
 
-    def __call__(self, places: Sequence[int], budget: float) -> list[Selection | RankedSelection]:
+    def __call__(self, places: Sequence[int], budget: int) -> Sequence[Selection | RankedSelection]:
         """Of the layers `places`."""
         if not places:
             return []
@@ -178,14 +192,15 @@ class Selector:
         ranked = method.evict and eviction.scoring.orders_by_scores
         if not ranked or (everything and self.ranks is None):
             return [method.select(self.layers[index], index, count, budget) for index in places]
-        if everything:
-            tokens = [n] * count
+        if everything and self.ranks is not None:
+            ranks, tokens = self.ranks, [n] * count
         else:
-            self._rank(eviction.scoring.protected(budget))
+            ranks = self._rank(eviction.scoring.protected(budget))
             tokens = [eviction.prompt_tokens(layer, index, count, budget) for index, layer in enumerate(self.layers)]
-        chosen = self.ranks.first(tokens)
+        chosen = ranks.first(tokens)
         return [chosen[index] for index in places]
 
-    def _rank(self, window: int) -> None:
+    def _rank(self, window: int) -> Ranks:
         if self.ranks is None or self.ranks.window != window:
             self.ranks = Ranks(self.layers, partial(self.method.eviction.scores, window=window), window)
+        return self.ranks

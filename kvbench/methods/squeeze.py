@@ -62,7 +62,7 @@ class SqueezeAttention(Method):
         return self.policy.minimum_budget
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        budgets = self.budgets([layer.hidden_similarity for layer in state.layers], budget, state.n)
+        budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n)
         return [
             self.compress_layer(layer, index, len(budgets), budgets[index]) for index, layer in enumerate(state.layers)
         ]
@@ -118,3 +118,8 @@ def cluster(values: Sequence[float], k: int) -> list[int]:
             labels[i] = c
         end = start
     return labels
+
+
+def _similarity(layer: LayerState) -> float:
+    assert layer.hidden_similarity is not None, "it is in `needs`"
+    return layer.hidden_similarity

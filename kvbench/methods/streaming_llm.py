@@ -66,7 +66,7 @@ class StreamingLLM(Method):
 
     @property
     def minimum_budget(self) -> int:
-        return (self.recent if self.sinks is None else self.sinks) + 1
+        return (self.recent or 0 if self.sinks is None else self.sinks) + 1
 
     @property
     def layerwise(self) -> bool:
@@ -83,14 +83,14 @@ class StreamingLLM(Method):
         return self.select(state, max(target, self.minimum_budget)).indices
 
     def _sinks(self, budget: int) -> int:
-        return budget - self.recent if self.sinks is None else self.sinks
+        return budget - (self.recent or 0) if self.sinks is None else self.sinks
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if self.storage.joint:
             return self.storage.store_all(state.layers, [self.select(layer, budget) for layer in state.layers])
         return super().compress(state, budget)
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode_compression is not None:
             return interval_layer(
                 self.decode_compression, layer, budget, self.select, self._keep, Needs(), batches=True

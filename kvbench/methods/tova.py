@@ -12,6 +12,7 @@ from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.last_query import LastQuery
+from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
@@ -46,7 +47,7 @@ class TOVA(Eviction):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
-        selection = self.select(layer, index, num_layers, budget)
+        selection = alike(self.select(layer, index, num_layers, budget))
         positions = torch.arange(layer.n, device=layer.keys.device)
         if selection.indices is not None:
             positions = selection.indices[0]

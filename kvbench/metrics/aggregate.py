@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kvbench.metrics.bootstrap import OF_SCORES
+from kvbench.metrics.bootstrap import OF_SCORES, Bounds
 
 
 def task_score(values: Sequence[float]) -> float:
@@ -77,7 +77,7 @@ DISTANCES = ("top1", "kl", "kl_at_least", "agreed", "answer_loglik", "bits_per_b
 SMALLER_IS_BETTER = frozenset({"kl", "kl_at_least", "bits_per_byte", "nll"})
 
 
-def bounds(metric: str) -> tuple[float, float] | None:
+def bounds(metric: str) -> Bounds:
     """Those of a sample's score. None for a distance, which FullKV has by definition."""
     return None if metric in DISTANCES else OF_SCORES
 

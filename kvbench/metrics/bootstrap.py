@@ -17,16 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 RESAMPLES = 2000
-OF_SCORES = (0.0, 1.0)
-OF_DIFFERENCES = (-1.0, 1.0)
 EQUAL = 1e-9  # values that differ by less are equal
-
-Bounds = tuple[float, float] | None  # of what is averaged; None: it has none
 
 
 class Interval(NamedTuple):
     low: float
     high: float
+
+
+OF_SCORES = Interval(0.0, 1.0)
+OF_DIFFERENCES = Interval(-1.0, 1.0)
+Bounds = Interval | None  # of what is averaged; None: it has none
 
 
 def interval(values: Sequence[float], bounds: Bounds = OF_SCORES, confidence: float = 0.95, seed: int = 0) -> Interval:
@@ -80,7 +81,7 @@ def paired_interval(
         [(ours - theirs)[these] for these in every],
         [at[these] for these in every],
         [[labels[i] for i in these] for these in every],
-        None if bounds is None else (bounds[0] - bounds[1], bounds[1] - bounds[0]),
+        None if bounds is None else Interval(bounds.low - bounds.high, bounds.high - bounds.low),
         confidence,
         seed,
     )

@@ -36,12 +36,12 @@ def sign_flip(sums: np.ndarray, seed: int = 0) -> np.ndarray:
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's (1979) adjusted p-values, which together keep the chance of any false finding; nan counts as no test."""
-    p_values = np.asarray(p_values, dtype=float)
-    adjusted = np.full(len(p_values), np.nan)
-    order = [i for i in np.argsort(p_values, kind="stable") if not np.isnan(p_values[i])]
+    found = np.asarray(p_values, dtype=float)
+    adjusted = np.full(len(found), np.nan)
+    order = [i for i in np.argsort(found, kind="stable") if not np.isnan(found[i])]
     largest = 0.0
     for place, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - place) * p_values[i]))
+        largest = max(largest, min(1.0, (len(order) - place) * found[i]))
         adjusted[i] = largest
     return adjusted
 

@@ -4,6 +4,7 @@ VERSIONS = {
     "answers": 1,
     "babilong": 1,
     "infinitebench": 1,
+    "instructions": 1,
     "longbench": 1,
     "longbench_v2": 1,
     "math_answers": 1,  # and math_equality, whose answers are those of Math-Verify

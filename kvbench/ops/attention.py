@@ -1,5 +1,7 @@
 """Attention, and attention weights of few queries."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
@@ -95,7 +97,12 @@ def lower_right(q: int, length: int, device: torch.device) -> Tensor:
     return torch.ones(q, length, dtype=torch.bool, device=device).tril(length - q)
 
 
-def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: Scaling) -> tuple[Tensor, Tensor]:
+class Attention(NamedTuple):
+    probabilities: Tensor  # float32 [.., group, t, len]
+    lse: Tensor  # float32 [.., group, t], the log-sum-exps of the logits
+
+
+def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: Scaling) -> Attention:
     """Float32 attention of a tile of queries.
 
     queries [group, t, head_dim] at positions start … start+t-1 and keys [len, head_dim] of one KV head at 0 … len-1, or
@@ -109,7 +116,7 @@ def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: Sca
         future = torch.arange(length, device=keys.device) > positions[:, None]  # [t, len]
         logits.masked_fill_(future, float("-inf"))
     lse = log_sum(logits, scaling)
-    return logits.sub_(lse[..., None]).exp_(), lse
+    return Attention(logits.sub_(lse[..., None]).exp_(), lse)
 
 
 def grouped_logits(queries: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
@@ -127,5 +134,4 @@ def window_attention(queries: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
     queries [num_attention_heads, w, head_dim], keys [num_key_value_heads, n, head_dim], both after RoPE.
     """
     grouped = queries.unflatten(0, (keys.shape[0], -1))  # [kv, group, w, head_dim]
-    probabilities, _ = causal_probabilities(grouped, keys, keys.shape[1] - queries.shape[1], scaling)
-    return probabilities.flatten(0, 1)
+    return causal_probabilities(grouped, keys, keys.shape[1] - queries.shape[1], scaling).probabilities.flatten(0, 1)

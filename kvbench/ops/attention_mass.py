@@ -16,7 +16,7 @@ def attention_mass(queries: Tensor, keys: Tensor, scaling: Scaling, chosen: Tens
     queries [num_attention_heads, w, head_dim] are the last of n, keys [num_key_value_heads, n, head_dim].
     """
     start = keys.shape[1] - queries.shape[1]
-    _, lse = column_sums(queries, keys, scaling, start)
+    lse = column_sums(queries, keys, scaling, start).lse
     positions = torch.arange(start, keys.shape[1], device=keys.device)
     logits = grouped_logits(queries.unflatten(0, (keys.shape[0], -1)), keys[:, chosen], scaling)  # [kv, group, w, k]
     logits.masked_fill_(chosen > positions[:, None], float("-inf"))
@@ -30,4 +30,4 @@ def weighted_rows(queries: Tensor, keys: Tensor, scaling: Scaling, weights: Tens
     weights [w]. Returns float32 [n].
     """
     start = keys.shape[1] - queries.shape[1]
-    return column_sums(queries, keys, scaling, start, weights=weights)[0].mean(dim=0)
+    return column_sums(queries, keys, scaling, start, weights=weights).sums.mean(dim=0)

@@ -1,5 +1,7 @@
 """Coding decoded vectors: each as the codebook's nearest entry, or as a new entry."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -90,17 +92,20 @@ def append_side(
     sizes.copy_(torch.tensor(used))
 
 
-def decoded_vectors(
-    vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of vectors [heads, head_dim], after `turn` is undone: their directions float32 [heads, head_dim], their norms in
-    `dtype` [heads], and what each would be as an entry, in `dtype` [heads, head_dim]."""
+class Decoded(NamedTuple):
+    units: Tensor  # float32 [heads, head_dim], the vectors' directions
+    norms: Tensor  # [heads]
+    fresh: Tensor  # [heads, head_dim], what each would be as an entry
+
+
+def decoded_vectors(vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool) -> Decoded:
+    """Of vectors [heads, head_dim], after `turn` is undone; norms and entries in `dtype`."""
     x = vectors.float()
     if turn is not None:
         x = unturn(x.clone(), turn[None])
     norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     units = x / norms.clamp_min(TINY)
-    return units, norms.to(dtype)[:, 0], (units if reconstructs else x).to(dtype)
+    return Decoded(units, norms.to(dtype)[:, 0], (units if reconstructs else x).to(dtype))
 
 
 def are_units(entries: Tensor, magnitudes: Tensor | None) -> bool:

@@ -9,6 +9,7 @@ from kvbench.ops import softmax
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.codebook_layout import Place, to_places, view_references
 from kvbench.ops.operator import operator
+from kvbench.ops.softmax import Scaling
 
 
 @operator(
@@ -36,7 +37,7 @@ def codebook_attention(
     longest: int,
     prompt: int,
     decoded: int,
-    scaling: float,
+    scaling: Scaling,
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V of one token's query [streams, query heads of each, head_dim], which it returns like query.
 
@@ -61,6 +62,7 @@ def codebook_attention(
         if key_magnitudes is not None:
             logits *= key_magnitudes[span]
         if place.bits >= 0:
+            assert bits is not None, "a place has bits"
             seen = bits[place.bits : place.bits + len(q) * -(-place.tokens // 8)].view(len(q), -1)
             logits[:, : place.tokens].masked_fill_(~unpack_bits(seen, place.tokens), float("-inf"))
         raw = slice(place.raw, place.raw + place.window)
@@ -101,6 +103,7 @@ def rotate_coded(keys: Tensor, place: Place, positions: Tensor | None, turns: Te
             return keys
         stored = turns[: place.tokens]
     else:
+        assert positions is not None, "a place has positions"
         stored = turns.index_select(0, positions[place.positions : place.positions + place.tokens].int())
     turned[: place.tokens].mul_(stored)
     if len(keys) > place.tokens:

@@ -1,5 +1,7 @@
 """The attention that every key receives, summed over queries in O(n) memory: H2O's scores; SnapKV's, of few queries."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,11 @@ from kvbench.ops.softmax import Scaling, of_heads
 TILE = 128
 
 
+class ColumnSums(NamedTuple):
+    sums: Tensor  # float32 [num_attention_heads, len], of every key
+    lse: Tensor  # float32 [num_attention_heads, q], the log-sum-exp of every query
+
+
 def column_sums(
     queries: Tensor,
     keys: Tensor,
@@ -20,7 +27,7 @@ def column_sums(
     weights: Tensor | None = None,
     sums: Tensor | None = None,
     lse: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> ColumnSums:
     """Total attention every key receives from the queries, and every query's log-sum-exp.
 
     queries [num_attention_heads, q, head_dim] at positions start … start+q-1, keys [num_key_value_heads, len, head_dim]
@@ -33,7 +40,7 @@ def column_sums(
     """
     if sums is None:
         sums = torch.zeros(queries.shape[0], keys.shape[1], device=keys.device)
-    return sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums, lse)
+    return ColumnSums(sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums, lse))
 
 
 @operator(
@@ -44,7 +51,7 @@ def column_sums(
 def add_column_sums(
     queries: Tensor,
     keys: Tensor,
-    scaling: float,
+    scaling: Scaling,
     start: int,
     first_causal: int,
     weights: Tensor | None,
@@ -58,7 +65,7 @@ def add_column_sums(
 def add_tiled(
     queries: Tensor,
     keys: Tensor,
-    scaling: float,
+    scaling: Scaling,
     start: int,
     first_causal: int,
     weights: Tensor | None,

@@ -6,7 +6,7 @@ It and the compiler are imported where they are needed: most runs need neither.
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ def flexible_attention(
 
     cap = scaling.softcap
 
-    def capped(score, row, head, i, j):
+    def capped(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)
 
     try:
@@ -65,11 +65,12 @@ def flexible_attention(
 
 
 @cache
-def attend(device: str) -> Callable:
+def attend(device: str) -> Callable[..., Any]:
     """flex_attention, compiled for a GPU."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+    attention: Callable[..., Any] = flex_attention
+    return torch.compile(attention, dynamic=True) if device == "cuda" else attention
 
 
 def causal_blocks(q: int, length: int, window: int | None, device: torch.device) -> "BlockMask":
@@ -81,7 +82,7 @@ def causal_blocks(q: int, length: int, window: int | None, device: torch.device)
     own = torch.arange(length - q, length, device=device)
     before = own - window
 
-    def sees(row, head, i, j):
+    def sees(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j <= own[i]) & (j > before[i])
 
     first = length - q + BLOCK * torch.arange(-(-q // BLOCK), device=device)[:, None]  # query of a block

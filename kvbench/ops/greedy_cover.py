@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,27 @@ class Cover:
     references: Tensor  # [N] the entry of every vector
 
 
+class Covers(NamedTuple):
+    """Of B sets, int64 and 0 where there is nothing."""
+
+    entries: Tensor  # [B, N] the rows picked, in that order
+    sizes: Tensor  # [B] how many
+    references: Tensor  # [B, N] the place in that order of the entry of every row
+
+
+class Nodes(NamedTuple):
+    """Equal rows merged to M nodes, in order of first occurrence."""
+
+    first: np.ndarray  # [M] the first row of each
+    weights: np.ndarray  # [M] its rows, with their counts
+    of_rows: np.ndarray  # [N] the node of each row
+
+
+class Picks(NamedTuple):
+    owners: np.ndarray  # [M] the place in `order` of the entry of every node
+    order: np.ndarray  # [|C|] the nodes picked
+
+
 def greedy_cover(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
     """The cover of x [N, d] alone, in which row i stands for counts[i] copies: see `greedy_covers`."""
     n = len(x)
@@ -30,9 +52,11 @@ def greedy_cover(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover
 
 
 @operator(
-    "greedy_covers(Tensor x, Tensor lengths, Tensor counts, float theta) -> (Tensor, Tensor, Tensor)", launches=39
+    "greedy_covers(Tensor x, Tensor lengths, Tensor counts, float theta) -> (Tensor, Tensor, Tensor)",
+    launches=39,
+    returns=Covers,
 )
-def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
+def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
     """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4), for each of B sets of vectors by itself.
 
     x [B, N, d] of any dtype, of which the first lengths[b] rows (int64 [B]) are set b; degrees are those of G
@@ -43,9 +67,6 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
     counts int64 [B, N], at least 1: how many copies each vector stands for (unfolded GQA heads). The result is that of
     writing the copies out one after the other. Vectors of equal direction have the same neighbours, so they are one
     node of their summed weight.
-
-    Returns, int64 and 0 where there is nothing: entries [B, N], the rows picked in that order; sizes [B], how many;
-    references [B, N], the place in that order of the entry of every row.
     """
     return covers(
         x, lengths, counts, _steps, _distinct, lambda units, weights: _greedy(neighbours(units, theta), weights)
@@ -53,41 +74,46 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
 
 
 def covers(
-    x: Tensor, lengths: Tensor, counts: Tensor, steps: Callable, distinct: Callable, greedy: Callable
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor,
+    lengths: Tensor,
+    counts: Tensor,
+    steps: Callable[[Tensor], np.ndarray],
+    distinct: Callable[[np.ndarray, np.ndarray], Nodes],
+    greedy: Callable[[Tensor, np.ndarray], Picks],
+) -> Covers:
     """What `greedy_covers` returns, one set after the other on the host.
 
     steps      of x [N, d]: its directions in steps of the grid, int32 [N, d].
-    distinct   of rows int32 [N, d] and their counts int64 [N]: equal rows merged to M nodes in order of first
-               occurrence, as that row [M], the weight [M] and the node of each row [N].
-    greedy     of directions [M, d] and weights [M]: the place in the order of the entry of every node, and that order.
+    distinct   of rows int32 [N, d] and their counts int64 [N]: their nodes.
+    greedy     of directions [M, d] and weights [M]: the nodes picked.
     """
     entries, references = torch.zeros_like(counts), torch.zeros_like(counts)
     sizes = torch.zeros_like(lengths)
     for b, n in enumerate(lengths.tolist()):
         rows = steps(x[b, :n])
-        first, weights, nodes = distinct(rows, counts[b, :n].cpu().numpy())
-        owner, order = greedy(torch.from_numpy(rows[first] / GRID), weights)
+        nodes = distinct(rows, counts[b, :n].cpu().numpy())
+        owners, order = greedy(torch.from_numpy(rows[nodes.first] / GRID), nodes.weights)
         sizes[b] = len(order)
-        entries[b, : len(order)] = torch.from_numpy(first[order])
-        references[b, :n] = torch.from_numpy(owner[nodes])
-    return entries, sizes, references
+        entries[b, : len(order)] = torch.from_numpy(nodes.first[order])
+        references[b, :n] = torch.from_numpy(owners[nodes.of_rows])
+    return Covers(entries, sizes, references)
 
 
 def _steps(x: Tensor) -> np.ndarray:
-    return in_steps(x).to(torch.int32).cpu().numpy()
+    rows: np.ndarray = in_steps(x).to(torch.int32).cpu().numpy()
+    return rows
 
 
-def _distinct(integers: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _distinct(integers: np.ndarray, counts: np.ndarray) -> Nodes:
     rows = integers.view(np.dtype((np.void, integers.dtype.itemsize * integers.shape[1])))[:, 0]
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     order = first.argsort()
     nodes = order.argsort()[inverse]
-    return first[order], np.bincount(nodes, counts, len(first)).astype(np.int64), nodes
+    return Nodes(first[order], np.bincount(nodes, counts, len(first)).astype(np.int64), nodes)
 
 
-def _greedy(graph: Graph, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Entry of every node [M], and the nodes picked in order.
+def _greedy(graph: Graph, weights: np.ndarray) -> Picks:
+    """The nodes of a graph picked by degree.
 
     Degrees only fall, so they are updated by subtraction, each node's part once in all. A node without other neighbours
     changes no degree and is settled at once, out of turn. The order is restored at the end: degrees at the time of
@@ -120,4 +146,4 @@ def _greedy(graph: Graph, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = picked[np.lexsort((picked, -degree_when_picked[picked]))]
     rank = np.empty(m, dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return rank[owner], order
+    return Picks(rank[owner], order)

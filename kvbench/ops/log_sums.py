@@ -5,6 +5,8 @@ sum of exp(QKᵀ·scaling), in float32: for FlashAttention's that is documented,
 (torch.distributed.tensor.experimental) merges parts of attention by those of all three.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
@@ -17,24 +19,27 @@ aten = torch.ops.aten
 ALIGNED = 8  # torch pads other head_dims for these kernels
 
 
-def attention_and_log_sums(
-    query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling
-) -> tuple[Tensor, Tensor | None]:
+class AttentionOutput(NamedTuple):
+    out: Tensor  # like the query
+    log_sums: Tensor | None  # float32 [.., num_attention_heads, q], where the kernel has them
+
+
+def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> AttentionOutput:
     """`dense_attention`, by the same kernel, and the log-sum-exps of its queries, float32 [1, num_attention_heads, q].
 
     None in place of these on a CPU, whose column sums make their own; with a soft cap or sinks; for one query; and
     where torch chooses a backend that has none.
     """
     if isinstance(scaling, Softmax) or not query.is_cuda or query.shape[2] == 1 or query.shape[3] % ALIGNED:
-        return dense_attention(query, keys, values, scaling), None
+        return AttentionOutput(dense_attention(query, keys, values, scaling), None)
     tensors = ungrouped(query, keys, values)
     kernel = KERNELS.get(backend(*tensors))
     if kernel is None:
-        return dense_attention(query, keys, values, scaling), None
+        return AttentionOutput(dense_attention(query, keys, values, scaling), None)
     out, log_sums = kernel(*tensors, scaling)
     rows, heads, q, _ = tensors[0].shape
     log_sums = log_sums.reshape(rows, heads, -1)[..., :q]  # one pads queries, one has a dimension more
-    return out.reshape(query.shape), log_sums.reshape(query.shape[:3])
+    return AttentionOutput(out.reshape(query.shape), log_sums.reshape(query.shape[:3]))
 
 
 def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
@@ -47,19 +52,27 @@ def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
     )
 
 
-def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+class Kernel(NamedTuple):
+    """What a kernel returns."""
+
+    out: Tensor
+    log_sums: Tensor
+
+
+def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     """Here causal means that the last query sees the last key."""
-    return aten._scaled_dot_product_flash_attention.default(query, keys, values, 0.0, True, False, scale=scaling)[:2]
+    call = aten._scaled_dot_product_flash_attention.default
+    return Kernel(*call(query, keys, values, 0.0, True, False, scale=scaling)[:2])
 
 
-def efficient(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def efficient(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     call = aten._scaled_dot_product_efficient_attention.default
-    return call(query, keys, values, None, True, 0.0, True, scale=scaling)[:2]
+    return Kernel(*call(query, keys, values, None, True, 0.0, True, scale=scaling)[:2])
 
 
-def cudnn(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def cudnn(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
     call = aten._scaled_dot_product_cudnn_attention.default
-    return call(query, keys, values, None, True, 0.0, True, False, scale=scaling)[:2]
+    return Kernel(*call(query, keys, values, None, True, 0.0, True, False, scale=scaling)[:2])
 
 
 KERNELS = {"flash_attention": flash, "efficient_attention": efficient, "cudnn_attention": cudnn}

@@ -5,7 +5,7 @@ The few pairs that are nearer are computed again exactly, so the graph is that o
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,13 @@ TILE = 2**20
 DENSE = 1 / 64
 
 
+class Contributions(NamedTuple):
+    """What nodes add to their neighbours' degrees."""
+
+    columns: np.ndarray  # the neighbours, perhaps with repeats
+    amounts: np.ndarray  # of the same length
+
+
 class Graph(Protocol):
     """Nodes with neighbours; none is its own neighbour."""
 
@@ -28,8 +35,8 @@ class Graph(Protocol):
     def row(self, node: int) -> np.ndarray:
         """The neighbours of `node`, ascending."""
 
-    def shares(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Neighbours of any of `nodes`, with repeats, and what each entry contributes to a sum of weights."""
+    def shares(self, nodes: np.ndarray, weights: np.ndarray) -> Contributions:
+        """The neighbours of any of `nodes`, and what each entry contributes to a sum of weights."""
 
 
 def neighbours(units: Tensor, theta: float) -> Graph:
@@ -72,9 +79,9 @@ class Lists:
     def row(self, node: int) -> np.ndarray:
         return self.columns[self.spans[node] : self.spans[node + 1]]
 
-    def shares(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def shares(self, nodes: np.ndarray, weights: np.ndarray) -> Contributions:
         columns = np.concatenate([self.columns[:0], *map(self.row, nodes.tolist())])
-        return columns, weights[nodes].repeat(self.starts[nodes + 1] - self.starts[nodes])
+        return Contributions(columns, weights[nodes].repeat(self.starts[nodes + 1] - self.starts[nodes]))
 
 
 class Bits:
@@ -96,10 +103,10 @@ class Bits:
     def row(self, node: int) -> np.ndarray:
         return np.flatnonzero(self._unpacked(node))
 
-    def shares(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def shares(self, nodes: np.ndarray, weights: np.ndarray) -> Contributions:
         total = self._sums(nodes, weights)
         columns = np.flatnonzero(total)
-        return columns, total[columns]
+        return Contributions(columns, total[columns])
 
     def _sums(self, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Of every node, the summed weights of its neighbours among `nodes`."""

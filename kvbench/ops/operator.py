@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -25,6 +25,7 @@ from torch.compiler import is_dynamo_compiling
 from kvbench.ops.softmax import Softmax
 
 Kernels = Literal["auto", "torch", "triton"]
+Function = TypeVar("Function", bound=Callable[..., Any])
 LAUNCHES: dict[str, int] = {}
 OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels are written for
 OLDEST_TRITON = (3, 6)  # 3.2 to 3.5 do not compile all of them
@@ -33,17 +34,21 @@ _chosen: Kernels = "auto"
 
 
 def operator(
-    schema: str, launches: int, torch_first: Callable[..., bool] | None = None
-) -> Callable[[Callable], Callable]:
+    schema: str,
+    launches: int,
+    torch_first: Callable[..., bool] | None = None,
+    returns: Callable[..., object] | None = None,
+) -> Callable[[Function], Function]:
     """Register a torch reference under `schema`, whose kernel launches `launches` GPU kernels a call.
 
     Arguments that are written must be marked in the schema: `Tensor(a!) x`. `torch_first` says of a call's arguments
-    whether torch has a GPU kernel for them that the reference calls: it then runs unless Triton is forced.
+    whether torch has a GPU kernel for them that the reference calls: it then runs unless Triton is forced. `returns` is
+    the NamedTuple of several results: torch's dispatcher returns them without their names.
     """
     name = schema.split("(")[0]
 
-    def register(reference: Callable) -> Callable:
-        def run(*args, **kwargs):
+    def register(reference: Function) -> Function:
+        def run(*args: object, **kwargs: object) -> object:
             device = _device(args, kwargs)
             if device.type == "cuda" and _chosen == "auto" and torch_first and torch_first(*args, **kwargs):
                 return reference(*args, **kwargs)
@@ -54,10 +59,11 @@ def operator(
         _LIBRARY.impl(name, run, "CUDA")
         torch.library.register_fake(f"kvbench::{name}", partial(_fake, name), lib=_LIBRARY)
         LAUNCHES[name] = launches
-        registered = getattr(torch.ops.kvbench, name).default
+        dispatched = getattr(torch.ops.kvbench, name).default
+        registered = dispatched if returns is None else lambda *args, **kwargs: returns(*dispatched(*args, **kwargs))
 
         @wraps(reference)
-        def call(*args, **kwargs):
+        def call(*args: object, **kwargs: object) -> object:
             if any(isinstance(x, Softmax) for x in (*args, *kwargs.values())):
                 return reference(*args, **kwargs)  # no kernel bends logits
             if is_dynamo_compiling():
@@ -71,12 +77,12 @@ def operator(
             with torch.cuda.device(device):
                 return registered(*args, **kwargs)
 
-        return call
+        return cast(Function, call)
 
     return register
 
 
-def implementation(name: str, reference: Callable, device: torch.device) -> Callable:
+def implementation(name: str, reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """What computes operator `name` for tensors on `device`: its kernel or its torch reference."""
     kernels = kernels_on(device)
     if kernels == "triton" and (_chosen == "triton" or has("kernels", name)):
@@ -133,7 +139,7 @@ def has(folder: str, name: str) -> bool:
 @cache
 def runs_kernels(device: torch.device) -> bool:
     """Whether the kernels are for this GPU: Ampere and later."""
-    return torch.cuda.get_device_capability(device) >= OLDEST
+    return bool(torch.cuda.get_device_capability(device) >= OLDEST)
 
 
 def _fake(name: str, *args, **kwargs):
@@ -141,9 +147,9 @@ def _fake(name: str, *args, **kwargs):
 
 
 @cache
-def _function(folder: str, name: str) -> Callable:
-    return getattr(import_module(f"kvbench.ops.{folder}.{name}"), name)
+def _function(folder: str, name: str) -> Callable[..., Any]:
+    return cast(Callable[..., Any], getattr(import_module(f"kvbench.ops.{folder}.{name}"), name))
 
 
-def _device(args: tuple, kwargs: dict) -> torch.device:
+def _device(args: tuple[object, ...], kwargs: dict[str, object]) -> torch.device:
     return next(x.device for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor))

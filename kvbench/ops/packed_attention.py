@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,18 +13,18 @@ from kvbench.ops.attention import bent_attention, dense_attention
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.operator import operator
 from kvbench.ops.padded_attention import padded_attention
-from kvbench.ops.softmax import Softmax, of_heads
+from kvbench.ops.softmax import Scaling, Softmax, of_heads
 from kvbench.ops.varlen_attention import varlen_attends, varlen_attention
 
 WITH_BITS = 12  # arguments
 
 
-def _torch_has_a_kernel(*args: object) -> bool:
+def _torch_has_a_kernel(*args: Any) -> bool:
     """Torch's kernel splits keys over programs where all segments have a group of query heads. For one head a segment,
     or groups of several sizes, a segment would be one program, whatever its length."""
     query, *_, lengths, _, group = args[:7]
     grouped = group > 1 and query.shape[0] * query.shape[1] == group * len(lengths)
-    return len(args) < WITH_BITS and grouped and varlen_attends(query)
+    return bool(len(args) < WITH_BITS and grouped and varlen_attends(query))
 
 
 @operator(
@@ -42,7 +43,7 @@ def packed_attention(
     heads: Tensor,
     group: int,
     longest: int,
-    scaling: float,
+    scaling: Scaling,
     masked: Tensor | None = None,
     bit_starts: Tensor | None = None,
     bits: Tensor | None = None,
@@ -95,14 +96,14 @@ def _on_cpu(
     starts: Tensor,
     lengths: Tensor,
     heads: Tensor,
-    scaling: float,
+    scaling: Scaling,
     masked: Tensor | None,
     bit_starts: Tensor | None,
     bits: Tensor | None,
 ) -> Tensor:
     """One call for each `Block`: the sum of their sizes is what is read, nothing is padded."""
     rows, num_heads, q, _ = query.shape
-    hidden = [0] * len(lengths) if bits is None else masked.tolist()
+    hidden = [0] * len(lengths) if masked is None else masked.tolist()
     out = query.new_zeros(rows, num_heads, q, values.shape[1])
     for block in _blocks(starts.tolist(), lengths.tolist(), heads.tolist(), hidden, num_heads):
         at = (slice(block.row, block.row + block.rows), slice(block.head, block.head + block.heads))
@@ -110,6 +111,7 @@ def _on_cpu(
             continue
         own = of_heads(scaling, at[1])
         if hidden[block.segment]:
+            assert bits is not None and bit_starts is not None, "they come with `masked`"
             seen = bits[int(bit_starts[block.segment]) :]
             out[at] = _seen_by_bits(query[at], block.of(keys), block.of(values), own, seen, hidden[block.segment])
         else:
@@ -145,7 +147,7 @@ def _blocks(
     return blocks
 
 
-def _seen_by_bits(query: Tensor, keys: Tensor, values: Tensor, scaling: float, bits: Tensor, masked: int) -> Tensor:
+def _seen_by_bits(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, bits: Tensor, masked: int) -> Tensor:
     """Attention of one segment's query heads [1, group, q, head_dim] over keys, values [1, 1, len, head_dim]."""
     _, group, q, _ = query.shape
     length = keys.shape[2]

@@ -34,11 +34,13 @@ def padded_attention(
     ends = count - q + 1 + torch.arange(q, device=query.device)  # [rows · heads, q] tokens that a query sees
     seen = place < ends[..., None]  # [rows · heads, q, longest]
     if bits is not None:
+        assert masked is not None and bit_starts is not None, "bits come with both"
         bound = masked[segment][:, None]
         within = every - heads[segment]  # the group
         byte = bit_starts[segment][:, None] + within[:, None] * ((bound + 7) // 8) + place // 8
         bit = bits[byte.clamp(max=len(bits) - 1)] >> (place % 8).to(torch.uint8) & 1
         seen &= ((place >= bound) | bit.bool())[:, None]
-    own = (x[:, None] for x in (query.flatten(0, 1), keys[tokens], values[tokens]))
-    out = sdpa(*own, scaling, seen[:, None])[:, 0]
+    out = sdpa(query.flatten(0, 1)[:, None], keys[tokens][:, None], values[tokens][:, None], scaling, seen[:, None])[
+        :, 0
+    ]
     return out.where(count[..., None] > 0, 0).unflatten(0, (rows, num_heads))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +45,12 @@ def unpack(packed: Tensor, bits: int, dim: int = -1) -> Tensor:
     return codes.flatten(dim, dim + 1)
 
 
+class Quantised(NamedTuple):
+    codes: Tensor  # uint8, packed
+    scale: Tensor
+    minimum: Tensor
+
+
 @dataclass(frozen=True)
 class Quantiser:
     """Asymmetric rounding to `bits` bits in groups of `group` elements along `axis`.
@@ -57,7 +64,7 @@ class Quantiser:
     group: int
     axis: int
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, x: Tensor) -> Quantised:
         """x [heads, t, head_dim] → packed codes, scale and minimum.
 
         The codes of a group are packed together: [heads, t · bits / 8, head_dim] (axis TOKENS) or
@@ -75,8 +82,10 @@ class Quantiser:
         return self.bits + 2 * element_bits / self.group
 
 
-@operator("quantise(Tensor x, int bits, int group, int axis) -> (Tensor, Tensor, Tensor)", launches=1)
-def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+@operator(
+    "quantise(Tensor x, int bits, int group, int axis) -> (Tensor, Tensor, Tensor)", launches=1, returns=Quantised
+)
+def quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
     """What `Quantiser.__call__` returns."""
     grouped = _grouped(x.float(), group, axis)
     low, high = grouped.aminmax(dim=axis + 1, keepdim=True)
@@ -84,7 +93,7 @@ def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tenso
     scale.masked_fill_(scale == 0, 1)
     codes = ((grouped - low) / scale.float()).round_().clamp_(0, 2**bits - 1)
     codes = pack(codes.to(torch.uint8), bits, axis + 1).flatten(axis, axis + 1)
-    return codes, scale.squeeze(axis + 1), low.to(x.dtype).squeeze(axis + 1)
+    return Quantised(codes, scale.squeeze(axis + 1), low.to(x.dtype).squeeze(axis + 1))
 
 
 @operator(

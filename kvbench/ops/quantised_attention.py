@@ -9,6 +9,7 @@ from torch import Tensor
 from kvbench.ops import softmax
 from kvbench.ops.operator import operator
 from kvbench.ops.quantise import unpack, write_planes
+from kvbench.ops.softmax import Scaling
 
 # Elements of keys or values that the reference unpacks at a time: 4 MB in float32.
 BLOCK_ELEMENTS = 2**20
@@ -35,7 +36,7 @@ def quantised_attention(
     key_bits: int,
     value_bits: int,
     group: int,
-    scaling: float,
+    scaling: Scaling,
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over `length` tokens.
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,13 @@ from kvbench.errors import UserError
 FULL = "full_attention"  # as configurations call the layers that attend to all tokens
 UNROTATED = frozenset({"cohere2", "exaone4"})  # models whose layers of full attention have no rotation
 MOST_MOVES = 256  # tables of one position each
+
+
+class Turns(NamedTuple):
+    """Of positions: float32 [1, len, rotary_dim]."""
+
+    cos: Tensor
+    sin: Tensor
 
 
 @dataclass(frozen=True)
@@ -25,12 +33,14 @@ class Rope:
     """
 
     embedding: nn.Module
-    apply: Callable
+    apply: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     varies: str = ""
     layer_type: str | None = None  # of the layers whose rotation it is, where each type has its own (Gemma-3)
-    moves: dict = field(default_factory=dict, compare=False, repr=False)  # tables of the latest `move`s
+    moves: dict[tuple[int, torch.device], Turns] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # tables of the latest `move`s
 
-    def __deepcopy__(self, memo: dict) -> "Rope":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Rope":
         """Itself: a part of the model, which copies of a cache share."""
         return self
 
@@ -63,14 +73,14 @@ class Rope:
             self.moves[key] = self._tables(x, torch.full((1,), by, device=x.device))
         return self._turn(x, *self.moves[key])
 
-    def _tables(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _tables(self, x: Tensor, positions: Tensor) -> Turns:
         """Cosines and sines [1, len, rotary_dim] of positions [len], float32, on x's device."""
         like = x.new_empty(0, dtype=torch.float32)  # the embedding reads dtype and device only
         of_type = {"layer_type": self.layer_type} if self.layer_type else {}
         cos, sin = self.embedding(like, positions[None].to(x.device), **of_type)
         factor = self._of_type("attention_scaling", 1.0)
         # on several GPUs the embedding lies on one of them, and its results with it
-        return cos.to(x.device) / factor, sin.to(x.device) / factor
+        return Turns(cos.to(x.device) / factor, sin.to(x.device) / factor)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         turned, rest = x[None].float().split(self._split(x.shape[-1]), dim=-1)
@@ -82,7 +92,7 @@ class Rope:
         turned = 2 * len(self._of_type("inv_freq"))
         return [turned, head_dim - turned]
 
-    def _of_type(self, name: str, *default):
+    def _of_type(self, name: str, *default: object) -> Any:
         """An attribute of the embedding, which has one for each type of layers where these differ."""
         return getattr(self.embedding, f"{self.layer_type}_{name}" if self.layer_type else name, *default)
 
@@ -93,14 +103,14 @@ def text_decoder(model: nn.Module) -> nn.Module:
     return getattr(base, "language_model", base)
 
 
-def varying_with(embedding: nn.Module, config, layer_type: str | None = None) -> str:
+def varying_with(embedding: nn.Module, config: object, layer_type: str | None = None) -> str:
     """What a model's rotation depends on besides the position of a key; "" for nothing.
 
     Dynamic NTK and LongRoPE change the frequencies when a text exceeds the trained length: keys in one cache are then
     rotated with different frequencies, and those of earlier keys are no longer known.
     """
-    kind = getattr(embedding, "rope_type", "default")
-    kind = kind[layer_type] if layer_type else kind
+    kinds: Any = getattr(embedding, "rope_type", "default")  # or of each type of layers
+    kind = kinds[layer_type] if layer_type else kinds
     without = any(not used for used in getattr(config, "no_rope_layers", None) or [])
     if not isinstance(kind, str) or without or getattr(config, "model_type", None) in UNROTATED:
         return "the layer"

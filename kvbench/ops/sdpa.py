@@ -3,13 +3,14 @@ does not plan anew for every decoded token."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-NAMES = {int(backend): name.lower() for name, backend in SDPBackend.__members__.items()}
+NAMES: dict[int, str] = {int(backend): name.lower() for name, backend in SDPBackend.__members__.items()}
 MATH = NAMES[int(SDPBackend.MATH)]  # makes the weights of all queries at once: n × n of them for a prompt
 TRIED = 128  # tokens of a prompt to try the choice on: it depends on heads, head_dim, dtype and device
 
@@ -30,7 +31,7 @@ def sdpa(
     return out if out.shape[:-1] == shape else out.reshape(*shape, -1)
 
 
-def backends(query: Tensor) -> AbstractContextManager:
+def backends(query: Tensor) -> AbstractContextManager[None]:
     """All of torch's backends; for one query a head on a GPU those without cuDNN, whose plan is made for one number of
     keys: each decoded token would have another one, at the cost of tens of milliseconds of host time."""
     decoding = query.shape[2] == 1 and query.is_cuda and torch.backends.cuda.cudnn_sdp_enabled()
@@ -70,7 +71,13 @@ def decoding_backend(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtyp
     return sdpa_backend(query, keys, keys)
 
 
-def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+class QKV(NamedTuple):
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> QKV:
     """`query`, `keys` and `values` in a form with as many KV heads as query heads, where only that avoids `math`.
 
     On GPUs the backend that takes float32, or a mask of elements, does not take grouped heads. Each KV head then
@@ -78,16 +85,16 @@ def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None =
     without a copy. Elsewhere the tensors are returned as they are.
     """
     if keys.shape[1] == query.shape[1] or not query.is_cuda:
-        return query, keys, values
+        return QKV(query, keys, values)
     masked = type(mask) is Tensor  # others, such as `causal_lower_right`, have no elements
     if masked or (query.dtype == torch.float32 and sdpa_backend(query, keys, values) == MATH):
         return as_rows(query, keys, values)
-    return query, keys, values
+    return QKV(query, keys, values)
 
 
-def as_rows(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def as_rows(query: Tensor, keys: Tensor, values: Tensor) -> QKV:
     """query [rows, num_attention_heads, q, head_dim] with the KV heads of keys and values [rows, num_key_value_heads,
     len, head_dim] as further rows: [rows · num_key_value_heads, group, …] each."""
     group = query.shape[1] // keys.shape[1]
     query = query.unflatten(1, (keys.shape[1], group)).flatten(0, 1)
-    return query, *(x.flatten(0, 1)[:, None].expand(-1, group, -1, -1) for x in (keys, values))
+    return QKV(query, *(x.flatten(0, 1)[:, None].expand(-1, group, -1, -1) for x in (keys, values)))

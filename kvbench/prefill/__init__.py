@@ -5,7 +5,7 @@ from kvbench.prefill.chunked import in_chunks
 from kvbench.prefill.evicting import EvictingPrefill
 from kvbench.prefill.full import FullPrefill, prefill
 from kvbench.prefill.plan import PrefillPlan
-from kvbench.prefill.reconstruction import ContextFrame, Reconstruction
+from kvbench.prefill.reconstruction import ContextFrame, Reconstruction, Span
 from kvbench.prefill.second_pass import reconstruct
 from kvbench.prefill.state import LayerState, Needs, PrefillState
 
@@ -19,6 +19,7 @@ __all__ = [
     "PrefillPlan",
     "PrefillState",
     "Reconstruction",
+    "Span",
     "in_chunks",
     "prefill",
     "reconstruct",

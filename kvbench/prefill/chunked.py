@@ -83,7 +83,7 @@ class ChunkedLayer(CaptureLayer):
         if self.needs.column_sums:
             if self.sums is None:
                 self.sums = torch.zeros(query.shape[1], self.n, device=query.device)
-            self.lse.append(column_sums(query[0], self.keys[0], scaling, start, sums=self.sums, lse=lse)[1])
+            self.lse.append(column_sums(query[0], self.keys[0], scaling, start, sums=self.sums, lse=lse).lse)
         self.add_moments(query, start)
         self.add_block_sums(query, start, self.n)
         if self.seen == self.n:
@@ -109,7 +109,7 @@ class ChunkedLayer(CaptureLayer):
         sums, start = None, 0
         for block in self.queries:
             queries = block.to(keys.device)
-            sums, _ = column_sums(queries, keys, scaling, start, max(self.n - w, 0), sums=sums)
+            sums = column_sums(queries, keys, scaling, start, max(self.n - w, 0), sums=sums).sums
             start += block.shape[1]
         return sums
 

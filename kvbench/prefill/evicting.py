@@ -113,7 +113,7 @@ class EvictingLayer(AttendingLayer):
             if self.sums is not None:
                 sums[:, : self.sums.shape[1]] = self.sums
             start = self.keys.shape[2] - query.shape[2]
-            self.sums, _ = column_sums(query[0], self.keys[0], scaling, start, sums=sums)
+            self.sums = column_sums(query[0], self.keys[0], scaling, start, sums=sums).sums
 
     def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         assert self.keys is not None and self.values is not None, "attention follows an `append`"

@@ -14,7 +14,7 @@ from kvbench.cache.sliding_window import WindowLayer
 from kvbench.models.layer_windows import full_layers, sliding_windows, windows_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
-from kvbench.ops.log_sums import attention_and_log_sums
+from kvbench.ops.log_sums import AttentionOutput, attention_and_log_sums
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill.block_sums import Blocks, BlockSums
@@ -62,7 +62,7 @@ class CaptureLayer(AttendingLayer):
             state.column_sums, state.lse = column_sums(query[0], state.keys, scaling, lse=lse)
         for w in self.needs.lookahead_sums:
             first_causal = max(state.n - w, 0)
-            state.lookahead_sums[w], _ = column_sums(query[0], state.keys, scaling, first_causal=first_causal)
+            state.lookahead_sums[w] = column_sums(query[0], state.keys, scaling, first_causal=first_causal).sums
         self.add_moments(query, 0)
         self.add_block_sums(query, 0, state.n)
         self.hand_over(state)
@@ -113,13 +113,13 @@ class CaptureLayer(AttendingLayer):
             self.release(state)
             self.keys = self.values = self.state = None
 
-    def attention(self, query: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor | None]:
+    def attention(self, query: Tensor, scaling: Scaling) -> AttentionOutput:
         """Attention over what was appended, and where column sums need them and it has them, the log-sum-exps
         [num_attention_heads, q]."""
         if not self.needs.column_sums:
-            return dense_attention(query, self.keys, self.values, scaling), None
+            return AttentionOutput(dense_attention(query, self.keys, self.values, scaling), None)
         out, lse = attention_and_log_sums(query, self.keys, self.values, scaling)
-        return out, None if lse is None else lse[0]
+        return AttentionOutput(out, None if lse is None else lse[0])
 
 
 class PromptLayers:

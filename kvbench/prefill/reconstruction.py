@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,8 +10,21 @@ from torch import Tensor
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.softmax import Scaling, log_sum
 
+
+class Requests(NamedTuple):
+    first: str  # of the first chunk
+    others: str
+
+
+class Span(NamedTuple):
+    """Where the context begins and ends in a prompt."""
+
+    start: int
+    end: int
+
+
 # Requests of our own wording: the first chunk's, and that of the others, which the end of the chunk before completes.
-REQUESTS = (
+REQUESTS = Requests(
     "\n\nWrite out the text above once more, word for word.",
     "\n\nWrite out the text above once more, word for word, from the place where it says: ",
 )
@@ -37,7 +50,7 @@ class Reconstruction:
     chunk: int = 2000
     lead: int = 8
     sinks: int = 4
-    requests: tuple[str, str] | None = REQUESTS
+    requests: Requests | None = REQUESTS
     group: Literal["max", "mean"] = "max"
 
 
@@ -56,9 +69,9 @@ class ContextFrame:
     suffix: tuple[int, ...] = ()
     encode: Callable[[str], list[int]] | None = None
 
-    def span(self, n: int) -> tuple[int, int]:
+    def span(self, n: int) -> Span:
         """Where the context begins and ends in a prompt of n tokens."""
-        return self.prefix, n if self.end is None else self.end
+        return Span(self.prefix, n if self.end is None else self.end)
 
     def request(self, text: str) -> list[int]:
         return [] if self.encode is None else self.encode(text)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.kept_positions import Marks
 from kvbench.cache.sliding_window import WindowLayer, bytes_of
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
@@ -15,7 +16,7 @@ from kvbench.ops.softmax import Scaling
 from kvbench.ops.window_moments import WindowMoments, window_moments
 from kvbench.prefill.block_sums import Blocks
 from kvbench.prefill.query_moments import QueryMoments
-from kvbench.prefill.reconstruction import ContextScores, Reconstruction
+from kvbench.prefill.reconstruction import ContextScores, Reconstruction, Span
 
 Made = TypeVar("Made")
 
@@ -69,7 +70,8 @@ class LayerState:
     block_sums: dict[Blocks, Tensor] = field(default_factory=dict)  # [num_attention_heads, n - skip - leave] float32
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
-    context: tuple[int, int] | None = None  # where it begins and ends in the prompt, without the chat template
+    context: Span | None = None  # where it begins and ends in the prompt, without the chat template
+    marks: Marks = ()  # positions in the prompt between which kept tokens are counted, where spans of it are marked
     index: int = 0  # of the layer, from the lowest, among those that are compressed
     num_layers: int = 1  # of the model that are compressed: all but those with a sliding window
     window: int | None = None  # the layer's sliding window, which does hold the prompt
@@ -115,7 +117,7 @@ class LayerState:
 
         def votes() -> Tensor:
             queries = self.last_queries(window)
-            return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1])[0]
+            return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1]).sums
 
         return self.once(("window votes", window), votes)
 

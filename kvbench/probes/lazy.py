@@ -85,7 +85,7 @@ class LazyTokens(Probe):
         ):
             for start in range(0, layer.n, TILE):
                 end = min(start + TILE, layer.n)
-                attention, _ = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling)
+                attention = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling).probabilities
                 back = positions[start:end, None] - positions[:end]  # [t, end]
                 near = (back < self.window) | (positions[:end] < self.sinks)
                 mass[start:end] += attention.sum(dim=0).masked_fill_(~near, 0).sum(dim=-1)

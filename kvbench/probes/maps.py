@@ -49,7 +49,7 @@ class AttentionMap(Probe):
         ):
             for start in range(0, layer.n, TILE):
                 end = min(start + TILE, layer.n)
-                attention, _ = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling)
+                attention = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling).probabilities
                 columns = torch.zeros(end - start, bins, device=device)
                 columns.index_add_(1, interval[:end], attention.sum(dim=0))
                 total.index_add_(0, interval[start:end], columns)

@@ -15,7 +15,18 @@ from kvbench.errors import UserError
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
-from kvbench.records.store import PACK, PATTERN, RECORDS, SURROGATES, Edited, key_in, parse, read_lines, read_records
+from kvbench.records.store import (
+    PACK,
+    PATTERN,
+    RECORDS,
+    SURROGATES,
+    Edited,
+    Read,
+    key_in,
+    parse,
+    read_lines,
+    read_records,
+)
 from kvbench.utils.extras import require
 from kvbench.utils.text import count
 
@@ -72,12 +83,12 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for name in (PATTERN, PACK) for path in folder.glob(name))
 
 
-def read_file(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+def read_file(path: Path) -> Read:
     """The whole records of a run's file or a pack's, and the lines that hold none."""
     return read_pack(path) if path.name == PACK else read_records(path)
 
 
-def read_pack(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+def read_pack(path: Path) -> Read:
     require(f"{path}, a pack,", "pyarrow")
     from kvbench.records.parquet_records import read_records
 
@@ -87,7 +98,7 @@ def read_pack(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
 def records_in(path: Path) -> Iterator[dict[str, Any]]:
     """The whole records of a run's file, read one by one, or a pack's."""
     if path.name == PACK:
-        yield from read_pack(path)[0]
+        yield from read_pack(path).records
     else:
         yield from (record for _, record in read_lines(path) if record)
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import check_record
-from kvbench.records.store import SURROGATES, checksum, to_json
+from kvbench.records.store import SURROGATES, Read, checksum, to_json
 from kvbench.utils.files import replacing
 
 FIELDS = "_fields"
@@ -43,7 +43,7 @@ def write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
         pq.write_table(table, work, compression="zstd", compression_level=9)
 
 
-def read_records(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+def read_records(path: Path) -> Read:
     """The whole records of a file, and as lines those that do not fit their checksum or are no records.
 
     Raises UserError for a file that `write_records` did not write.
@@ -58,7 +58,7 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
             records.append(check_record(record))
         except ValueError:
             damaged.append(text[:-1] + f', "checksum": "{written}"}}\n'.encode())
-    return records, damaged
+    return Read(records, damaged)
 
 
 def stored(path: Path) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
-    records = (record for path in record_files(folder) for record in read_records(path)[0])
+    records = (record for path in record_files(folder) for record in read_records(path).records)
     made: Counter[str | None] = Counter(record.get("run") for record in records)
     shares = [
         _share(folder, shard, request, made)

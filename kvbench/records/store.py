@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import check_record, kind_of
@@ -110,12 +110,17 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
                 yield line, None
 
 
-def read_records(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The whole records of a file, and the lines that hold none."""
+class Read(NamedTuple):
+    records: list[dict[str, Any]]  # whole ones
+    torn: list[bytes]  # lines that hold none, or one that was changed
+
+
+def read_records(path: Path) -> Read:
+    """What a file of records holds."""
     records, torn = [], []
     for line, record in read_lines(path) if path.exists() else ():
         torn.append(line) if record is None else records.append(record)
-    return records, torn
+    return Read(records, torn)
 
 
 def key_in(line: bytes) -> str | None:

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from kvbench.papers.colours import COLOURS
 from kvbench.report.run_data import kind_of, read_run
 from kvbench.report.speed_data import read_speed
-from kvbench.report.titles import titles
 
+FACTS = ("benchmark", "model", "dtype", "question", "memory")  # of which a run's title has those that distinguish it
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
 SCRIPTS = (
@@ -44,6 +45,23 @@ def page(folders: Sequence[Path]) -> str:
         policy=f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:",
         data="\n".join(data),
     )
+
+
+def titles(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """For each run the facts in which the runs differ ("smollm2-135m · hidden"), or its folder's name.
+
+    The name is added where several runs share all facts; where no fact differs, it stands alone.
+    """
+    differ = [fact for fact in FACTS if len({run["facts"][fact] for run in runs}) > 1]
+    made = [" · ".join(_words(fact, run["facts"][fact]) for fact in differ) for run in runs]
+    return [
+        title if title and made.count(title) == 1 else " · ".join(part for part in (title, run["name"]) if part)
+        for title, run in zip(made, runs, strict=True)
+    ]
+
+
+def _words(fact: str, value: str) -> str:
+    return f"{fact} {value}" if fact in ("question", "memory") else value
 
 
 def embedded(value: object) -> str:

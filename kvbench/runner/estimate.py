@@ -6,12 +6,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Sample, Speed
+from kvbench.engines.pace import Seconds
 from kvbench.evaluation.prompts import together
 from kvbench.evaluation.record import AnyRun, ModelRun
 from kvbench.evaluation.settings import Setting
@@ -29,6 +30,13 @@ IN_BATCH = 0.3
 # probe is short; and after the first one.
 AT_FIRST, AFTER_ONE = (0.5, 3.0), (0.6, 1.7)
 SURE = 0.15  # a range this narrow, on either side, is one number
+
+
+class Factors(NamedTuple):
+    """How many times as long as predicted."""
+
+    prefill: float
+    rest: float
 
 
 @dataclass(frozen=True)
@@ -173,25 +181,24 @@ class Estimate:
         spent = self.clock() - self.since
         return max(ahead[0] - spent, 0.0) + sum(ahead[1:])
 
-    def span(self) -> tuple[float, float]:
+    def span(self) -> Seconds:
         """Seconds between which `left` may lie: from how much finished samples differ in measured to predicted time."""
         left, count, ahead = self.left(), len(self.ratios), len(self.ahead)
         if count < 2 or not ahead:
             low, high = (AT_FIRST, AFTER_ONE)[min(count, 1)] if ahead else (1.0, 1.0)
-            return low * left, high * left
+            return Seconds(low * left, high * left)
         spread = 2 * stdev(self.ratios) / mean(self.ratios) * (1 / count + 1 / ahead) ** 0.5
         if spread < SURE:
-            return left, left
-        return max(1 - spread, 0.0) * left, (1 + spread) * left
+            return Seconds(left, left)
+        return Seconds(max(1 - spread, 0.0) * left, (1 + spread) * left)
 
-    def _factors(self) -> tuple[float, float]:
-        """How many times as long prefill and the rest took as predicted."""
+    def _factors(self) -> Factors:
         predicted, measured = self.predicted, self.measured
         if predicted.prefill and measured.prefill and predicted.rest:
-            return measured.prefill / predicted.prefill, measured.rest / predicted.rest
+            return Factors(measured.prefill / predicted.prefill, measured.rest / predicted.rest)
         whole = predicted.prefill + predicted.rest
         factor = (measured.prefill + measured.rest) / whole if whole else 1.0
-        return factor, factor
+        return Factors(factor, factor)
 
 
 def _sum(a: Cost, b: Cost) -> Cost:

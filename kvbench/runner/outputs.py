@@ -25,6 +25,7 @@ from kvbench.report.labels import with_labels
 from kvbench.runner import run_figures
 from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.tables.run_table import run_table, summarise, write_run_table
+from kvbench.tables.span_table import span_table
 from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
 from kvbench.tables.task_table import rich_task_table, write_task_table
 from kvbench.tables.text_latex import text_latex
@@ -60,7 +61,12 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     table = run_table(summary, metrics, caption)
     written += write_latex(table, folder / "table.tex")
     written += write_comparison(with_all, metrics[0], folder)
-    out.print(table.rich())
+    tables = [table]
+    if (spans := span_table(summary)) is not None:
+        tables.append(spans)
+        write_below(spans, folder)
+    for one in tables:
+        out.print(one.rich())
     if tasks is not None:
         out.print(rich_task_table(tasks))
     print_paths(written, folder)
@@ -74,10 +80,14 @@ def write_comparison(records: pd.DataFrame, metric: str, folder: Path) -> list[P
         return []
     full = full_of(records)
     if full is not None and len(compared := against(every, full)):
-        table = difference_table(compared, metric)
-        for path, text in ((folder / "table.md", table.markdown()), (folder / "table.tex", text_latex(table))):
-            write_atomically(path, path.read_text(encoding="utf-8") + "\n" + text)
+        write_below(difference_table(compared, metric), folder)
     return write_differences(every, folder)
+
+
+def write_below(table: TextTable, folder: Path) -> None:
+    """Another table below the run's own in table.md and table.tex."""
+    for path, text in ((folder / "table.md", table.markdown()), (folder / "table.tex", text_latex(table))):
+        write_atomically(path, path.read_text(encoding="utf-8") + "\n" + text)
 
 
 def report_probes(run: AnyRun, folder: Path) -> Outputs:

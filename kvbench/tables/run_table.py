@@ -11,6 +11,7 @@ from kvbench.metrics.aggregate import bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records.ratios import means
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
+from kvbench.tables.span_table import of_spans
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -77,6 +78,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "changes_while_decoding": changes_while_decoding(group),
                 **({name: group[name].mean() for name in OF_WINDOWS} if has_windows(group) else {}),
                 **(of_engines(group) if has_engines(records) else {}),
+                **of_spans(group),
             }
         )
     return pd.DataFrame(rows)

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kvbench.errors import UserError, on_disk, unknown
 from kvbench.records.load import files
@@ -54,10 +55,15 @@ def main(arguments: Sequence[str]) -> int:
     return int(any(check.verdict is Verdict.WRONG for _, checks in pages for check in checks))
 
 
-def place(word: str) -> tuple[str, str]:
+class Place(NamedTuple):
+    key: str
+    path: str
+
+
+def place(word: str) -> Place:
     """KEY=PATH of the command line. Raises UserError for a key that is no place."""
     key, _, value = word.partition("=")
     known = ["model.path", *(f"benchmark.{name}" for name in sorted(PLACES))]
     if key not in known:
         raise unknown("place", key, known)
-    return key, value
+    return Place(key, value)

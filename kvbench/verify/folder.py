@@ -46,7 +46,7 @@ class Folder:
 def read(path: Path) -> Folder:
     """Raises UserError where the folder holds no records."""
     frame, findings = gather(path)
-    records = [record for file in files([path]) for record in read_file(file)[0]]
+    records = [record for file in files([path]) for record in read_file(file).records]
     packed = (path / PACK).is_file()
     samples, damaged = (read_sample_hashes(path), 0) if packed else (read_samples(path), _damaged(path / SAMPLES))
     return Folder(path, records, frame, findings, read_manifests(path)[0], samples, damaged, packed)

@@ -1,13 +1,14 @@
 """Where a layer's kept tokens lie: the histogram as text, and that every method tells it truly."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
+from statistics import fmean
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.cache.kept_positions import BINS, decode, encode, kept_positions
+from kvbench.cache.kept_positions import BINS, chosen_positions, decode, encode, kept_positions, positions_of_layers
 from kvbench.evaluation.decode import generate
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, N, model, pass_of, setting
@@ -41,6 +42,24 @@ def test_the_text_is_the_histogram_to_a_step(data):
     for share, true in zip(told, exact, strict=True):
         assert abs(share - true) <= STEP
         assert (share == 0) == (true == 0) and (share == 1) == (true == 1)
+
+
+@given(st.data())
+def test_marks_count_every_stretch_between_them_and_leave_the_text_as_it_is(data):
+    n = data.draw(st.integers(1, 300))
+    marks = tuple(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=6, unique=True).map(sorted)))
+    chosen = torch.rand(2, 3, n, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))) < 0.4
+    for layer, positions in zip(chosen, positions_of_layers(chosen, marks), strict=True):
+        assert positions.text == chosen_positions(layer).text
+        assert positions == chosen_positions(layer, marks)
+        for start, end in combinations(marks, 2):
+            assert positions.share(start, end) == pytest.approx(layer[:, start:end].float().mean().item())
+    count = int(chosen[0].sum(dim=1).min())
+    if count:
+        indices = torch.stack([head.nonzero()[:count, 0] for head in chosen[0]])
+        exact = torch.zeros_like(chosen[0]).scatter_(1, indices, True)
+        assert kept_positions(indices, n, marks).share(*marks[:2]) == chosen_positions(exact, marks).share(*marks[:2])
+    assert kept_positions(None, n, marks).share(*marks[:2]) == 1
 
 
 def test_sinks_and_recent_tokens_are_a_few_letters():
@@ -78,6 +97,21 @@ def test_every_method_records_its_kept_positions(name):
             assert mean <= cache.kept.r1 + STEP
         else:
             assert abs(mean - cache.kept.r1) <= STEP
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - UNTOLD))
+def test_every_method_counts_between_marks(name, monkeypatch):
+    """A mark at every position: the shares of single tokens make up the text."""
+    one = setting(name, 0.3)
+    source, budget = pass_of(one, N)
+    for layer in source.state.layers:
+        monkeypatch.setattr(layer, "marks", tuple(range(N + 1)))
+    compressed = source.compress(one.method, budget)
+    generate(model(), compressed.caches, compressed.logits, 2, frozenset())
+    starts = [-(-stretch * N // BINS) for stretch in range(BINS + 1)]
+    for cache in compressed.caches:
+        tokens = [cache.kept.positions.share(at, at + 1) for at in range(N)]
+        assert encode([fmean(tokens[a:b]) for a, b in pairwise(starts)]) == cache.kept.positions.text
 
 
 @pytest.mark.parametrize("name", ["full", "streaming_llm", "h2o", "pyramidkv", "snapkv_paper", "simlayerkv", "squeeze"])

@@ -7,6 +7,7 @@ from kvbench.metrics import (
     answers,
     babilong,
     infinitebench,
+    instructions,
     longbench,
     longbench_v2,
     math_answers,
@@ -90,6 +91,9 @@ CASES: Mapping[str, Callable[[], dict[str, list[float]]]] = {
         for task, expected in {"qa1": ("bedroom", "garden"), "qa8": ("apple,milk", "milk"), "qa19": ("e,e",)}.items()
     },
     "infinitebench": lambda: {task: of_infinitebench(task) for task in sorted(infinitebench.METRICS)},
+    "instructions": lambda: {
+        name: pairs(lambda p, a, name=name: instructions.followed(name, p, a)) for name in instructions.FOLLOWED
+    },
     "longbench": lambda: {metric: of_longbench(task) for metric, task in sorted(TASKS.items())},
     "longbench_v2": lambda: {
         "score": [score for p in PREDICTIONS for score in longbench_v2.score(p, "B").values()],

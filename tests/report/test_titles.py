@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvbench.report.page import titles
 from kvbench.report.run_data import read_run
-from kvbench.report.titles import titles
 from tests.support.report_run import manifest, record, write_run
 
 FACTS = {"benchmark": "niah", "model": "a", "dtype": "float32", "question": "visible", "memory": "shared"}

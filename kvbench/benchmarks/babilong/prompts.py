@@ -8,6 +8,7 @@ from typing import Any
 
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.python_texts import constants, proven
+from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
 
 COMMIT = "7a6efee29f5cac03c3c410e6799c80fd2ffe3610"
@@ -49,10 +50,10 @@ class Prompt:
     before: str
     after: str
 
-    def fill(self, context: str, question: str) -> tuple[str, str]:
+    def fill(self, context: str, question: str) -> PromptText:
         """The prompt of a row and its end from the context on, as the official get_formatted_input makes them."""
         tail = self.after.replace("{question}", question).rstrip()
-        return (self.before + context.strip() + tail).lstrip(), tail
+        return PromptText((self.before + context.strip() + tail).lstrip(), tail)
 
 
 def load(tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, Prompt]:

@@ -9,6 +9,7 @@ import yaml
 from kvbench.benchmarks.lm_eval_files import lm_eval_tasks, task_file
 from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.python_texts import constants, every_text, proven, sha256
+from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
 
 Family = Literal["gpt4", "yarn_mistral"]
@@ -98,7 +99,7 @@ def _in_lm_eval() -> dict[str, str]:
     return found
 
 
-def fill(task: str, template: str, row: dict[str, Any]) -> tuple[str, str]:
+def fill(task: str, template: str, row: dict[str, Any]) -> PromptText:
     """The prompt of a row as the official create_prompt makes it, and its end from the context on.
 
     Raises ValueError where the row's input does not name what its task looks for.
@@ -111,7 +112,7 @@ def fill(task: str, template: str, row: dict[str, Any]) -> tuple[str, str]:
     if task == "math_find":
         fields["prefix"] = f"What is {_found('The .+ of', row['input']).lower()[:-3]} in the following list?"
     _, _, after = template.partition("{context}")
-    return template.format(context=row["context"], **fields), after.format(**fields)
+    return PromptText(template.format(context=row["context"], **fields), after.format(**fields))
 
 
 def _found(pattern: str, text: str) -> str:

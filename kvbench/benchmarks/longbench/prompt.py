@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kvbench.benchmarks.truncation import question_in
+from kvbench.benchmarks.truncation import PromptText, question_in
 from kvbench.utils.tokenizer import Tokenizer
 
 # Prompts per tokenizer call; a fast tokenizer uses all cores for one call.
@@ -11,7 +11,7 @@ TOGETHER = 64
 
 def build(
     template: str, rows: Sequence[Mapping[str, object]], max_length: int, tokenizer: Tokenizer
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[PromptText]:
     """Each row's prompt, of at most about `max_length` tokens, and its question: what follows the context.
 
     As in the official code the tokens are counted before any chat template, with the special tokens that the
@@ -26,13 +26,13 @@ def build(
             yield _cut(prompt, ending.format(**each), ids, max_length, tokenizer)
 
 
-def _cut(prompt: str, tail: str, ids: list[int], max_length: int, tokenizer: Tokenizer) -> tuple[str, str]:
+def _cut(prompt: str, tail: str, ids: list[int], max_length: int, tokenizer: Tokenizer) -> PromptText:
     """The prompt of these ids, with its middle removed where it is too long, and the question in it that `tail` is."""
     if len(ids) <= max_length:
-        return prompt, tail
+        return PromptText(prompt, tail)
     half = max_length // 2
     start, end = (tokenizer.decode(part, skip_special_tokens=True) for part in (ids[:half], ids[-half:]))
     before = prompt[: -len(tail)]
     if start.startswith(before):  # the cut is inside the question: all of the context is in the first half
-        return start + end, (start + end)[len(before) :]
-    return start + end, question_in(end, tail, tokenizer)
+        return PromptText(start + end, (start + end)[len(before) :])
+    return PromptText(start + end, question_in(end, tail, tokenizer))

@@ -13,6 +13,7 @@ from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_period, at_token, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import read_needle
+from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -83,13 +84,13 @@ class SentenceTester(NeedleGrid):
         (needle,) = sample.answers
         return {"rouge1": rouge1_f(needle, prediction)}
 
-    def fill(self, context: str) -> tuple[str, str]:
+    def fill(self, context: str) -> PromptText:
         """The prompt, and its end from the line of the question on."""
         before, _, after = self.prompt.partition("{context}")
         between, _, end = after.partition("{question}")
         instruction, newline, lead = between.rpartition("\n")
         tail = lead + self.question + end
-        return before + context + instruction + newline + tail, tail
+        return PromptText(before + context + instruction + newline + tail, tail)
 
 
 @checked(prefix="benchmark.")

@@ -1,7 +1,7 @@
 """Needle in a Haystack (Kamradt 2023) with needles of our own: a number to recite, digit by digit."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
@@ -11,6 +11,12 @@ from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
 from kvbench.utils.checked import Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
+
+
+class Needle(NamedTuple):
+    text: str
+    question: str
+    answer: str  # what the model's answer is compared with
 
 
 @checked(prefix="benchmark.")
@@ -63,12 +69,11 @@ class NeedleInAHaystack(NeedleGrid):
                     meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
                 )
 
-    def _needle(self, seed: int) -> tuple[str, str, str]:
-        """Needle, question and what is compared with the answer."""
+    def _needle(self, seed: int) -> Needle:
         if self.needle == "sentence":
-            return self.sentence, self.question, self.sentence
+            return Needle(self.sentence, self.question, self.sentence)
         needle = number_needle(seed)
-        return needle.text, needle.question, needle.number
+        return Needle(needle.text, needle.question, needle.number)
 
 
 def remember(context: str, question: str) -> str:

@@ -2,12 +2,20 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from kvbench.errors import UserError
 from kvbench.utils.regular_files import read_text
 from kvbench.utils.tokenizer import Tokenizer
+
+
+class Around(NamedTuple):
+    """The texts on both sides of a needle."""
+
+    before: str
+    after: str
 
 
 class Book:
@@ -21,7 +29,7 @@ class Book:
             raise UserError(f"{path} cannot be read as UTF-8: {error}") from error
         self.ids = tokenizer(self.text, add_special_tokens=False, verbose=False)["input_ids"]
 
-    def around(self, length: int, depth: float) -> tuple[str, str]:
+    def around(self, length: int, depth: float) -> Around:
         """The texts before and after a needle at `depth` (0 to 1) of `length` tokens, which do not count the needle.
 
         The needle takes the place of the first line end, or begins the book, at depth · (length + 1) tokens or later;
@@ -35,7 +43,7 @@ class Book:
             raise UserError(f"{self.path} has {len(self.ids)} tokens, too few for a needle at {depth:.0%} of {length}")
         before = self.tokenizer.decode(self.ids[start : place + 1])
         after = self.tokenizer.decode(self.ids[place + 1 : start + length])
-        return before[: max(before.rfind("\n"), 0)], after
+        return Around(before[: max(before.rfind("\n"), 0)], after)
 
     @cached_property
     def _line_ends(self) -> np.ndarray:

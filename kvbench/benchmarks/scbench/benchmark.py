@@ -14,7 +14,7 @@ from kvbench.benchmarks.scbench import data, prompts
 from kvbench.benchmarks.scbench.context_room import context_room
 from kvbench.benchmarks.scbench.data import Question, Row
 from kvbench.benchmarks.scbench.tasks import GROUPS, NAMES, NOT_SHARED, TASKS, Task
-from kvbench.benchmarks.truncation import without_middle
+from kvbench.benchmarks.truncation import PromptText, without_middle
 from kvbench.errors import UserError
 from kvbench.metrics import repoqa, scbench
 from kvbench.metrics.aggregate import breakdown
@@ -114,7 +114,7 @@ class SCBench(Benchmark):
         first = questions[0].fields
         tail = "" if self.mode == "shared" else texts.after.format(**first)
         prompt = texts.context(row.context, first) + tail
-        ((prompt, tail),) = without_middle([(prompt, tail)], room, room // 2, tokenizer)
+        ((prompt, tail),) = without_middle([PromptText(prompt, tail)], room, room // 2, tokenizer)
         for turn, question in enumerate(questions, 1):
             if self.mode == "shared":
                 tail = texts.after.format(**question.fields)

@@ -12,7 +12,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing
 from kvbench.cache.packed import BLOCK
 from kvbench.cache.sequence import Sequence
-from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
+from kvbench.ops.quantise import CHANNELS, TOKENS, Quantised, Quantiser
 
 
 class Ring:
@@ -114,9 +114,9 @@ class QuantisedSequence(Sequence):
         for store, part in zip(self.parts, self.quantiser(rows), strict=True):
             store.append(part)
 
-    def codes(self) -> list[Tensor]:
+    def codes(self) -> Quantised:
         """Codes, scale and minimum of the quantised rows."""
-        return [part.view for part in self.parts]
+        return Quantised(*(part.view for part in self.parts))
 
     def read(self) -> Tensor:
         parts = [self.residual]
@@ -178,8 +178,8 @@ class QuantisedValues(QuantisedSequence):
         self.ring.at(self.length).copy_(row)
         self.length += 1
 
-    def codes(self) -> list[Tensor]:
-        return [part.view[:, : self.quantised] for part in self.parts]
+    def codes(self) -> Quantised:
+        return Quantised(*(part.view[:, : self.quantised] for part in self.parts))
 
     @property
     def read_bytes(self) -> int:

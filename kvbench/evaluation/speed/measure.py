@@ -19,7 +19,7 @@ from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPa
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import capture_of, fused_of
-from kvbench.methods.base import Method
+from kvbench.methods.base import Method, as_given
 from kvbench.methods.eviction import Eviction
 from kvbench.utils.device import device_peak, gpus, wait_for
 
@@ -173,7 +173,8 @@ def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: 
     if not isinstance(method, Eviction) or not method.layerwise or budget >= n:
         return None
     started = time.perf_counter()
-    method.allocation.tokens(budget, n, method.scoring.protected(budget), num_layers)
+    tokens = as_given(budget)
+    method.allocation.tokens(tokens, n, method.scoring.protected(tokens), num_layers)
     return time.perf_counter() - started
 
 

@@ -17,6 +17,7 @@ from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
+from kvbench.methods.base import as_given
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.rope import Rope
 from kvbench.prefill import ContextFrame
@@ -151,7 +152,7 @@ class CompressedCache(Cache):
         else:
             for layer in state.layers:
                 layer.context = self._span
-            made, full = self.setting.method.compress(state, self._budget), state.nbytes
+            made, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
         full += state.window_bytes
         self.compressed = Compressed(state.whole(made), state.logits, full, 0.0, 0.0, [], 0, None)
         for layer, cache in zip(self.layers, self.caches, strict=True):

@@ -1,6 +1,7 @@
 """CAKE's allocation: more tokens for layers whose last queries spread their attention and shift it."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -33,7 +34,7 @@ class Preference(WeightedAllocation):
     tau2: PositiveNumber = 1.0
     alloc: Literal["exact", "official"] = "exact"
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         return Needs(window=self.window)
 

@@ -1,12 +1,20 @@
 """PyramidKV's allocation: an arithmetic sequence over the layers."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from kvbench.methods.allocation.base import Allocation, largest_remainder
 from kvbench.utils.checked import checked
+
+
+class Ends(NamedTuple):
+    """Shares of the lowest and the highest layer."""
+
+    bottom: float
+    top: float
 
 
 @checked(frozen=True)
@@ -33,7 +41,7 @@ class Pyramid(Allocation):
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:
             return [budget]
-        rules = {
+        rules: dict[str, Callable[[int, int, int, int], list[int]]] = {
             "exact": self._exact,
             "official": self._official,
             "official_2024_06": partial(self._official, steps=num_layers),
@@ -42,10 +50,10 @@ class Pyramid(Allocation):
         }
         return rules[self.alloc](budget, n, window, num_layers)
 
-    def _ends(self, share: float, least: float, most: int) -> tuple[float, float]:
-        """Bottom and top layer's share for a mean of `share`; no layer has more than `most` to select from."""
+    def _ends(self, share: float, least: float, most: int) -> Ends:
+        """The shares for a mean of `share`; no layer has more than `most` to select from."""
         top, bottom = least, 2 * share - least
-        return (most, 2 * share - most) if bottom >= most else (bottom, top)
+        return Ends(most, 2 * share - most) if bottom >= most else Ends(bottom, top)
 
     def _exact(self, budget: int, n: int, window: int, m: int) -> list[int]:
         c = budget - window
@@ -61,7 +69,7 @@ class Pyramid(Allocation):
             return [budget] * m
         bottom, top = self._ends(c, int(c // self.beta), n - window)
         step = (bottom - top) // (steps or m - 1)
-        return [bottom - layer * step + window for layer in range(m)]
+        return [int(bottom - layer * step + window) for layer in range(m)]
 
     def _kvpress(self, budget: int, n: int, window: int, m: int) -> list[int]:
         bottom, top = self._ends(budget, budget / self.beta, n - window)

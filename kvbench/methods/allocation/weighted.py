@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ class WeightedAllocation(Allocation):
     `needs` names the observations that `weight` reads. Layers are compressed when all of them have been read.
     """
 
-    needs: Needs = Needs()
+    @cached_property
+    def needs(self) -> Needs:
+        return Needs()
 
     def check(self, scoring: Scoring) -> None:
         """Raise UserError for a scoring whose scores `weight` cannot read."""

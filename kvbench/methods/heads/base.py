@@ -1,6 +1,8 @@
 """Budgets of heads: how many tokens each head of a layer keeps."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from torch import Tensor
@@ -19,7 +21,10 @@ class HeadBudgets(Versioned, ABC):
 
     whole_model: ClassVar[bool] = False
     pools_layers: ClassVar[bool] = False
-    takes_fractions: bool = False
+
+    @cached_property
+    def takes_fractions(self) -> bool:
+        return False
 
     def for_prompt(self, budget: float, least: int) -> "HeadBudgets":
         """These budgets where all layers have `budget` per head in the mean, for those that depend on it.
@@ -35,6 +40,10 @@ class HeadBudgets(Versioned, ABC):
         ranked [heads, n - window] are the scores of each head, the largest first. The layer has `tokens` per head, its
         window of `window` tokens included. No wait for the device.
         """
+
+    def pooled(self, ranked: Sequence[Tensor], budget: float, window: int, n: int) -> Tensor:
+        """What `counts` returns for all layers at once, int64 [layers, heads], of those that say `pools_layers`."""
+        raise TypeError(f"{type(self).__name__} does not pool layers")
 
     def sure(self, tokens: int, window: int) -> int:
         """How many of its best tokens before the window each head keeps whatever the other heads' scores."""

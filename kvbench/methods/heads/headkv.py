@@ -41,7 +41,7 @@ class HeadKV(HeadBudgets):
         self._scores = None if self.scores_file is None else read_head_scores(self.scores_file)
         if self._scores and (min(map(min, self._scores.scores)) < 0 or not any(map(any, self._scores.scores))):
             raise UserError(f"scores_file={self.scores_file}: HeadKV needs scores that are not negative, and not all 0")
-        self._table = lru_cache(maxsize=8)(self._table)  # every layer reads the same
+        self._table = lru_cache(maxsize=8)(self._tokens)  # every layer reads the same
 
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         return torch.tensor(self._row(len(ranked), tokens, window, layer), device=ranked.device)
@@ -61,7 +61,7 @@ class HeadKV(HeadBudgets):
         scores = self._scores.of_heads(heads, layer)
         return self._table(tokens - window, layer.n - window, tuple(map(tuple, scores)))[layer.index]
 
-    def _table(self, c: int, most: int, scores: tuple[tuple[float, ...], ...]) -> list[tuple[int, ...]]:
+    def _tokens(self, c: int, most: int, scores: tuple[tuple[float, ...], ...]) -> list[tuple[int, ...]]:
         """The tokens that each head of each layer selects of `most`."""
         every = [score for row in scores for score in row]
         q = c // self.beta

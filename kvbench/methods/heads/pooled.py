@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -29,7 +30,7 @@ class PooledHeads(HeadBudgets):
 
     whole_model = pools_layers = True
 
-    @property
+    @cached_property
     def takes_fractions(self) -> bool:
         return self.threshold == "official"
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -38,7 +39,7 @@ class WholeHeads(HeadBudgets):
     def __post_init__(self) -> None:
         self._scores = None if self.scores_file is None else read_head_scores(self.scores_file)
 
-    @property
+    @cached_property
     def takes_fractions(self) -> bool:
         return self.threshold == "official"
 

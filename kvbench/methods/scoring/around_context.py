@@ -1,12 +1,10 @@
 """A score that only distinguishes the context from the tokens around it."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
-from kvbench.prefill import LayerState, Needs
+from kvbench.prefill import LayerState, Needs, Span
 from kvbench.utils.checked import NonNegative, checked
 
 
@@ -22,8 +20,8 @@ class AroundContext(Scoring):
 
     sinks: NonNegative = 4
 
-    needs: ClassVar[Needs] = Needs(context=True)
-    per_query_head: ClassVar[bool] = False
+    needs = Needs(context=True)
+    per_query_head = False
 
     @property
     def minimum_budget(self) -> int:
@@ -41,6 +39,6 @@ class AroundContext(Scoring):
         start, end = self._context(layer)
         return layer.n - (end - start)
 
-    def _context(self, layer: LayerState) -> tuple[int, int]:
+    def _context(self, layer: LayerState) -> Span:
         start, end = layer.context or (0, layer.n)
-        return min(start or self.sinks, end), end
+        return Span(min(start or self.sinks, end), end)

@@ -1,7 +1,7 @@
 """Scoring: how much each prompt token matters."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from functools import cached_property
 
 from torch import Tensor
 
@@ -19,10 +19,13 @@ class Scoring(Versioned, ABC):
     these alone has no scores for single query heads: `per_query_head` is False. `signed` scorings have negative votes.
     """
 
-    needs: Needs = Needs()
-    per_query_head: ClassVar[bool] = True
-    signed: ClassVar[bool] = False
+    per_query_head: bool = True
+    signed: bool = False
     sinks: int = 0
+
+    @cached_property
+    def needs(self) -> Needs:
+        return Needs()
 
     @property
     def while_decoding(self) -> bool:

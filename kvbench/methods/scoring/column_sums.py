@@ -1,5 +1,6 @@
 """H2O's score: attention of all queries."""
 
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -34,9 +35,17 @@ class ColumnSums(Scoring):
                 f"score=sum, not recent={self.recent} and score={self.score}"
             )
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
-        return Needs(column_sums=True) if self.causal else Needs(lookahead_sums=frozenset([self.recent]))
+        if self.causal:
+            return Needs(column_sums=True)
+        return Needs(lookahead_sums=frozenset([self._masked]))
+
+    @property
+    def _masked(self) -> int:
+        """Queries that do not attend to later keys where causal=false."""
+        assert self.recent is not None, "causal=false has a number of recent tokens"
+        return self.recent
 
     @property
     def while_decoding(self) -> bool:
@@ -55,7 +64,7 @@ class ColumnSums(Scoring):
 
     def votes(self, layer: LayerState) -> Tensor:
         if not self.causal:
-            return layer.lookahead_sums[self.recent]
+            return layer.lookahead_sums[self._masked]
         if self.score == "sum":
             return layer.column_sums
         return layer.column_sums / torch.arange(layer.n, 0, -1, device=layer.keys.device)

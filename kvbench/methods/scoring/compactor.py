@@ -1,6 +1,7 @@
 """Compactor: leverage of keys and non-causal attention, added."""
 
 from dataclasses import astuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,13 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 COMPARED = 0.35  # the weight in `votes` where it depends on the budget
 SMALLEST = 1e-6  # standard deviation, as in kvpress
+
+
+class Parts(NamedTuple):
+    """The two scores, [num_key_value_heads, len] each."""
+
+    leverage: Tensor
+    attention: Tensor
 
 
 @checked
@@ -75,11 +83,11 @@ class Compactor(Scoring):
         scores[:, self.sinks : layer.n - self.window] = weight * leverage + attention
         return self.keep_sinks(scores)
 
-    def parts(self, layer: LayerState) -> tuple[Tensor, Tensor]:
+    def parts(self, layer: LayerState) -> Parts:
         """Both scores of the tokens between sinks and window, standardised: [num_key_value_heads, len] each."""
         leverage = self.leverage.between(layer, self.sinks, self.window)
         attention = self.attention.between(layer, self.sinks, self.window)
-        return standardised(leverage), standardised(reduce_group(attention, len(leverage), "mean"))
+        return Parts(standardised(leverage), standardised(reduce_group(attention, len(leverage), "mean")))
 
 
 def standardised(scores: Tensor) -> Tensor:

@@ -63,6 +63,7 @@ class CriticalKV(Scoring):
             stage = ((counts + window).double() * self.first_stage + 1e-9).long() - window
             first = stage.clamp(min=sure)[:, None]
         heads, length = scores.shape
+        assert layer.value_output_norm is not None, "it is in `needs`"
         norms = reduce_group(layer.value_output_norm[:, :length], heads, "mean")
         weighted = (scores + self.epsilon * self.base.queries(layer)) * norms
         places = torch.arange(length, device=scores.device).expand_as(order)

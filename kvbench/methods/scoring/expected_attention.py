@@ -1,6 +1,6 @@
 """Expected Attention's score: the attention that future queries are expected to give."""
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class ExpectedAttention(Scoring):
 
     per_query_head = False
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         return Needs(query_moments=frozenset([self.sinks]))
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from kvbench.errors import UserError
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs, Reconstruction
-from kvbench.prefill.reconstruction import REQUESTS
+from kvbench.prefill.reconstruction import REQUESTS, Requests
 from kvbench.utils.checked import NonNegative, Positive, checked
 from kvbench.utils.regular_files import read_text
 from kvbench.utils.text import in_one_line
@@ -38,7 +38,7 @@ class KVzip(Scoring):
     per_query_head = False
 
     def __post_init__(self) -> None:
-        requests = REQUESTS if self.requests_file is None else read_requests(self.requests_file)
+        requests: Requests = REQUESTS if self.requests_file is None else read_requests(self.requests_file)
         self._how = Reconstruction(self.chunk, self.lead, self.sinks, requests)
         self.needs = Needs(reconstructions=frozenset([self._how]))
 
@@ -52,11 +52,11 @@ class KVzip(Scoring):
         return layer.reconstruction[self._how].outside
 
 
-def read_requests(path: str) -> tuple[str, str]:
-    """The first request and that of the other chunks; raises UserError for a file without them."""
+def read_requests(path: str) -> Requests:
+    """The requests of a file; raises UserError for a file without them."""
     try:
         texts = json.loads(read_text(path))
-        requests = texts["first"], texts["others"]
+        requests = Requests(texts["first"], texts["others"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"requests_file={path} has no readable requests: {in_one_line(error)}") from None
     if not all(isinstance(text, str) for text in requests):

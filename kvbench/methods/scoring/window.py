@@ -1,5 +1,6 @@
 """The base of scores that use the attention of a window of last queries."""
 
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -25,7 +26,7 @@ class Window(Scoring):
 
     window: Positive = 32
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         return Needs(window=self.window)
 

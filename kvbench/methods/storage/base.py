@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from kvbench.cache.base import LayerCache
@@ -22,7 +23,10 @@ class Storage(Versioned, ABC):
 
     joint: ClassVar[bool] = False
     takes_ragged: ClassVar[bool] = False
-    needs: Needs = Needs()
+
+    @cached_property
+    def needs(self) -> Needs:
+        return Needs()
 
     @abstractmethod
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
@@ -34,9 +38,17 @@ class Storage(Versioned, ABC):
         The cache copies what it keeps and lists every tensor in `tensors()`: `layer` is shared by all settings.
         """
 
-    def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
+    def store_all(
+        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
+    ) -> list[LayerCache]:
         """The caches of all layers, lowest first."""
         return [self.store(layer, selection) for layer, selection in zip(layers, selections, strict=True)]
+
+
+def alike(selection: Selection | RaggedSelection) -> Selection:
+    """A selection of equally many tokens per head: what storages are given that are not `takes_ragged`."""
+    assert isinstance(selection, Selection), "require_ragged() refuses the others"
+    return selection
 
 
 def refuse_union(storage: Storage, method: str) -> None:

@@ -1,7 +1,9 @@
 """Selections of different numbers of tokens per head, for storages whose heads are equally long."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from typing import TypeVar
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.by_head import ByHeadLayer
@@ -10,15 +12,19 @@ from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState
 
+Held = TypeVar("Held")  # a storage
 
-def by_head(store):
+
+def by_head(
+    store: Callable[[Held, LayerState, Selection], LayerCache],
+) -> Callable[[Held, LayerState, Selection | RaggedSelection], LayerCache]:
     """Makes a storage's `store` of a `Selection` take a `RaggedSelection`, too: each head as a layer of one head.
 
     One wait for the device: for the numbers of tokens.
     """
 
     @wraps(store)
-    def either(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+    def either(self: Held, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         if isinstance(selection, Selection):
             return store(self, layer, selection)
         counts = selection.counts
@@ -26,7 +32,10 @@ def by_head(store):
             store(self, one_head(layer, head, len(counts)), Selection(flat_positions(mask, count)[None], count))
             for head, (mask, count) in enumerate(zip(selection.chosen, counts, strict=True))
         ]
-        size = sum(head.kept.r3 * count for head, count in zip(heads, counts, strict=True))
+        size = 0.0
+        for head, count in zip(heads, counts, strict=True):
+            assert head.kept is not None, "a cache of kept tokens says which"
+            size += head.kept.r3 * count
         return ByHeadLayer(heads, layer.n, selection.kept(layer, r3=size / max(sum(counts), 1)))
 
     return either

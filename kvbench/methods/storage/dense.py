@@ -41,8 +41,7 @@ class Dense(Storage):
         """One wait for the device: for the sizes of the unions and, where they differ, those of the heads."""
         chosen = selection.mask(layer)
         lengths, counts = read(chosen.any(dim=1).sum(dim=1), chosen.sum(dim=2))
-        ragged = isinstance(selection, RaggedSelection)
-        kept = selection.kept(layer, counts=counts) if ragged else selection.kept(layer)
+        kept = selection.kept(layer, counts=counts) if isinstance(selection, RaggedSelection) else selection.kept(layer)
         return UnionLayer(layer.keys, layer.values, chosen, layer.n, kept, lengths)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> RawSequence:

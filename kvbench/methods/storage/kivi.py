@@ -1,6 +1,7 @@
 """KIVI: keys quantised per channel, values per token."""
 
 from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -12,9 +13,16 @@ from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather
 from kvbench.methods.storage.base import Storage
-from kvbench.methods.storage.layer_bits import Bits, read_layer_bits
+from kvbench.methods.storage.layer_bits import Bits, LayerBits, read_layer_bits
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, checked
+
+Kind = TypeVar("Kind", bound=QuantisedSequence)
+
+
+class Sequences(NamedTuple):
+    keys: QuantisedKeys
+    values: QuantisedValues
 
 
 @checked
@@ -53,7 +61,7 @@ class Kivi(Storage):
     def __post_init__(self) -> None:
         if self.layers_file is not None and (self.key_bits or self.value_bits):
             raise UserError("layers_file has the bits of each layer: leave key_bits and value_bits out")
-        uniform = (self.key_bits or self.bits, self.value_bits or self.bits)  # of keys, of values
+        uniform = LayerBits(self.key_bits or self.bits, self.value_bits or self.bits)
         self._by_layer = None if self.layers_file is None else read_layer_bits(self.layers_file)
         self._uniform = uniform
         for bits in {*chain(*(self._by_layer or [uniform]))}:
@@ -78,9 +86,9 @@ class Kivi(Storage):
         group = len(counts) // layer.num_key_value_heads
         rows = before // (group * n) * n + before % n  # among those of all KV heads
         sequences = self._sequences(layer, gather(layer.keys, recent), gather(layer.values, recent))
-        older = tuple(
-            OlderRows(x.flatten(0, 1)[rows], more, sequence.quantiser)
-            for x, sequence in zip((layer.keys, layer.values), sequences, strict=True)
+        older = (
+            OlderRows(layer.keys.flatten(0, 1)[rows], more, sequences.keys.quantiser),
+            OlderRows(layer.values.flatten(0, 1)[rows], more, sequences.values.quantiser),
         )
         size = sum(s.share * len(counts) * last + o.raw_rows for s, o in zip(sequences, older, strict=True))
         kept = selection.kept(layer, r3=size / (2 * sum(counts)))
@@ -88,14 +96,14 @@ class Kivi(Storage):
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
         """Keys [heads, len, head_dim]. recent=False: no end of a text, only an incomplete last group stays raw."""
-        return self._sequence(QuantisedKeys, rows, self._uniform[0], self.residual if recent else self.group)
+        return self._sequence(QuantisedKeys, rows, self._uniform.keys, self.residual if recent else self.group)
 
     def value_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedValues:
         """Values [heads, len, head_dim]. recent=False: no end of a text, none stays raw."""
-        return self._sequence(QuantisedValues, rows, self._uniform[1], self.residual if recent else 0)
+        return self._sequence(QuantisedValues, rows, self._uniform.values, self.residual if recent else 0)
 
-    def bits_of(self, layer: LayerState) -> tuple[int, int]:
-        """The bits of the layer's keys and of its values. Raises UserError for a file of another number of layers."""
+    def bits_of(self, layer: LayerState) -> LayerBits:
+        """The bits of the layer. Raises UserError for a file of another number of layers."""
         if self._by_layer is None:
             return self._uniform
         if len(self._by_layer) != layer.num_layers:
@@ -105,15 +113,15 @@ class Kivi(Storage):
             )
         return self._by_layer[layer.index]
 
-    def _sequences(self, layer: LayerState, keys: Tensor, values: Tensor) -> tuple[QuantisedKeys, QuantisedValues]:
+    def _sequences(self, layer: LayerState, keys: Tensor, values: Tensor) -> Sequences:
         """Keys and values [heads, len, head_dim] of the layer, with its bits."""
         key_bits, value_bits = self.bits_of(layer)
-        return (
+        return Sequences(
             self._sequence(QuantisedKeys, keys, key_bits, self.residual),
             self._sequence(QuantisedValues, values, value_bits, self.residual),
         )
 
-    def _sequence(self, kind: type[QuantisedSequence], rows: Tensor, bits: int, residual: int) -> QuantisedSequence:
+    def _sequence(self, kind: type[Kind], rows: Tensor, bits: int, residual: int) -> Kind:
         if rows.shape[-1] % self.group:
             raise UserError(
                 f"group={self.group} does not divide this model's head dimension of {rows.shape[-1]}: "

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence as Listing
 from dataclasses import field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +13,9 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.errors import UserError
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather, top_indices
-from kvbench.methods.storage.base import Storage, refuse_union
+from kvbench.methods.storage.base import Storage, alike, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.ops.bits import pack_bits
@@ -85,6 +86,21 @@ class MergedSequence(Sequence):
         return nbytes
 
 
+class Parts(NamedTuple):
+    """What one layer of a pair has of its own."""
+
+    magnitudes: Tensor
+    retained: Sequence
+    tail: Sequence
+
+
+class MergedRows(NamedTuple):
+    """The keys or the values of two layers."""
+
+    pair: list[MergedSequence]
+    share: float  # formula 15's r3
+
+
 @checked
 class MiniCache(Storage):
     """MiniCache (Liu et al. 2024): from the middle of the model up, layers share directions in pairs.
@@ -124,10 +140,13 @@ class MiniCache(Storage):
         if getattr(self.storage, "layers_file", None) is not None:
             raise UserError("layers_file gives each layer its own bits, but MiniCache stores two layers together")
 
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")
 
-    def store_all(self, layers: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
+    def store_all(
+        self, layers: Listing[LayerState], selections: Listing[Selection | RaggedSelection]
+    ) -> list[LayerCache]:
+        equal = [alike(selection) for selection in selections]
         start = len(layers) // 2 if self.start is None else self.start
         lower = set(range(start + start % 2, len(layers) - 1, 2))
         if self.start and not lower:
@@ -135,10 +154,10 @@ class MiniCache(Storage):
         caches: list[LayerCache] = []
         for index, layer in enumerate(layers):
             if index in lower:
-                check_same_tokens(index, selections[index : index + 2])
-                caches += self.merge(layers[index : index + 2], selections[index : index + 2])
+                check_same_tokens(index, equal[index : index + 2])
+                caches += self.merge(layers[index : index + 2], equal[index : index + 2])
             elif index - 1 not in lower:
-                caches.append(self.storage.store(layer, selections[index]))
+                caches.append(self.storage.store(layer, equal[index]))
         return caches
 
     def retained(self, n: int) -> int:
@@ -151,16 +170,18 @@ class MiniCache(Storage):
         """The caches of two layers that kept the same tokens; the two may lie on different devices."""
         kept_keys = [selection.of(layer.keys) for layer, selection in zip(pair, selections, strict=True)]
         kept_values = [selection.of(layer.values) for layer, selection in zip(pair, selections, strict=True)]
-        keys, k_size = self.merge_rows(kept_keys, self.storage.key_sequence)
-        values, v_size = self.merge_rows(kept_values, self.storage.value_sequence)
+        storage = self.storage
+        assert isinstance(storage, Dense | Kivi), "others are refused"
+        keys = self.merge_rows(kept_keys, storage.key_sequence)
+        values = self.merge_rows(kept_values, storage.value_sequence)
         selection = selections[0]
         heads, n = selection.heads(pair[0]), pair[0].n
         # one direction for two vectors; r3 is its size with magnitudes and unmerged tokens
-        kept = selection.kept(pair[0], r2=0.5, r3=(k_size + v_size) / 2)
-        return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys, values, strict=True)]
+        kept = selection.kept(pair[0], r2=0.5, r3=(keys.share + values.share) / 2)
+        return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys.pair, values.pair, strict=True)]
 
-    def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> tuple[list[Sequence], float]:
-        """Two layers' keys or values [heads, n, head_dim] as merged sequences, and formula 15's r3."""
+    def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> MergedRows:
+        """Two layers' keys or values [heads, n, head_dim] as merged sequences."""
         heads, n, head_dim = rows[0].shape
         together = [x.to(rows[0].device) for x in rows]  # what the layers share lies with the lower one
         lengths = [x.float().norm(dim=-1) for x in together]  # [heads, n]
@@ -172,20 +193,20 @@ class MiniCache(Storage):
         unmerged = torch.zeros_like(cosine, dtype=torch.bool).scatter_(1, indices, True)
         merged = unmerged.sort(dim=1, stable=True).indices[:, : n - indices.shape[1]]  # the other tokens, in order
 
-        def parts(member: int) -> tuple[Tensor, Sequence, Sequence]:
+        def parts(member: int) -> Parts:
             own = rows[member]
             magnitudes = lengths[member].gather(1, merged)
             if own.dtype.itemsize < 4:  # the length of a float16 vector may pass float16
                 magnitudes.clamp_(max=torch.finfo(own.dtype).max)
             magnitudes = magnitudes.to(own.device, own.dtype)
             tail = sequence(own.new_empty(heads, 0, head_dim))
-            return magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail
+            return Parts(magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail)
 
         directions = gather(slerp(x, y, cosine, self.t), merged)
         shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(unmerged), n)
         pair = [MergedSequence(shared, member == 0, *parts(member)) for member in (0, 1)]
         retained = 2 * indices.shape[1] / n * pair[0].retained.share
-        return pair, shared.directions.share + 2 / head_dim + retained
+        return MergedRows(pair, shared.directions.share + 2 / head_dim + retained)
 
 
 def slerp(x: Tensor, y: Tensor, cosine: Tensor, t: float) -> Tensor:

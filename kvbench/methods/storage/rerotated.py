@@ -5,8 +5,9 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
+from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import Storage, alike
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -21,7 +22,8 @@ class Rerotated(Storage):
     and here, so that they stand farther from the prompt than they would in a text of the kept tokens.
     """
 
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+        selection = alike(selection)
         rope = fixed_rotation(layer.rope, "Rerotated")
         keys, values, kept = selection.of(layer.keys), selection.of(layer.values), selection.kept(layer)
         if selection.indices is not None:

@@ -1,5 +1,7 @@
 """ThinK: keys without the channels that the last queries use least."""
 
+from functools import cached_property
+
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
@@ -35,7 +37,7 @@ class ThinK(Storage):
     recent: NonNegative = 32
     window: Positive = 32
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         return Needs(window=self.window)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from kvbench.ops.compiled.loops import loop
 
 
-def block_values(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
+def block_values(stored: Tensor, header: np.int64, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
     """See `kvbench.ops.block_values`."""
     width = (stored.shape[1] - header) * 8 // bits
     out = torch.empty(len(stored), width)
@@ -17,14 +17,18 @@ def block_values(stored: Tensor, header: int, bits: int, levels: Tensor, scale: 
 
 
 @loop
-def bytes_(header, stored, levels, scale, minimum, out):
+def bytes_(
+    header: np.int64, stored: np.ndarray, levels: np.ndarray, scale: np.ndarray, minimum: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
     for i in range(len(out)):
         for j in range(out.shape[1]):
             out[i, j] = levels[stored[i, header + j]] * scale[i] + minimum[i]
 
 
 @loop
-def nibbles(header, stored, levels, scale, minimum, out):
+def nibbles(
+    header: np.int64, stored: np.ndarray, levels: np.ndarray, scale: np.ndarray, minimum: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
     half = out.shape[1] // 2
     for i in range(len(out)):
         for j in range(half):
@@ -34,7 +38,9 @@ def nibbles(header, stored, levels, scale, minimum, out):
 
 
 @loop
-def fives(header, stored, levels, scale, minimum, out):
+def fives(
+    header: np.int64, stored: np.ndarray, levels: np.ndarray, scale: np.ndarray, minimum: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
     half = out.shape[1] // 2
     for i in range(len(out)):
         for j in range(half):
@@ -46,7 +52,9 @@ def fives(header, stored, levels, scale, minimum, out):
 
 
 @loop
-def sixes(header, stored, levels, scale, minimum, out):
+def sixes(
+    header: np.int64, stored: np.ndarray, levels: np.ndarray, scale: np.ndarray, minimum: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
     for i in range(len(out)):
         for j in range(out.shape[1] // 4):
             at = header + 3 * j

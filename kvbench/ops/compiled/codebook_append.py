@@ -1,5 +1,7 @@
 """Coding decoded vectors on a CPU."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numba import prange
@@ -60,12 +62,20 @@ def codebook_append(
         _write(value_entries, value_magnitudes, layout, decoded, norms[1], fresh[1], added[1])
 
 
-def _arrays(
-    entries: Tensor, references: Tensor, magnitudes: Tensor | None, sizes: Tensor, vectors: Tensor
-) -> tuple[np.ndarray, ...]:
+class Side(NamedTuple):
+    """Of keys or of values."""
+
+    entries: np.ndarray
+    references: np.ndarray
+    magnitudes: np.ndarray
+    sizes: np.ndarray
+    vectors: np.ndarray
+
+
+def _arrays(entries: Tensor, references: Tensor, magnitudes: Tensor | None, sizes: Tensor, vectors: Tensor) -> Side:
     """Of float32 the tensors themselves, into which loops write; magnitudes are empty where they do not."""
     own = NOTHING if magnitudes is None or magnitudes.dtype != torch.float32 else magnitudes.numpy()
-    return entries.float().numpy(), references.numpy(), own, sizes.numpy(), vectors.float().numpy()
+    return Side(entries.float().numpy(), references.numpy(), own, sizes.numpy(), vectors.float().numpy())
 
 
 def _write(
@@ -89,10 +99,12 @@ def _write(
 
 @shared
 def code(
-    key_entries, key_references, key_magnitudes, key_sizes, keys,
-    value_entries, value_references, value_magnitudes, value_sizes, values,
-    order, turns, places, reconstructs, are_units, prompt, decoded, key_bound, value_bound, norms, fresh, added,
-):  # fmt: skip
+    key_entries: np.ndarray, key_references: np.ndarray, key_magnitudes: np.ndarray, key_sizes: np.ndarray,
+    keys: np.ndarray, value_entries: np.ndarray, value_references: np.ndarray, value_magnitudes: np.ndarray,
+    value_sizes: np.ndarray, values: np.ndarray, order: np.ndarray, turns: np.ndarray, places: np.ndarray,
+    reconstructs: bool, are_units: bool, prompt: int, decoded: int, key_bound: float, value_bound: float,
+    norms: np.ndarray, fresh: np.ndarray, added: np.ndarray,
+) -> None:  # fmt: skip
     """Code keys and values [heads, head_dim]: see `directions`, of which norms [2, heads] and fresh [2, heads,
     head_dim] are written, and `settle`, which writes added [2, streams]."""
     units = np.empty(fresh.shape, np.float32)
@@ -118,7 +130,10 @@ def code(
 
 
 @loop
-def look(rows, sizes, units, are_units, places, side, part, number, largest):
+def look(
+    rows: np.ndarray, sizes: np.ndarray, units: np.ndarray, are_units: bool, places: np.ndarray, side: int, part: int,
+    number: np.ndarray, largest: np.ndarray,
+) -> None:  # fmt: skip
     """For each stream, the nearest of its entries that are in this part of all: number and largest [streams]."""
     streams, heads, books = len(places), len(units), len(sizes)
     total = 0
@@ -136,9 +151,10 @@ def look(rows, sizes, units, are_units, places, side, part, number, largest):
 
 @loop
 def settle(
-    rows, references, magnitudes, sizes, units, norms, fresh, are_units, places, side, decoded, bound,
-    number, largest, added,
-):  # fmt: skip
+    rows: np.ndarray, references: np.ndarray, magnitudes: np.ndarray, sizes: np.ndarray, units: np.ndarray,
+    norms: np.ndarray, fresh: np.ndarray, are_units: bool, places: np.ndarray, side: int, decoded: int, bound: float,
+    number: np.ndarray, largest: np.ndarray, added: np.ndarray,
+) -> None:  # fmt: skip
     """For each stream, write the reference to the nearest entry, or to a new one, which is also written to rows.
 
     The nearest one is of those that the parts have found, number and largest [PARTS, streams], or new itself. added
@@ -168,7 +184,10 @@ def settle(
 
 
 @loop
-def directions(vectors, order, turn, reconstructs, units, norms, fresh):
+def directions(
+    vectors: np.ndarray, order: np.ndarray, turn: np.ndarray, reconstructs: bool, units: np.ndarray, norms: np.ndarray,
+    fresh: np.ndarray,
+) -> None:  # fmt: skip
     """Of vectors [heads, head_dim], in `order` if that is not empty and with turn [pairs, 2] undone: unit vectors,
     norms, and what each is as an entry."""
     heads, width = vectors.shape
@@ -193,7 +212,7 @@ def directions(vectors, order, turn, reconstructs, units, norms, fresh):
 
 
 @loop
-def nearest(rows, unit, are_units):
+def nearest(rows: np.ndarray, unit: np.ndarray, are_units: bool) -> tuple[np.int64, np.float32]:
     """The row with the largest cosine with `unit`, the first of equal ones, and that cosine; -1 and -inf of no rows."""
     number, largest = np.int64(-1), np.float32(-np.inf)
     for row in range(len(rows)):

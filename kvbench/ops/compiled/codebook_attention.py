@@ -1,5 +1,7 @@
 """Attention over a codebook cache, on a CPU."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numba import prange
@@ -52,10 +54,16 @@ def codebook_attention(
     return out.to(query.dtype)
 
 
-def _coded(entries: Tensor, references: Tensor, magnitudes: Tensor | None) -> tuple[np.ndarray, ...]:
+class Coded(NamedTuple):
+    entries: np.ndarray
+    references: np.ndarray
+    magnitudes: np.ndarray
+
+
+def _coded(entries: Tensor, references: Tensor, magnitudes: Tensor | None) -> Coded:
     """Without magnitudes: an empty array."""
     magnitudes = entries.new_empty(0) if magnitudes is None else magnitudes
-    return entries.float().numpy(), references.numpy(), magnitudes.float().numpy()
+    return Coded(entries.float().numpy(), references.numpy(), magnitudes.float().numpy())
 
 
 BLOCK = 128  # tokens whose keys are turned at a time, a multiple of 8: they stay in a core's cache
@@ -66,9 +74,11 @@ BLOCK = 128  # tokens whose keys are turned at a time, a multiple of 8: they sta
 
 @shared
 def attend(
-    query, key_entries, key_references, key_magnitudes, value_entries, value_references, value_magnitudes,
-    positions, bits, raw_keys, raw_values, order, turns, places, prompt, decoded, scaling, out
-):  # fmt: skip
+    query: np.ndarray, key_entries: np.ndarray, key_references: np.ndarray, key_magnitudes: np.ndarray,
+    value_entries: np.ndarray, value_references: np.ndarray, value_magnitudes: np.ndarray, positions: np.ndarray,
+    bits: np.ndarray, raw_keys: np.ndarray, raw_values: np.ndarray, order: np.ndarray, turns: np.ndarray,
+    places: np.ndarray, prompt: int, decoded: int, scaling: float, out: np.ndarray,
+) -> None:  # fmt: skip
     """Write the answers to query [streams, g, head_dim] to out.
 
     Weights are added up for each value's entry first: there are fewer entries than tokens.
@@ -130,7 +140,7 @@ def attend(
 
 
 @loop
-def turn(vectors, turns, which, where, out):
+def turn(vectors: np.ndarray, turns: np.ndarray, which: np.ndarray, where: np.ndarray, out: np.ndarray) -> None:
     """Write the vectors of `which`, turned to the positions `where`, to out; complex numbers are pairs of channels."""
     turned = turns.shape[1]
     for token in range(len(which)):
@@ -142,7 +152,7 @@ def turn(vectors, turns, which, where, out):
 
 
 @loop
-def entries_of(references, first, size, which):
+def entries_of(references: np.ndarray, first: int, size: int, which: np.ndarray) -> np.int64:
     """Write the number of each token's entry to `which`, and return how many entries there are up to the last one."""
     used = np.int64(0)
     for token in range(len(which)):
@@ -155,7 +165,7 @@ def entries_of(references, first, size, which):
 
 
 @loop
-def positions_of(positions, first, tokens, prompt, start, where):
+def positions_of(positions: np.ndarray, first: int, tokens: int, prompt: int, start: int, where: np.ndarray) -> None:
     """Write the positions of the tokens from `start` on to `where`: as stored, and then those of decoded tokens."""
     for place in range(len(where)):
         token = start + place
@@ -166,13 +176,13 @@ def positions_of(positions, first, tokens, prompt, start, where):
 
 
 @loop
-def scale(out, factors):
+def scale(out: np.ndarray, factors: np.ndarray) -> None:
     for token in range(len(factors)):
         out[token] *= factors[token]
 
 
 @loop
-def hide(out, bits, tokens):
+def hide(out: np.ndarray, bits: np.ndarray, tokens: int) -> None:
     """The logits of tokens without a bit become -inf."""
     for token in range(tokens):
         if not bits[token // 8] >> (token % 8) & 1:
@@ -180,6 +190,6 @@ def hide(out, bits, tokens):
 
 
 @loop
-def gather(weights, which, shares):
+def gather(weights: np.ndarray, which: np.ndarray, shares: np.ndarray) -> None:
     for token in range(len(which)):
         shares[which[token]] += weights[token]

@@ -18,7 +18,7 @@ def from_float8(x: Tensor) -> Tensor:
 
 
 @loop
-def place_bits(codes, out):
+def place_bits(codes: np.ndarray, out: np.ndarray) -> None:
     """Sign, exponent and fraction where float32 has them."""
     for i in range(len(codes)):
         code = np.int32(codes[i])

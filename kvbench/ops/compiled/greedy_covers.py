@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kvbench.ops.compiled.loops import loop, shared
 from kvbench.ops.directions import GRID, TINY, bound
-from kvbench.ops.greedy_cover import covers
+from kvbench.ops.greedy_cover import Covers, Nodes, Picks, covers
 from kvbench.ops.neighbours import TILE, rounded
 
 WORD = 32  # nodes of one word of bits
@@ -18,7 +18,7 @@ BLOCK = 8 * WORD  # nodes whose largest degree is remembered
 BITS = np.uint32(1) << np.arange(WORD, dtype=np.uint32)
 
 
-def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
+def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
     """See `kvbench.ops.greedy_cover`. A graph takes M²/8 bytes."""
     return covers(x, lengths, counts, steps, distinct, lambda units, weights: pick(graph(units, theta), weights))
 
@@ -29,12 +29,12 @@ def steps(x: Tensor) -> np.ndarray:
     return rows
 
 
-def distinct(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def distinct(rows: np.ndarray, counts: np.ndarray) -> Nodes:
     n = len(rows)
     first, weights, nodes = (np.zeros(n, np.int64) for _ in range(3))
     table = np.full(1 << max(2 * n - 1, 1).bit_length(), -1, np.int64)  # at most half full
     m = merge(rows, counts, table, first, weights, nodes)
-    return first[:m], weights[:m], nodes
+    return Nodes(first[:m], weights[:m], nodes)
 
 
 def graph(units: Tensor, theta: float) -> np.ndarray:
@@ -60,7 +60,7 @@ def graph(units: Tensor, theta: float) -> np.ndarray:
     return bits
 
 
-def pick(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pick(bits: np.ndarray, weights: np.ndarray) -> Picks:
     m = len(weights)
     own, order = np.zeros(len(bits), np.int64), np.empty(m, np.int64)
     padded = np.zeros(len(bits), np.int32)
@@ -68,11 +68,11 @@ def pick(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     degrees = padded.copy()
     add_neighbours(bits, padded, degrees, WORD)
     picked = cover(bits, padded, degrees, own, order, WORD)
-    return own[:m], order[:picked]
+    return Picks(own[:m], order[:picked])
 
 
 @partial(shared, fastmath=False)  # the sums' order matters
-def on_grid(x, rows):
+def on_grid(x: np.ndarray, rows: np.ndarray) -> None:
     """Write `in_steps` of x [N, d] to rows."""
     n, d = x.shape
     width = 1  # a power of 2
@@ -93,7 +93,9 @@ def on_grid(x, rows):
 
 
 @loop
-def merge(rows, counts, table, first, weights, nodes):
+def merge(
+    rows: np.ndarray, counts: np.ndarray, table: np.ndarray, first: np.ndarray, weights: np.ndarray, nodes: np.ndarray,
+) -> int:  # fmt: skip
     """Writes what `distinct` returns, and returns the number of nodes."""
     n, width = rows.shape
     last, m = len(table) - 1, 0
@@ -124,7 +126,10 @@ def merge(rows, counts, table, first, weights, nodes):
 
 
 @shared
-def mark(cosines, start, m, units, low, high, theta, bits, values):
+def mark(
+    cosines: np.ndarray, start: int, m: int, units: np.ndarray, low: float, high: float, theta: float, bits: np.ndarray,
+    values: np.ndarray,
+) -> None:  # fmt: skip
     """Bits of the nodes from `start` on, for larger nodes alone, from their cosines with all nodes from `start` on.
 
     values: of the bits of a word. Loops over an argument's length are compiled to vector instructions; those of a
@@ -163,7 +168,7 @@ def mark(cosines, start, m, units, low, high, theta, bits, values):
 
 
 @shared
-def mirror(bits, size):
+def mirror(bits: np.ndarray, size: int) -> None:
     """Every pair of a smaller and a larger node also as one of a larger and a smaller."""
     words = bits.shape[1]
     for place in prange(words):
@@ -181,7 +186,7 @@ def mirror(bits, size):
 
 
 @shared
-def add_neighbours(bits, weights, degrees, size):
+def add_neighbours(bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, size: int) -> None:
     """Add to each node's degree the weights of its neighbours."""
     words = bits.shape[1]
     for i in prange(len(weights)):
@@ -195,7 +200,9 @@ def add_neighbours(bits, weights, degrees, size):
 
 
 @loop
-def cover(bits, weights, degrees, own, order, size):
+def cover(
+    bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, own: np.ndarray, order: np.ndarray, size: int,
+) -> int:  # fmt: skip
     """Writes each node's entry as a place in `order`, and that order, and returns how many entries there are."""
     nodes, words = bits.shape
     left = np.full(words, 0xFFFFFFFF, np.uint32)  # not covered yet
@@ -247,8 +254,8 @@ def cover(bits, weights, degrees, own, order, size):
 
 
 @loop
-def largest(x):
-    found = x[0]
+def largest(x: np.ndarray) -> np.int32:
+    found: np.int32 = x[0]
     for i in range(1, len(x)):
         found = max(found, x[i])
     return found

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from functools import cache, wraps
 from types import FunctionType
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -15,10 +16,12 @@ from kvbench.utils.files import cache_root
 # A folder that can be written to, wherever kvbench is installed; subprocesses read the variable.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root() / "numba"))
 
-from numba import config, get_num_threads, njit, set_num_threads, threading_layer
+from numba import config, get_num_threads, njit, set_num_threads
+from numba.np.ufunc.parallel import threading_layer
 
-config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # Numba may have been imported before
+config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # made at import; which may be past
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 PROCESS = os.getpid()
 # Of Numba's automatic parallelism, the loops that say so alone.
 PRANGE = {"prange": True} | dict.fromkeys(
@@ -26,21 +29,21 @@ PRANGE = {"prange": True} | dict.fromkeys(
 )
 
 
-def loop(function: Callable, **more) -> Callable:
+def loop(function: Function, **more: object) -> Function:
     """`function` compiled at its first call, and kept on the disk where that is possible.
 
     Sums may be reordered, so that they use vector instructions; NaN and infinity keep their meaning. On the disk a
     function is known by its name, its code and the numbers that it closes over, and never found again if it closes over
     another compiled one.
     """
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}} | more
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}} | more
     try:
-        return njit(cache=True, **options)(function)
+        return cast(Function, njit(cache=True, **options)(function))
     except RuntimeError:  # no folder can be written to
-        return njit(**options)(function)
+        return cast(Function, njit(**options)(function))
 
 
-def shared(function: Callable, **more) -> Callable:
+def shared(function: Function, **more: object) -> Function:
     """`loop`, in which as many threads as torch uses share the loops over `prange`.
 
     What a function computes must not depend on the number of threads.
@@ -51,14 +54,14 @@ def shared(function: Callable, **more) -> Callable:
     together = loop(renamed, parallel=PRANGE, **more)
 
     @wraps(function)
-    def run(*args):
+    def run(*args: object) -> object:
         threads = torch.get_num_threads()
         if threads == 1 or (most := most_threads(os.getpid())) == 1:
             return alone(*args)
         set_num_threads(min(threads, most))
         return together(*args)
 
-    return run
+    return cast(Function, run)
 
 
 @cache
@@ -70,7 +73,7 @@ def most_threads(process: int) -> int:
         most = get_num_threads()
     except ValueError:  # Numba has none here
         return 1
-    return most if threading_layer() in ("omp", "tbb") else 1
+    return most if threading_layer() in ("omp", "tbb") else 1  # type: ignore[no-untyped-call]  # Numba has no types here
 
 
 def whole(x: Tensor) -> np.ndarray:
@@ -81,12 +84,14 @@ def whole(x: Tensor) -> np.ndarray:
     size = x.shape[0] * apart
     fits = x.stride(2) == 1 and row == x.shape[2] and rows * row == apart
     if not fits or (x.storage_offset() + size) * x.element_size() > x.untyped_storage().nbytes():
-        return x.contiguous().numpy()
-    return x.as_strided((x.shape[0], rows, row), x.stride()).numpy()
+        copied: np.ndarray = x.contiguous().numpy()
+        return copied
+    room: np.ndarray = x.as_strided((x.shape[0], rows, row), x.stride()).numpy()
+    return room
 
 
 @loop
-def add_rows(weights, rows, out):
+def add_rows(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     """Add the sum of the first rows [at least n, width], times weights [n], to out [width]."""
     for row in range(len(weights)):
         for c in range(len(out)):
@@ -94,7 +99,7 @@ def add_rows(weights, rows, out):
 
 
 @loop
-def row_products(query, rows, out):
+def row_products(query: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     """Write the products of query [width] and rows [n, width] to out [at least n]."""
     for row in range(len(rows)):
         total = np.float32(0)
@@ -109,7 +114,7 @@ PER_POWER = np.float32(1 / math.log(2))
 
 
 @loop
-def softmax(x, scaling):
+def softmax(x: np.ndarray, scaling: np.float32) -> None:
     """Turn logits x [n] into the weights of their softmax, times `scaling` before; NaN makes all of them NaN.
 
     exp is 2^whole · 2^rest, a polynomial of the rest, so that it uses vector instructions.

@@ -1,10 +1,13 @@
 """Attention of one decoded token over packed codes, on a CPU."""
 
+from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import literally, prange
+from numba import prange
+from numba.misc.special import literally
 from torch import Tensor
 
 from kvbench.ops.compiled.loops import add_rows, loop, row_products, shared, softmax, whole
@@ -48,15 +51,21 @@ def quantised_attention(
     return out.view(query.shape).to(query.dtype)
 
 
-def _arrays(codes: Tensor, scale: Tensor, minimum: Tensor) -> tuple[np.ndarray, ...]:
-    return whole(codes), whole(scale.float()), whole(minimum.float())
+class Coded(NamedTuple):
+    codes: np.ndarray
+    scale: np.ndarray
+    minimum: np.ndarray
+
+
+def _arrays(codes: Tensor, scale: Tensor, minimum: Tensor) -> Coded:
+    return Coded(whole(codes), whole(scale.float()), whole(minimum.float()))
 
 
 BLOCK = 128  # tokens whose values are decoded at a time: they stay in a core's cache
 
 
 @cache
-def attend(key_bits: int, value_bits: int):
+def attend(key_bits: int, value_bits: int) -> Callable[..., None]:
     """The loop that writes the answers to queries [heads, g, head_dim] to out.
 
     Of `length` keys the first `coded_keys` are codes, and the others the first of recent_keys [heads, rows, head_dim];
@@ -68,9 +77,10 @@ def attend(key_bits: int, value_bits: int):
 
     @shared
     def run(
-        query, key_codes, key_scale, key_minimum, recent_keys, codes, scale, minimum, recent_values,
-        length, coded_keys, coded_values, group, ring, scaling, out,
-    ):  # fmt: skip
+        query: np.ndarray, key_codes: np.ndarray, key_scale: np.ndarray, key_minimum: np.ndarray,
+        recent_keys: np.ndarray, codes: np.ndarray, scale: np.ndarray, minimum: np.ndarray, recent_values: np.ndarray,
+        length: int, coded_keys: int, coded_values: int, group: int, ring: int, scaling: float, out: np.ndarray,
+    ) -> None:  # fmt: skip
         heads, g, width = query.shape
         logits = np.empty((heads, g, length), np.float32)
         groups, rows = coded_keys // group, group // key_planes
@@ -135,7 +145,7 @@ def attend(key_bits: int, value_bits: int):
 
 
 @loop
-def decode(codes, factor, low, out, planes):
+def decode(codes: np.ndarray, factor: np.ndarray, low: np.ndarray, out: np.ndarray, planes: int) -> None:
     """Bytes [n] as float32 [n, planes]."""
     bits = 8 // literally(planes)
     for i in range(len(codes)):
@@ -145,7 +155,7 @@ def decode(codes, factor, low, out, planes):
 
 
 @loop
-def spread(of_groups, part, out):
+def spread(of_groups: np.ndarray, part: int, out: np.ndarray) -> None:
     """Numbers of groups [n, groups] for each of their `part` bytes, out [n, groups · part]."""
     for token in range(len(of_groups)):
         for number in range(of_groups.shape[1]):

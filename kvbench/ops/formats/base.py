@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,13 @@ from kvbench.ops.block_packing import code_bytes, pack
 from kvbench.ops.block_values import block_values
 
 HALF = torch.finfo(torch.float16)
+
+
+class Coded(NamedTuple):
+    """Blocks [..., block]."""
+
+    header: Tensor  # uint8 [..., header]
+    codes: Tensor  # int32 [..., block]
 
 
 class BlockFormat(ABC):
@@ -37,8 +45,8 @@ class BlockFormat(ABC):
         return 8 * self.block_bytes / self.block
 
     @abstractmethod
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """The header, uint8 [..., header], and the codes, int32 [..., block], of float32 blocks [..., block]."""
+    def rounded(self, blocks: Tensor) -> Coded:
+        """The headers and codes of float32 blocks [..., block]."""
 
     @abstractmethod
     def scale(self, header: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from kvbench.ops.formats.base import BlockFormat, half_bytes, halves, table
+from kvbench.ops.formats.base import BlockFormat, Coded, half_bytes, halves, table
 
 
 class GgmlFormat(BlockFormat):
@@ -26,26 +26,28 @@ class Q8_0(GgmlFormat):
     name, bits = "q8_0", 8
     levels = tuple(float(code - 256 if code > 127 else code) for code in range(256))
 
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    def rounded(self, blocks: Tensor) -> Coded:
         scale = divided(blocks.abs().amax(dim=-1), 127)
         steps = blocks * inverse(scale)[..., None]
         magnitude = steps.abs()
         whole = magnitude.floor()
         whole += 2 * (magnitude - whole) >= 1  # half a step away from zero
-        return half_bytes(scale), (whole * steps.sign()).int() & 255
+        return Coded(half_bytes(scale), (whole * steps.sign()).int() & 255)
 
 
 class Symmetric(GgmlFormat):
     """2^bits whole numbers around 0 times a scale, with which the number of the largest magnitude gets the lowest."""
 
-    def __init_subclass__(cls):
-        cls.zero = 2 ** (cls.bits - 1)
+    zero: int  # the code of 0
+
+    def __init_subclass__(cls) -> None:
+        cls.zero = 1 << cls.bits - 1
         cls.levels = tuple(float(code - cls.zero) for code in range(2**cls.bits))
 
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    def rounded(self, blocks: Tensor) -> Coded:
         scale = extreme(blocks) / -self.zero
         codes = (blocks * inverse(scale)[..., None] + (self.zero + 0.5)).int()
-        return half_bytes(scale), codes.clamp_(0, 2 * self.zero - 1)
+        return Coded(half_bytes(scale), codes.clamp_(0, 2 * self.zero - 1))
 
 
 class Q4_0(Symmetric):
@@ -61,14 +63,14 @@ class FromMinimum(GgmlFormat):
 
     header = 4
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls) -> None:
         cls.levels = tuple(float(code) for code in range(2**cls.bits))
 
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    def rounded(self, blocks: Tensor) -> Coded:
         low, high = blocks.aminmax(dim=-1)
         scale = divided(high - low, 2**self.bits - 1)
         codes = ((blocks - low[..., None]) * inverse(scale)[..., None] + 0.5).int()
-        return half_bytes(scale, low), codes.clamp_(0, 2**self.bits - 1)
+        return Coded(half_bytes(scale, low), codes.clamp_(0, 2**self.bits - 1))
 
     def minimum(self, header: Tensor) -> Tensor:
         return halves(header)[:, 1]
@@ -94,7 +96,7 @@ class IQ4_NL(GgmlFormat):
     edges = tuple((low + high) / 2 for low, high in pairwise(levels))
     smallest = 1e-15  # a block below it is 0
 
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    def rounded(self, blocks: Tensor) -> Coded:
         first = divided(extreme(blocks), self.levels[0])
         first = torch.where(blocks.abs().amax(dim=-1) < self.smallest, 0, first)
         steps = blocks * inverse(first)[..., None]
@@ -102,7 +104,7 @@ class IQ4_NL(GgmlFormat):
         levels = table(self.levels, blocks.device)[codes]
         weights = steps.square()  # the numbers' own over first², which could overflow
         better = (weights * levels * steps).sum(dim=-1) * inverse((weights * levels.square()).sum(dim=-1))
-        return half_bytes(first * better), codes
+        return Coded(half_bytes(first * better), codes)
 
 
 def divided(x: Tensor, by: float) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.float8 import LARGEST, to_float8
-from kvbench.ops.formats.base import BlockFormat
+from kvbench.ops.formats.base import BlockFormat, Coded
 from kvbench.ops.formats.minifloat import E2M1, E2M3, E3M2, E4M3, E5M2, Minifloat
 
 BIAS = 127  # of e8m0: byte e is the scale 2^(e - 127)
@@ -27,11 +27,11 @@ class MX(BlockFormat):
     def __init__(self, name: str, element: Minifloat):
         self.name, self.element, self.bits, self.levels = name, element, element.bits, element.levels
 
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    def rounded(self, blocks: Tensor) -> Coded:
         exponent = torch.frexp(blocks.abs().amax(dim=-1)).exponent - 1  # floor(log2), 0 of 0
         byte = torch.where(blocks.any(dim=-1), exponent - self.element.top + BIAS, 0).clamp_(0, 2 * BIAS)
         header = byte.to(torch.uint8)[..., None]
-        return header, self.element.codes(torch.ldexp(blocks, BIAS - byte[..., None]))
+        return Coded(header, self.element.codes(torch.ldexp(blocks, BIAS - byte[..., None])))
 
     def scale(self, header: Tensor) -> Tensor:
         return torch.ldexp(torch.ones(len(header), device=header.device), header[:, 0].int() - BIAS)
@@ -47,12 +47,12 @@ class NVFP4(BlockFormat):
     bits, levels = E2M1.bits, E2M1.levels
     largest = E2M1.largest * LARGEST
 
-    def rounded(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    def rounded(self, blocks: Tensor) -> Coded:
         largest = blocks.abs().amax(dim=-1, keepdim=True)
         header = to_float8(largest / torch.full_like(largest, E2M1.largest))
         scale = header.float()
         steps = torch.where(scale == 0, 0, blocks / scale)
-        return header.view(torch.uint8), E2M1.codes(steps)
+        return Coded(header.view(torch.uint8), E2M1.codes(steps))
 
     def scale(self, header: Tensor) -> Tensor:
         return header.view(torch.float8_e4m3fn).float()[:, 0]

@@ -22,7 +22,7 @@ class Minifloat:
     special: int = 0
     levels: tuple[float, ...] = field(init=False)  # what codes 0, 1, … mean
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         positive = [self._magnitude(code) for code in range(2 ** (self.bits - 1))]
         object.__setattr__(self, "levels", (*positive, *(-x for x in positive)))
 
@@ -32,11 +32,11 @@ class Minifloat:
 
     @property
     def bias(self) -> int:
-        return 2 ** (self.exponent_bits - 1) - 1
+        return (1 << self.exponent_bits - 1) - 1
 
     @property
     def largest(self) -> float:
-        return self.levels[2 ** (self.bits - 1) - 1 - self.special]
+        return self.levels[(1 << self.bits - 1) - 1 - self.special]
 
     @property
     def top(self) -> int:
@@ -56,7 +56,7 @@ class Minifloat:
     def _magnitude(self, code: int) -> float:
         exponent, fraction = divmod(code, 2**self.fraction_bits)
         hidden = 2**self.fraction_bits if exponent else 0
-        return (hidden + fraction) * 2.0 ** (max(exponent, 1) - self.bias - self.fraction_bits)
+        return math.ldexp(hidden + fraction, max(exponent, 1) - self.bias - self.fraction_bits)
 
 
 E2M1 = Minifloat(2, 1)

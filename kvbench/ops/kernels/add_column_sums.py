@@ -71,7 +71,10 @@ def tile_sizes(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
 
 
 @triton.jit
-def load_rows(matrix, stride, at, count, lane, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def load_rows(
+    matrix: tl.tensor, stride: tl.tensor, at: tl.tensor, count: tl.tensor, lane: tl.tensor, D: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Components lane … lane+WIDTH-1 of rows at … at+ROWS-1 of a matrix [count, D], zeros beyond: [ROWS, WIDTH]."""
     rows = at + tl.arange(0, ROWS)[:, None]
     lanes = lane + tl.arange(0, WIDTH)[None, :]
@@ -80,24 +83,10 @@ def load_rows(matrix, stride, at, count, lane, D: tl.constexpr, ROWS: tl.constex
 
 @triton.jit
 def tile_logits(
-    x,
-    y,
-    queries,
-    keys,
-    query_stride,
-    key_stride,
-    at,
-    first,
-    q,
-    length,
-    start,
-    seeing,
-    scaling,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
+    x: tl.tensor, y: tl.tensor, queries: tl.tensor, keys: tl.tensor, query_stride: tl.tensor, key_stride: tl.tensor,
+    at: tl.tensor, first: tl.tensor, q: tl.tensor, length: tl.tensor, start: tl.tensor, seeing: tl.tensor,
+    scaling: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Logits of queries at … with keys first …, -inf where a query does not see a key: float32 [ROWS, COLUMNS].
 
     x [ROWS, WIDTH] and y [COLUMNS, WIDTH] are their first components.
@@ -114,25 +103,11 @@ def tile_logits(
 
 @triton.jit(do_not_specialize=["length", "start", "seeing", "split_keys"])
 def log_sums(
-    queries,
-    keys,
-    parts,
-    query_head_stride,
-    query_stride,
-    key_head_stride,
-    key_stride,
-    q,
-    length,
-    start,
-    seeing,
-    scaling,
-    group,
-    split_keys,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
+    queries: tl.tensor, keys: tl.tensor, parts: tl.tensor, query_head_stride: tl.tensor, query_stride: tl.tensor,
+    key_head_stride: tl.tensor, key_stride: tl.tensor, q: tl.tensor, length: tl.tensor, start: tl.tensor,
+    seeing: tl.tensor, scaling: tl.tensor, group: tl.tensor, split_keys: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+) -> None:  # fmt: skip
     """parts [splits, heads, q]: log-sum-exps of one tile of queries of one head over one stretch of keys; -inf where
     they see none of them."""
     at = tl.program_id(0) * ROWS
@@ -179,7 +154,10 @@ def log_sums(
 
 
 @triton.jit
-def joined(parts, head, heads, rows, q, splits, ROWS: tl.constexpr):
+def joined(
+    parts: tl.tensor, head: tl.tensor, heads: tl.tensor, rows: tl.tensor, q: tl.tensor, splits: tl.tensor,
+    ROWS: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Log-sum-exps [ROWS] over all splits of parts [splits, heads, q]."""
     high = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -195,29 +173,12 @@ def joined(parts, head, heads, rows, q, splits, ROWS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["length", "start", "seeing", "splits"])
 def sum_columns(
-    queries,
-    keys,
-    parts,
-    lse,
-    weights,
-    sums,
-    query_head_stride,
-    query_stride,
-    key_head_stride,
-    key_stride,
-    sum_stride,
-    q,
-    length,
-    start,
-    seeing,
-    scaling,
-    group,
-    splits,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    queries: tl.tensor, keys: tl.tensor, parts: tl.tensor, lse: tl.tensor, weights: tl.tensor, sums: tl.tensor,
+    query_head_stride: tl.tensor, query_stride: tl.tensor, key_head_stride: tl.tensor, key_stride: tl.tensor,
+    sum_stride: tl.tensor, q: tl.tensor, length: tl.tensor, start: tl.tensor, seeing: tl.tensor, scaling: tl.tensor,
+    group: tl.tensor, splits: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
-):
+) -> None:  # fmt: skip
     """Add to sums [heads, length] what the queries give to one tile of keys of one head. The programs of the first
     tile, which all queries see, write lse [heads, q]."""
     first = tl.program_id(0) * COLUMNS

@@ -17,7 +17,10 @@ NONE = tl.constexpr((1 << 31) - 1)  # an index above all others
 
 
 @triton.jit
-def load_vectors(vectors, order, turn, head, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr):
+def load_vectors(
+    vectors: tl.tensor, order: tl.tensor, turn: tl.tensor, head: tl.tensor, D: tl.constexpr, PAIRS: tl.constexpr,
+    HALF: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """float32 vectors [heads, HALF] twice, first and second channels of pairs, rotated back by turn; and their norms.
 
     PAIRS is 0 where nothing is to be rotated or put in paired order.
@@ -39,7 +42,7 @@ def load_vectors(vectors, order, turn, head, D: tl.constexpr, PAIRS: tl.constexp
 
 
 @triton.jit
-def cosines(x, y, ux, uy):
+def cosines(x: tl.tensor, y: tl.tensor, ux: tl.tensor, uy: tl.tensor) -> tl.tensor:
     """Cosines [n] of rows x, y [n, HALF] to a unit vector ux, uy [1, HALF]."""
     norm = tl.sqrt(tl.sum(x * x + y * y, 1))
     return tl.sum(x * ux + y * uy, 1) / tl.maximum(norm, TINY)
@@ -47,10 +50,11 @@ def cosines(x, y, ux, uy):
 
 @triton.jit(do_not_specialize=["split_entries"], do_not_specialize_on_alignment=["turn"])
 def nearest_entry_kernel(
-    entries, sizes, vectors, order, turn, layout, best, where, split_entries,
-    SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr,
-    D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    entries: tl.tensor, sizes: tl.tensor, vectors: tl.tensor, order: tl.tensor, turn: tl.tensor, layout: tl.tensor,
+    best: tl.tensor, where: tl.tensor, split_entries: tl.tensor, SIDE: tl.constexpr, FIELDS: tl.constexpr,
+    COPIES: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> None:  # fmt: skip
     """One program: a stream and `split_entries` of its book's entries. Their largest cosine, and the lowest such entry.
 
     best, where [streams, splits]; -inf where there is no entry. COPIES streams have one head, SHARED one book.
@@ -83,10 +87,12 @@ def nearest_entry_kernel(
 
 @triton.jit(do_not_specialize=["decoded", "splits"], do_not_specialize_on_alignment=["turn"])
 def settle_entry_kernel(
-    entries, references, magnitudes, sizes, vectors, order, turn, layout, best, where, decoded, splits, bound,
-    SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr,
-    MAGNITUDES: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, SPLITS: tl.constexpr,
-):  # fmt: skip
+    entries: tl.tensor, references: tl.tensor, magnitudes: tl.tensor, sizes: tl.tensor, vectors: tl.tensor,
+    order: tl.tensor, turn: tl.tensor, layout: tl.tensor, best: tl.tensor, where: tl.tensor, decoded: tl.tensor,
+    splits: tl.tensor, bound: tl.tensor, SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr,
+    SHARED: tl.constexpr, ROWS: tl.constexpr, MAGNITUDES: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr,
+    HALF: tl.constexpr, SPLITS: tl.constexpr,
+) -> None:  # fmt: skip
     """One program: a book and its SHARED streams in turn, each of which may add an entry that the next ones find."""
     number = tl.program_id(0)
     half, row, part = tl.arange(0, HALF), tl.arange(0, ROWS), tl.arange(0, SPLITS)

@@ -21,7 +21,9 @@ FIELDS = len(Place._fields)
 
 
 @triton.jit
-def accumulate(score, weigh, v, largest, total_weight, out):
+def accumulate(
+    score: tl.tensor, weigh: tl.tensor, v: tl.tensor, largest: tl.tensor, total_weight: tl.tensor, out: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """One step of an online softmax in base 2: scores [m, n] of values v [n, width], which `weigh` [n] multiplies."""
     new = tl.maximum(largest, tl.max(score, 1))
     base = tl.where(new == -float("inf"), 0.0, new)  # no token seen yet
@@ -33,13 +35,14 @@ def accumulate(score, weigh, v, largest, total_weight, out):
 
 @triton.jit(do_not_specialize=["prompt", "decoded", "split_tokens", "total"])
 def codebook_split_kernel(
-    query, key_entries, key_references, key_magnitudes, value_entries, value_references, value_magnitudes,
-    positions, bits, raw_keys, raw_values, order, turns, layout, partial, lse, prompt, decoded, split_tokens, total,
-    scaling,
-    GROUP: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FIELDS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
-    MAGNITUDES: tl.constexpr,
-):  # fmt: skip
+    query: tl.tensor, key_entries: tl.tensor, key_references: tl.tensor, key_magnitudes: tl.tensor,
+    value_entries: tl.tensor, value_references: tl.tensor, value_magnitudes: tl.tensor, positions: tl.tensor,
+    bits: tl.tensor, raw_keys: tl.tensor, raw_values: tl.tensor, order: tl.tensor, turns: tl.tensor, layout: tl.tensor,
+    partial: tl.tensor, lse: tl.tensor, prompt: tl.tensor, decoded: tl.tensor, split_tokens: tl.tensor,
+    total: tl.tensor, scaling: tl.tensor, GROUP: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FIELDS: tl.constexpr, KEYS: tl.constexpr,
+    VALUES: tl.constexpr, MAGNITUDES: tl.constexpr,
+) -> None:  # fmt: skip
     """One program: a stream, a stretch of `split_tokens` of its coded tokens; the last split has the raw tokens.
 
     Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf where no token is seen.

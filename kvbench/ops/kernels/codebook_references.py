@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def load_references(start, token, width, end):
+def load_references(start: tl.tensor, token: tl.tensor, width: tl.tensor, end: tl.tensor) -> tl.tensor:
     """References int32 of tokens [n], little endian, of `width` bytes each behind `start`; 0 for tokens from end on."""
     place = start + token * width
     two = tl.where(width > 1, end, 0)
@@ -17,7 +17,7 @@ def load_references(start, token, width, end):
 
 
 @triton.jit
-def store_reference(start, token, width, reference):
+def store_reference(start: tl.tensor, token: tl.tensor, width: tl.tensor, reference: tl.tensor) -> None:
     """Write one reference."""
     byte = tl.arange(0, 4)
     tl.store(start + token * width + byte, ((reference >> (8 * byte)) & 255).to(tl.uint8), mask=byte < width)

@@ -6,8 +6,9 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["splits"])  # one more with every 256 tokens
 def combine_kernel(
-    partial, lse, out, splits, total, D: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr
-):  # fmt: skip
+    partial: tl.tensor, lse: tl.tensor, out: tl.tensor, splits: tl.tensor, total: tl.tensor, D: tl.constexpr,
+    WIDTH: tl.constexpr, AT_ONCE: tl.constexpr,
+) -> None:  # fmt: skip
     """One program a query row: out [total, D], the mean of its splits weighted by their sums; zeros for no key.
 
     partial [splits, total, D] is normalised, lse [splits, total] its log2-sum-exp2, -inf where no key was seen.

@@ -10,10 +10,11 @@ from kvbench.ops.kernels.quantise import block_sizes, code_strides, member_strid
 
 @triton.jit
 def dequantise_kernel(
-    codes, scales, minima, out, lanes, head_codes, head_scales, head_minima, head_out, step_stride, lane_stride,
-    member_stride, code_lane, code_member, limit,
-    BITS: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
-):  # fmt: skip
+    codes: tl.tensor, scales: tl.tensor, minima: tl.tensor, out: tl.tensor, lanes: tl.tensor, head_codes: tl.tensor,
+    head_scales: tl.tensor, head_minima: tl.tensor, head_out: tl.tensor, step_stride: tl.tensor, lane_stride: tl.tensor,
+    member_stride: tl.tensor, code_lane: tl.tensor, code_member: tl.tensor, limit: tl.tensor, BITS: tl.constexpr,
+    BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
+) -> None:  # fmt: skip
     """One program a step and head; steps, lanes and members as in `quantise_kernel`."""
     step, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     lane = tl.program_id(2) * LANES + tl.arange(0, LANES)

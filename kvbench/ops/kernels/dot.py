@@ -8,7 +8,7 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
-def dot(a, b):
+def dot(a: tl.tensor, b: tl.tensor) -> tl.tensor:
     """a [m, k] times b [k, n], float32 [m, n]; float32 factors are multiplied as such, not as TF32."""
     if INTERPRETED:
         a = a.to(tl.float32)

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvbench.ops.greedy_cover import Covers
 from kvbench.ops.kernels.neighbour_bits import (
     EXACT,
     LANES,
@@ -33,7 +34,7 @@ PROGRAMS = 256  # of a set that share a step of one of the first rounds
 ROUNDS = 6  # that are shared so; later ones have few nodes, and each set one program
 
 
-def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
+def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
     """See `kvbench.ops.greedy_cover.greedy_covers`."""
     x, lengths, counts = x.contiguous(), lengths.contiguous(), counts.contiguous()
     sets, n, d = x.shape
@@ -72,7 +73,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> t
     rank = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
     entries = order.masked_fill_(places >= sizes[:, None], 0)
     references = rank.gather(1, owners).masked_fill_(places >= lengths[:, None], 0)
-    return entries, sizes, references
+    return Covers(entries, sizes, references)
 
 
 def shape(words: int, alone: bool) -> dict[str, int]:
@@ -84,27 +85,11 @@ def shape(words: int, alone: bool) -> dict[str, int]:
 
 @triton.jit
 def cover(
-    bits,
-    lengths,
-    left,
-    weight_bits,
-    weight_most,
-    degrees,
-    degree_bits,
-    degree_most,
-    votes,
-    targets,
-    members,
-    picked,
-    owners,
-    alive,
-    n,
-    words,
-    STEP: tl.constexpr,
-    BLOCK: tl.constexpr,
-    WIDTH: tl.constexpr,
-    NODES: tl.constexpr,
-):
+    bits: tl.tensor, lengths: tl.tensor, left: tl.tensor, weight_bits: tl.tensor, weight_most: tl.tensor,
+    degrees: tl.tensor, degree_bits: tl.tensor, degree_most: tl.tensor, votes: tl.tensor, targets: tl.tensor,
+    members: tl.tensor, picked: tl.tensor, owners: tl.tensor, alive: tl.tensor, n: tl.tensor, words: tl.tensor,
+    STEP: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, NODES: tl.constexpr,
+) -> None:  # fmt: skip
     """One step of a round of one set, or all rounds that are left.
 
     members   the nodes not covered yet, alive[set] of them
@@ -159,7 +144,10 @@ def cover(
 
 
 @triton.jit
-def slices(values, left, sliced, most, length, words, NODES: tl.constexpr):
+def slices(
+    values: tl.tensor, left: tl.tensor, sliced: tl.tensor, most: tl.tensor, length: tl.tensor, words: tl.tensor,
+    NODES: tl.constexpr,
+) -> None:  # fmt: skip
     """The values of nodes that are not covered, bit by bit: of row p of `sliced`, bit j is bit p of node j's value."""
     top = tl.load(most)
     for first in range(tl.program_id(0) * NODES, length, tl.num_programs(0) * NODES):
@@ -176,19 +164,10 @@ def slices(values, left, sliced, most, length, words, NODES: tl.constexpr):
 
 @triton.jit
 def set_degrees(
-    bits,
-    weight_bits,
-    weight_most,
-    degrees,
-    degree_most,
-    votes,
-    members,
-    count,
-    length,
-    words,
-    BLOCK: tl.constexpr,
+    bits: tl.tensor, weight_bits: tl.tensor, weight_most: tl.tensor, degrees: tl.tensor, degree_most: tl.tensor,
+    votes: tl.tensor, members: tl.tensor, count: tl.tensor, length: tl.tensor, words: tl.tensor, BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
-):
+) -> None:  # fmt: skip
     """The degrees of members[:count], BLOCK at a time, and no votes for them."""
     top = tl.load(weight_most)
     for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
@@ -210,19 +189,10 @@ def set_degrees(
 
 @triton.jit
 def vote(
-    bits,
-    left,
-    degree_bits,
-    degree_most,
-    votes,
-    targets,
-    members,
-    count,
-    length,
-    words,
-    BLOCK: tl.constexpr,
+    bits: tl.tensor, left: tl.tensor, degree_bits: tl.tensor, degree_most: tl.tensor, votes: tl.tensor,
+    targets: tl.tensor, members: tl.tensor, count: tl.tensor, length: tl.tensor, words: tl.tensor, BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
-):
+) -> None:  # fmt: skip
     """The best neighbour of each of members[:count], and their weights as its votes."""
     top = tl.load(degree_most)
     for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
@@ -248,13 +218,13 @@ def vote(
 
 
 @triton.jit
-def neighbours(bits, rows, word, length, words):
+def neighbours(bits: tl.tensor, rows: tl.tensor, word: tl.tensor, length: tl.tensor, words: tl.tensor) -> tl.tensor:
     """The bits of `rows`."""
     return tl.load(bits + rows[:, None].to(tl.int64) * words + word[None, :], mask=word[None, :] * 32 < length, other=0)
 
 
 @triton.jit
-def ones(words):
+def ones(words: tl.tensor) -> tl.tensor:
     """How many bits of each word are 1."""
     x = words.to(tl.uint32, bitcast=True)
     x -= (x >> 1) & 0x55555555
@@ -264,7 +234,10 @@ def ones(words):
 
 
 @triton.jit
-def settle(left, degrees, votes, targets, members, picked, owners, count, NODES: tl.constexpr):
+def settle(
+    left: tl.tensor, degrees: tl.tensor, votes: tl.tensor, targets: tl.tensor, members: tl.tensor, picked: tl.tensor,
+    owners: tl.tensor, count: tl.tensor, NODES: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Cover the neighbours of nodes that have all their votes; the others move up in `members`: how many these are."""
     kept = tl.full([], 0, tl.int32)
     for first in range(0, count, NODES):

@@ -9,9 +9,10 @@ COUNTED = 1024  # tokens whose bits are counted at a time
 
 @triton.jit
 def merged_rows_kernel(
-    directions, magnitudes, retained, bits, out, n, k, bytes_, head_directions, head_retained,
-    D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, COUNT: tl.constexpr,
-):  # fmt: skip
+    directions: tl.tensor, magnitudes: tl.tensor, retained: tl.tensor, bits: tl.tensor, out: tl.tensor, n: tl.tensor,
+    k: tl.tensor, bytes_: tl.tensor, head_directions: tl.tensor, head_retained: tl.tensor, D: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, COUNT: tl.constexpr,
+) -> None:  # fmt: skip
     """One program a head and BLOCK tokens. A row's place among its kind is the number of such tokens before it."""
     head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK
     own = bits + head * bytes_

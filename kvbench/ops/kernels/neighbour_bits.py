@@ -59,23 +59,10 @@ def slack(d: int) -> float:
 
 @triton.jit
 def unit_directions(
-    x,
-    lengths,
-    counts,
-    steps,
-    halves,
-    left,
-    members,
-    picked,
-    owners,
-    alive,
-    weight_most,
-    n,
-    D: tl.constexpr,
-    PADDED: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    x: tl.tensor, lengths: tl.tensor, counts: tl.tensor, steps: tl.tensor, halves: tl.tensor, left: tl.tensor,
+    members: tl.tensor, picked: tl.tensor, owners: tl.tensor, alive: tl.tensor, weight_most: tl.tensor, n: tl.tensor,
+    D: tl.constexpr, PADDED: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+) -> None:  # fmt: skip
     """Directions of ROWS rows of one set, in steps of the grid and as two float16, and what its cover begins with."""
     group = tl.program_id(1).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -106,7 +93,7 @@ def unit_directions(
 
 
 @triton.jit
-def halves_added(terms, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def halves_added(terms: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
     """Sums of terms [ROWS, WIDTH] over the last dimension in the order of `square_sums`: [ROWS, 1]."""
     if WIDTH > 1:
         pairs = tl.reshape(terms, (ROWS, 2, WIDTH // 2))
@@ -117,21 +104,10 @@ def halves_added(terms, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit(do_not_specialize=["limit"])
 def adjacency(
-    halves,
-    steps,
-    lengths,
-    bits,
-    limit,
-    below,
-    above,
-    n,
-    words,
-    D: tl.constexpr,
-    PADDED: tl.constexpr,
-    TILE: tl.constexpr,
-    EXACT: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    halves: tl.tensor, steps: tl.tensor, lengths: tl.tensor, bits: tl.tensor, limit: tl.tensor, below: tl.tensor,
+    above: tl.tensor, n: tl.tensor, words: tl.tensor, D: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,
+    EXACT: tl.constexpr, LANES: tl.constexpr,
+) -> None:  # fmt: skip
     """Which nodes of two tiles are neighbours, as bits in the rows of both."""
     top = tl.program_id(0) * TILE
     first = tl.program_id(1) * TILE
@@ -174,7 +150,10 @@ def adjacency(
 
 
 @triton.jit
-def exact(steps, top, first, length, limit, D: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr):
+def exact(
+    steps: tl.tensor, top: tl.tensor, first: tl.tensor, length: tl.tensor, limit: tl.tensor, D: tl.constexpr,
+    TILE: tl.constexpr, LANES: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Which nodes of two tiles are neighbours, by similarities in float64: [TILE, TILE]."""
     rows = top + tl.arange(0, TILE)
     columns = first + tl.arange(0, TILE)
@@ -202,14 +181,20 @@ def exact(steps, top, first, length, limit, D: tl.constexpr, TILE: tl.constexpr,
 
 
 @triton.jit
-def set_bits(near, bits, top, first, length, words, TILE: tl.constexpr):
+def set_bits(
+    near: tl.tensor, bits: tl.tensor, top: tl.tensor, first: tl.tensor, length: tl.tensor, words: tl.tensor,
+    TILE: tl.constexpr,
+) -> None:  # fmt: skip
     """Write near [TILE, TILE] of nodes from `top` and `first` into the rows of both."""
     set_rows(near, bits, top, first, length, words, TILE)
     set_rows(tl.trans(near), bits, first, top, length, words, TILE)
 
 
 @triton.jit
-def set_rows(near, bits, top, first, length, words, TILE: tl.constexpr):
+def set_rows(
+    near: tl.tensor, bits: tl.tensor, top: tl.tensor, first: tl.tensor, length: tl.tensor, words: tl.tensor,
+    TILE: tl.constexpr,
+) -> None:  # fmt: skip
     rows = top + tl.arange(0, TILE)[:, None]
     word = first // 32 + tl.arange(0, TILE // 32)[None, :]
     each = tl.where(tl.reshape(near, (TILE, TILE // 32, 32)), (1 << tl.arange(0, 32))[None, None, :], 0)

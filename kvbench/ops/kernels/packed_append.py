@@ -7,9 +7,10 @@ from torch import Tensor
 
 @triton.jit
 def append_kernel(
-    keys, values, lengths, starts, sources, new_keys, new_values, stride_row, stride_head, stride_token, kv_heads, t,
-    D: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    keys: tl.tensor, values: tl.tensor, lengths: tl.tensor, starts: tl.tensor, sources: tl.tensor, new_keys: tl.tensor,
+    new_values: tl.tensor, stride_row: tl.tensor, stride_head: tl.tensor, stride_token: tl.tensor, kv_heads: tl.tensor,
+    t: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
+) -> None:  # fmt: skip
     """One program a segment, which alone reads and writes its length. Capacity · D may exceed 2^31."""
     segment = tl.program_id(0)
     length = tl.load(lengths + segment)

@@ -18,10 +18,11 @@ LOG2_E = 1 / math.log(2)
 
 @triton.jit(do_not_specialize=["split_keys"])
 def split_kernel(
-    query, keys, values, starts, lengths, heads, masked, bit_starts, bits, partial, lse,
-    q, total, split_keys, scaling,
-    D: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BITS: tl.constexpr,
-):  # fmt: skip
+    query: tl.tensor, keys: tl.tensor, values: tl.tensor, starts: tl.tensor, lengths: tl.tensor, heads: tl.tensor,
+    masked: tl.tensor, bit_starts: tl.tensor, bits: tl.tensor, partial: tl.tensor, lse: tl.tensor, q: tl.tensor,
+    total: tl.tensor, split_keys: tl.tensor, scaling: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BITS: tl.constexpr,
+) -> None:  # fmt: skip
     """One program: a segment, a stretch of `split_keys` of its keys, BLOCK_M of its group · q query rows.
 
     The q queries of a group's heads lie behind each other in query [total, D], total = rows · num_attention_heads · q.

@@ -5,12 +5,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvbench.ops.quantise import Quantised
+
 
 @triton.jit
 def quantise_kernel(
-    x, codes, scales, minima, lanes, head_stride, step_stride, lane_stride, member_stride, code_lane, code_member,
-    BITS: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
-):  # fmt: skip
+    x: tl.tensor, codes: tl.tensor, scales: tl.tensor, minima: tl.tensor, lanes: tl.tensor, head_stride: tl.tensor,
+    step_stride: tl.tensor, lane_stride: tl.tensor, member_stride: tl.tensor, code_lane: tl.tensor,
+    code_member: tl.tensor, BITS: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
+) -> None:  # fmt: skip
     """One program a step and head, which has `lanes` groups of 8 / BITS · BYTES members.
 
     Along tokens a step is a group of tokens and a lane a channel; along channels a step is a token and a lane a group.
@@ -44,7 +47,7 @@ def quantise_kernel(
     tl.store(to, packed.to(tl.uint8), mask=there)
 
 
-def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+def quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
     """See `kvbench.ops.quantise`."""
     x = x if x.stride(2) == 1 else x.contiguous()
     heads, t, width = x.shape
@@ -60,7 +63,7 @@ def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tenso
         quantise_kernel[(number, heads, triton.cdiv(lanes, sizes["LANES"]))](
             x, codes, scale, minimum, lanes, x.stride(0), *strides, *code_strides(lanes, size, axis), **sizes
         )
-    return codes, scale, minimum
+    return Quantised(codes, scale, minimum)
 
 
 def member_strides(token: int, group: int, axis: int) -> tuple[int, int, int]:

@@ -19,12 +19,14 @@ OPTIONS = {"num_warps": 8, "num_stages": 1}  # stages would copy the gathered sc
     do_not_specialize=["length", "older_keys", "older_values", "split_tokens", "value_codes_head", "value_scale_head"]
 )
 def split_kernel(
-    query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
-    partial, lse, length, older_keys, older_values, ring, split_tokens, g, scaling,
-    key_codes_head, key_scale_head, key_rows_head, value_codes_head, value_scale_head, value_rows_head,
+    query: tl.tensor, key_codes: tl.tensor, key_scale: tl.tensor, key_minimum: tl.tensor, key_rows: tl.tensor,
+    value_codes: tl.tensor, value_scale: tl.tensor, value_minimum: tl.tensor, value_rows: tl.tensor, partial: tl.tensor,
+    lse: tl.tensor, length: tl.tensor, older_keys: tl.tensor, older_values: tl.tensor, ring: tl.tensor,
+    split_tokens: tl.tensor, g: tl.tensor, scaling: tl.tensor, key_codes_head: tl.tensor, key_scale_head: tl.tensor,
+    key_rows_head: tl.tensor, value_codes_head: tl.tensor, value_scale_head: tl.tensor, value_rows_head: tl.tensor,
     KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """One program: a stored head with its g query heads, a stretch of `split_tokens` tokens, BLOCK_M query heads.
 
     Codes, scales and minima are read where they lie and restored in registers, in float32, then rounded to the

@@ -9,8 +9,10 @@ ROWS = 16  # of one program
 
 
 @triton.jit
-def turn_back_kernel(x, positions, turns, order, out, rows, D: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr,
-                     HALF: tl.constexpr):  # fmt: skip
+def turn_back_kernel(
+    x: tl.tensor, positions: tl.tensor, turns: tl.tensor, order: tl.tensor, out: tl.tensor, rows: tl.tensor,
+    D: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr, HALF: tl.constexpr,
+) -> None:  # fmt: skip
     """One program turns ROWS rows. The channels behind the pairs, of which there are an even number, stay."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     half = tl.arange(0, HALF)[None, :]

@@ -86,6 +86,12 @@ class MethodRecord(OfSetting):
         "positions of the kept tokens of each layer, encoded; null where entries are pooled from several tokens",
         optional=True,
     )
+    spans_kept: dict[Text, Number] | None = field(
+        "share of the tokens of each marked span (system message, instruction, …) that the compressed layers kept, "
+        "mean over layers and heads; null where entries are pooled from several tokens; missing without spans",
+        "1",
+        optional=True,
+    )
     memory: Literal["shared", "stream"] = field("shared: one prefill for all settings; stream: layer by layer")
     peak_cache_bytes: Count = field("keys and values at the largest moment, counted", "bytes")
     peak_device_bytes: Count | None = field("the GPU allocator's peak, model included; null on a CPU", "bytes")

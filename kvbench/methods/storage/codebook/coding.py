@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.methods.storage.codebook.sizes import Sizes
-from kvbench.ops.greedy_cover import greedy_covers
+from kvbench.ops.greedy_cover import Covers, greedy_covers
 from kvbench.ops.host_numbers import read
+from kvbench.ops.rope import fixed_rotation
 from kvbench.ops.rope_table import rope_table
 from kvbench.ops.turn_back import turn_back
 from kvbench.prefill import LayerState
@@ -39,14 +39,6 @@ class Rows:
         return cls(index.flatten(0, 1), lengths.flatten(), counts.flatten(0, 1))
 
 
-class Cover(NamedTuple):
-    """Codebooks of one side, as `greedy_covers` returns them."""
-
-    entries: Tensor  # int64 [books, most]: places in the book's rows, of which sizes [books] are meant
-    sizes: Tensor
-    references: Tensor  # int64 [books, most]
-
-
 @dataclass
 class Covered:
     """Codebooks of several layers of one kind: indices of the layers' vectors."""
@@ -55,14 +47,14 @@ class Covered:
     wanted: Tensor  # bool [layers, streams, query heads, n]: the tokens in codebooks
     raw: Tensor  # bool [layers, num_key_value_heads, window]: which of the last tokens stay as they are
     rows: Rows
-    keys: Cover
-    values: Cover
+    keys: Covers
+    values: Covers
     sizes: list[Sizes]  # of each layer
 
     def layer(self, place: int, kept: Kept, nbytes: int) -> "CoveredLayer":
         count = len(self.layers)
         index, *covers = (x.unflatten(0, (count, -1))[place] for x in (self.rows.index, *self.keys, *self.values))
-        own = self.layers[place], self.wanted[place], self.raw[place], index, Cover(*covers[:3]), Cover(*covers[3:])
+        own = self.layers[place], self.wanted[place], self.raw[place], index, Covers(*covers[:3]), Covers(*covers[3:])
         return CoveredLayer(*own, self.sizes[place], kept, nbytes)
 
 
@@ -74,8 +66,8 @@ class CoveredLayer:
     wanted: Tensor  # bool [streams, query heads, n]
     raw: Tensor  # bool [num_key_value_heads, window]
     index: Tensor  # int64 [books, most], as in `Rows`
-    keys: Cover
-    values: Cover
+    keys: Covers
+    values: Covers
     sizes: Sizes
     kept: Kept
     nbytes: int
@@ -98,8 +90,8 @@ def cover(
     rows = Rows.of(counts, books, heads, min(n, most * wanted.shape[2]))
     index = rows.index.view(len(layers), -1)
 
-    def covered(x: Tensor, theta: float) -> Cover:
-        return Cover(*greedy_covers(x.view(*rows.index.shape, -1), rows.lengths, rows.counts, float(theta)))
+    def covered(x: Tensor, theta: float) -> Covers:
+        return greedy_covers(x.view(*rows.index.shape, -1), rows.lengths, rows.counts, float(theta))
 
     keys = covered(keys_before_rope(layers, index), thetas[0])
     values = covered(gathered([layer.values for layer in layers], index), thetas[1])
@@ -149,9 +141,10 @@ def gathered(sides: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
 def keys_before_rope(layers: Sequence[LayerState], index: Sequence[Tensor]) -> Tensor:
     """float32; rows as in `gathered`."""
     keys, n = layers[0].keys, layers[0].n
-    table = rope_table(layers[0].rope, keys.shape[2])
+    rope = fixed_rotation(layers[0].rope, "a codebook of keys before RoPE")
+    table = rope_table(rope, keys.shape[2])
     positions = (index.flatten() if isinstance(index, Tensor) else torch.cat(index)) % n
-    turns = table.turns(layers[0].rope, n, keys.device)
+    turns = table.turns(rope, n, keys.device)
     return turn_back(gathered([layer.keys for layer in layers], index), positions, turns, table.order_on(keys.device))
 
 

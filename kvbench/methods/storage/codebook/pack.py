@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,9 +30,9 @@ class Streams:
 
     @classmethod
     def joined(cls, parts: Sequence["Streams"]) -> "Streams":
-        positions, position_offsets = _behind([(own.positions, own.position_offsets) for own in parts])
-        bits, bit_offsets = _behind([(own.bits, own.bit_offsets) for own in parts])
-        return cls([count for own in parts for count in own.tokens], positions, position_offsets, bits, bit_offsets)
+        positions = _behind([Held(own.positions, own.position_offsets) for own in parts])
+        bits = _behind([Held(own.bits, own.bit_offsets) for own in parts])
+        return cls([count for own in parts for count in own.tokens], *positions, *bits)
 
     def keep(self, streams: Sequence[int]) -> None:
         """Of other streams nothing is read any more."""
@@ -52,8 +53,8 @@ class Raw:
 
     @classmethod
     def joined(cls, parts: Sequence["Raw"]) -> "Raw":
-        sides = (torch.cat([getattr(own, side) for own in parts]) for side in ("keys", "values"))
-        return cls(*sides, [count for own in parts for count in own.windows])
+        keys, values = (torch.cat([getattr(own, side) for own in parts]) for side in ("keys", "values"))
+        return cls(keys, values, [count for own in parts for count in own.windows])
 
     def keep(self, heads: Sequence[int]) -> None:
         self.keys, self.values = (
@@ -71,7 +72,7 @@ class CodebookRow(PackRow):
     token_bytes: int = 0  # of one more token, all of whose vectors become entries
 
 
-class Codebooks(Pack):
+class Codebooks(Pack[CodebookRow]):
     """Coded vectors of the streams of all rows, and the prompt's last tokens as they are.
 
     Rows have equally many streams and KV heads. Query head q of a row reads its stream
@@ -100,7 +101,7 @@ class Codebooks(Pack):
         self.rows = list(rows) or [CodebookRow(fixed=fixed)]
         self._lay_out()
 
-    def joins(self, other: Pack) -> bool:
+    def joins(self, other: Pack[Any]) -> bool:
         if not isinstance(other, Codebooks):
             return False
         return (self._kind(), self.k.kind(), self.v.kind()) == (other._kind(), other.k.kind(), other.v.kind())
@@ -149,7 +150,8 @@ class Codebooks(Pack):
             self.layout,
             self.prompt,
             self.decoded,
-            *self.most,
+            self.most_keys,
+            self.most_values,
             k.bound,
             v.bound,
         )
@@ -223,7 +225,8 @@ class Codebooks(Pack):
             start += tokens + self.room
         self.layout = to_tensor(self.places, self.k.entries.device)
         self.longest = max(*streams.tokens, *windows)
-        self.most = max(self.k.capacities), max(self.v.capacities)  # entries of a book, its room included
+        # entries of a book, its room included
+        self.most_keys, self.most_values = max(self.k.capacities), max(self.v.capacities)
         self._count_bytes()
 
     def _count_bytes(self) -> None:
@@ -237,11 +240,16 @@ class Codebooks(Pack):
             row.filled_bytes = row.nbytes - (self.room - self.decoded) * row.token_bytes
 
 
-def _behind(parts: Sequence[tuple[Tensor | None, list[int]]]) -> tuple[Tensor | None, list[int]]:
+class Held(NamedTuple):
+    tensor: Tensor | None
+    offsets: list[int]  # in it; -1 for what has nothing there
+
+
+def _behind(parts: Sequence[Held]) -> Held:
     """Tensors one behind the other, and offsets in them; -1 stays."""
     offsets, start = [], 0
     for held, own in parts:
         offsets += [offset if offset < 0 else start + offset for offset in own]
         start += 0 if held is None else len(held)
-    held = [each for each, _ in parts if each is not None]
-    return torch.cat(held) if held else None, offsets
+    tensors = [each for each, _ in parts if each is not None]
+    return Held(torch.cat(tensors) if tensors else None, offsets)

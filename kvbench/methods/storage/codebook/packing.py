@@ -7,12 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.cache.packed import flat_positions, offsets
-from kvbench.methods.storage.codebook.coding import Cover, CoveredLayer, compact, gathered, keys_before_rope
+from kvbench.methods.storage.codebook.coding import CoveredLayer, compact, gathered, keys_before_rope
 from kvbench.methods.storage.codebook.pack import Raw, Streams
 from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.codebook_layout import WIDTHS, smallest_integer
 from kvbench.ops.directions import bound
+from kvbench.ops.greedy_cover import Covers
+from kvbench.ops.rope import fixed_rotation
 from kvbench.ops.rope_table import rope_table
 
 
@@ -22,8 +24,9 @@ class Packing:
     def __init__(self, covered: Sequence[CoveredLayer]) -> None:
         self.covered, self.layers, self.sizes = covered, [own.layer for own in covered], [own.sizes for own in covered]
         first = self.layers[0]
-        self.n, self.dtype, self.rope = first.n, first.keys.dtype, first.rope
-        self.table = rope_table(first.rope, first.keys.shape[2])
+        self.n, self.dtype = first.n, first.keys.dtype
+        self.rope = fixed_rotation(first.rope, "a codebook of keys before RoPE")
+        self.table = rope_table(self.rope, first.keys.shape[2])
         self.most = [own.index.shape[1] for own in covered]
         self.tokens = [sum(own.tokens) for own in self.sizes]  # coded, of all streams of a layer
         self.lengths = [own.lengths for own in self.sizes]
@@ -44,7 +47,7 @@ class Packing:
     def _sides(
         self,
         x: Tensor,
-        covers: list[Cover],
+        covers: list[Covers],
         books: list[list[int]],
         limit: float,
         reconstruct: bool,
@@ -125,7 +128,7 @@ def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
     """
     made = [own[0].new_empty(sum(map(len, own)), *own[0].shape[1:]) if own else None for own in lists]
     pairs = zip(made, lists, strict=True)
-    targets = [part for one, own in pairs if own for part in one.split([len(part) for part in own])]
+    targets = [part for one, own in pairs if one is not None for part in one.split([len(part) for part in own])]
     if targets:
         torch._foreach_copy_([as_bytes(x) for x in targets], [as_bytes(part) for own in lists for part in own])
     return made

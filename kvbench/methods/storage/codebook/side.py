@@ -1,11 +1,20 @@
 """The keys or the values of a codebook cache: entries of all books, references and magnitudes of all streams."""
 
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kvbench.ops.codebook_layout import reference_types, view_references
+
+
+class SidePlace(NamedTuple):
+    """As in `codebook_layout.Place`."""
+
+    book: int  # first row
+    references: int  # offset in bytes
+    width: int  # of a reference in bytes
 
 
 class Side:
@@ -37,11 +46,14 @@ class Side:
 
     @property
     def entry_bytes(self) -> int:
-        return self.entries.shape[1] * self.entries.element_size()
+        nbytes: int = self.entries.shape[1] * self.entries.element_size()
+        return nbytes
 
     def vector_bytes(self, stream: int) -> int:
         """Bytes of the reference and the magnitude of one vector."""
-        return self.widths[stream] + (0 if self.magnitudes is None else self.magnitudes.element_size())
+        magnitude: int = 0 if self.magnitudes is None else self.magnitudes.element_size()
+        width: int = self.widths[stream]
+        return width + magnitude
 
     def token_bytes(self, streams: Sequence[int]) -> int:
         """Bytes of one more token in these streams, in all of which it becomes an entry."""
@@ -92,9 +104,9 @@ class Side:
         places = zip(self.offsets, self.widths, lengths, strict=True)
         return [view_references(self.references, *place) for place in places]
 
-    def place(self, stream: int) -> tuple[int, int, int]:
-        """First row of a stream's book, offset and width in bytes of its references."""
-        return sum(self.capacities[: self._book(stream)]), self.offsets[stream], self.widths[stream]
+    def place(self, stream: int) -> SidePlace:
+        """Where a stream's vectors lie."""
+        return SidePlace(sum(self.capacities[: self._book(stream)]), self.offsets[stream], self.widths[stream])
 
     def make_room(self, lengths: list[int], tokens: int) -> None:
         """Room for `tokens` more tokens behind the `lengths` that each stream has, all of which may become entries."""
@@ -114,7 +126,7 @@ class Side:
         self.streams, self.count = len(references), sum(len(r) + room for r in references)
         types = reference_types(self.capacities, self.streams)
         self.widths = [dtype.itemsize for dtype in types]
-        gap = self.entries.new_zeros(room * max(self.widths), dtype=torch.uint8) if room else None
+        gap = self.entries.new_zeros(room * max(self.widths), dtype=torch.uint8)
         parts, self.offsets, offset = [], [0] * self.streams, 0
         for s in self._by_width():
             narrow = references[s] if references[s].dtype == types[s] else references[s].to(types[s])

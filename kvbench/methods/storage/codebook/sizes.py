@@ -86,7 +86,8 @@ class Sizes:
         """Bytes of the cache of a prompt of n tokens, vectors of `itemsize` bytes a channel."""
         vectors = sum(self.keys) + sum(self.values) + 2 * sum(self.windows)
         magnitudes = 2 * sum(self.tokens) if reconstruct else 0
-        positions = sum(self.tokens[stream] for stream in self.placed) * smallest_integer(n - 1).itemsize
+        position: int = smallest_integer(n - 1).itemsize
+        positions = sum(self.tokens[stream] for stream in self.placed) * position
         bits = sum(self.bit_widths) * self.group
         return (vectors * head_dim + magnitudes) * itemsize + self.reference_bytes() + positions + bits
 

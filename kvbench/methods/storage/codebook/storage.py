@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
@@ -57,11 +58,11 @@ class Codebook(Storage):
 
     takes_ragged = True
 
-    def store(self, layer: LayerState, selection: AnySelection) -> CodebookLayer:
+    def store(self, layer: LayerState, selection: AnySelection) -> LayerCache:
         return self.store_all([layer], [selection])[0]
 
-    def store_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[CodebookLayer]:
-        return self.pack_all(self.cover_all(layers, selections))
+    def store_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[LayerCache]:
+        return [*self.pack_all(self.cover_all(layers, selections))]
 
     def cover_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[CoveredLayer]:
         """What the caches of all layers will hold and take, with one wait for each device that they are on.
@@ -109,7 +110,7 @@ class Codebook(Storage):
         packing = Packing(covered)
         keys, values = packing.keys(self.theta_k, self.reconstruct), packing.values(self.theta_v, self.reconstruct)
         parts = zip(keys, values, packing.streams(), packing.raw(), covered, strict=True)
-        return [CodebookLayer(*sides, packing.n, own.kept, packing.rope) for *sides, own in parts]
+        return [CodebookLayer(k, v, own, raw, packing.n, one.kept, packing.rope) for k, v, own, raw, one in parts]
 
     def _kept(self, layer: LayerState, selection: AnySelection, sizes: Sizes) -> Kept:
         """Formula 15 for one layer, over query heads or over KV heads.
