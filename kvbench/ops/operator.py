@@ -142,7 +142,7 @@ def runs_kernels(device: torch.device) -> bool:
     return bool(torch.cuda.get_device_capability(device) >= OLDEST)
 
 
-def _fake(name: str, *args, **kwargs):
+def _fake(name: str, *args: object, **kwargs: object) -> object:
     return getattr(import_module("kvbench.ops.fakes"), name)(*args, **kwargs)
 
 
