@@ -176,6 +176,23 @@ class Growing:
         """Bytes of `view`."""
         return int(self.length * self.row_bytes)
 
+    def reserve(self, rows: int) -> None:
+        """Room for so many more rows, of zeros: attention over the whole buffer multiplies what it holds by 0."""
+        if self.length + rows > self.buffer.shape[-2]:
+            room = self.buffer.new_zeros(*self.buffer.shape[:-2], rows, self.buffer.shape[-1])
+            self.buffer = torch.cat([self.view, room], dim=-2)
+
+    def put(self, rows: Tensor, place: Tensor) -> None:
+        """Write rows [..., 1, width] to the row `place`, int64 [1] on the device, for which there is room. No count."""
+        stored = rows.to(self.buffer.dtype)  # as bytes: torch does not copy every dtype to an index
+        self.buffer.view(torch.uint8).index_copy_(-2, place, stored.view(torch.uint8))
+
+    def of_heads(self, heads: Tensor) -> "Growing":
+        """These heads of [heads, len, width], with the same room."""
+        kept = Growing(self.buffer.index_select(0, heads), self.block)
+        kept.length = self.length
+        return kept
+
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:
