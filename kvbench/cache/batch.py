@@ -253,6 +253,11 @@ class BatchCache(Cache):
         ahead: int = min(layer.ahead for layer in self.layers)
         return ahead
 
+    @property
+    def fuses(self) -> bool:
+        """Whether the layers of a model can be compiled over these caches: see `Pack.fuses`."""
+        return all(pack.fuses for layer in self.layers for pack in layer.packs)
+
     def make_way(self) -> None:
         """What has to be done before a step is recorded or repeated: see `Pack.make_way`."""
         for layer in self.layers:

@@ -149,11 +149,13 @@ def decode(
     caches on a GPU that cannot take tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1
     passes more, which its `steps` and `decode_bytes` count.
     """
+    if logits.is_cuda or capture:
+        cache.make_room(min(max_new_tokens, ROOM))
+    if not cache.fuses:
+        fused = None
     done = [Generation(counts, "fused" if fused else "graph") for counts in cache.sequences]
     active = list(range(len(done)))
     ends = Ends(stop_tokens, max_new_tokens, until)
-    if logits.is_cuda or capture:
-        cache.make_room(min(max_new_tokens, ROOM))
     takes_back = cache.takes_back
     afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
     waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1

@@ -83,7 +83,10 @@ def operator(
 
 
 def implementation(name: str, reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """What computes operator `name` for tensors on `device`: its kernel or its torch reference."""
+    """What computes operator `name` for tensors on `device`: its kernel or its torch reference. In compiled code what is
+    no operator is its reference, which torch fuses."""
+    if is_dynamo_compiling():
+        return reference
     kernels = kernels_on(device)
     if kernels == "triton" and (_chosen == "triton" or has("kernels", name)):
         return _function("kernels", name)

@@ -115,7 +115,7 @@ def roundings(length: int, steps: int) -> Iterator[tuple[str, dict]]:
 
 @torch.inference_mode()
 def main() -> None:
-    options = arguments(__doc__, length=320, steps=65)
+    options = arguments(__doc__, length=320, steps=33)
     torch.manual_seed(0)
     transformers.logging.set_verbosity_error()
     found = counts()

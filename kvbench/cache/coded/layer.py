@@ -40,6 +40,7 @@ class CodedRows(Pack[PackRow]):
 
     takes_blocks = False
     takes_back = True
+    fuses = False  # tables of codes and rotations would be made in every step
 
     def __init__(self, keys: CodedSequence, values: CodedSequence):
         self.k, self.v, self.rows = keys, values, [PackRow()]
