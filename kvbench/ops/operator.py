@@ -83,8 +83,8 @@ def operator(
 
 
 def implementation(name: str, reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """What computes operator `name` for tensors on `device`: its kernel or its torch reference. In compiled code what is
-    no operator is its reference, which torch fuses."""
+    """What computes operator `name` for tensors on `device`: its kernel or its torch reference, which torch fuses where
+    it compiles what is no operator."""
     if is_dynamo_compiling():
         return reference
     kernels = kernels_on(device)
