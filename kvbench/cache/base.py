@@ -158,7 +158,10 @@ def held_bytes(caches: Sequence[LayerCache], others: Sequence[Tensor] = ()) -> i
 
 
 class Growing:
-    """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part."""
+    """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part.
+
+    Behind it are zeros: attention over the whole buffer multiplies what is there by 0.
+    """
 
     def __init__(self, rows: Tensor, block: int = BLOCK):
         self.buffer = rows.contiguous()
@@ -177,7 +180,7 @@ class Growing:
         return int(self.length * self.row_bytes)
 
     def reserve(self, rows: int) -> None:
-        """Room for so many more rows, of zeros: attention over the whole buffer multiplies what it holds by 0."""
+        """Room for so many more rows, at once."""
         if self.length + rows > self.buffer.shape[-2]:
             room = self.buffer.new_zeros(*self.buffer.shape[:-2], rows, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
@@ -196,7 +199,7 @@ class Growing:
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:
-            room = self.buffer.new_empty(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
+            room = self.buffer.new_zeros(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
         self.buffer[..., self.length : self.length + t, :] = rows
         self.length += t

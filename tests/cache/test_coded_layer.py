@@ -60,9 +60,14 @@ def test_it_attends_and_counts_as_alone_also_after_tokens_were_taken_back(kind, 
     assert rows.end.tolist() == [N + 12] and batch.get_seq_length() == N + 12
 
 
-def test_every_query_head_may_have_its_own_copies_and_room_is_made_again():
+def test_every_query_head_may_have_its_own_copies_and_room_is_made_again_after_tokens_of_a_cache_alone():
     dtype = torch.float32
-    alone, batch = layer("float8 token", HEADS, dtype), BatchLayer([layer("float8 token", HEADS, dtype)])
+    alone, other = (layer("float8 token", HEADS, dtype) for _ in range(2))
+    for step in range(100, 103):
+        alone.update(*new(step, dtype)[1:])
+        other.update(*new(step, dtype)[1:])
+    assert all(not part.buffer[:, part.length :].view(torch.uint8).any() for part in (*other.k.parts, *other.v.parts))
+    batch = BatchLayer([other])
     batch.make_room(2)
     for step in range(5):
         query, keys, values = new(step, dtype)

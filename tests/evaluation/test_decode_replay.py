@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial, reduce
 from itertools import pairwise
-from operator import or_
+from operator import attrgetter, or_
 
 import pytest
 import torch
@@ -202,15 +202,23 @@ def test_a_conversation_goes_on_behind_the_end_and_not_behind_what_was_taken_bac
     assert held[0] == held[1]
 
 
+def counts_of(pack) -> torch.Tensor:
+    """How many tokens a pack has, on the device."""
+    kinds = {"Packed": "tables.lengths", "QuantisedRows": "lengths", "CodedRows": "end", "Codebooks": "counts"}
+    return attrgetter(kinds[type(pack).__name__])(pack)
+
+
 def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(capsys):
-    model = tiny_model()
-    (eager, _) = decoded(model, ["snapkv", "adakv"])
+    model = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM)
+    names = ["snapkv", "adakv", "kivi", "fp8_head", "spindle"]
+    (eager, _) = decoded(model, names)
 
     def capture(work):
         """It fails in the third layer: on a GPU nothing of what was recorded has run."""
-        held = [(tensor, tensor.clone()) for layer in cache.layers for tensor in layer.tensors()]
-        tables = [part.cache.tables for layer in cache.layers for part in layer.parts]
-        lengths = [table.lengths.clone() for table in tables]
+        counts = [counts_of(pack) for layer in cache.layers for pack in layer.packs]
+        sizes = [side.sizes for layer in cache.layers for side in (layer.packs[-1].k, layer.packs[-1].v)]
+        state = [*(tensor for layer in cache.layers for tensor in layer.tensors()), *counts, *sizes]
+        held = [(tensor, tensor.clone()) for tensor in state]
         attend = cache.layers[2].attend
         cache.layers[2].attend = lambda *args: (_ for _ in ()).throw(RuntimeError("not permitted\nwhen capturing"))
         try:
@@ -219,10 +227,8 @@ def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(
             cache.layers[2].attend = attend
             for tensor, before in held:
                 tensor.copy_(before)
-            for table, before in zip(tables, lengths, strict=True):
-                table.lengths.copy_(before)
 
-    cache, logits = caches(model, ["snapkv", "adakv"])
+    cache, logits = caches(model, names)
     cache.make_room(STEPS)
     found = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=capture)
     assert texts(found) == texts(eager) and found[0].repeated == 0
