@@ -7,6 +7,9 @@ computes them.
 import torch
 from torch import Tensor
 
+from kvbench.ops.greedy_cover import Covers
+from kvbench.ops.quantise import Quantised
+
 
 def packed_append(*args: object) -> None:
     return None
@@ -20,11 +23,11 @@ def packed_attention(query: Tensor, keys: Tensor, values: Tensor, *rest: object)
     return query.new_empty(*query.shape[:3], values.shape[1])
 
 
-def quantise(x: Tensor, bits: int, group: int, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+def quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
     codes, groups = list(x.shape), list(x.shape)
     codes[axis] = x.shape[axis] * bits // 8
     groups[axis] = x.shape[axis] // group
-    return x.new_empty(codes, dtype=torch.uint8), x.new_empty(groups), x.new_empty(groups)
+    return Quantised(x.new_empty(codes, dtype=torch.uint8), x.new_empty(groups), x.new_empty(groups))
 
 
 def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int, axis: int) -> Tensor:
@@ -54,8 +57,8 @@ def turn_back(x: Tensor, *rest: object) -> Tensor:
     return x.new_empty(x.shape, dtype=torch.float32)
 
 
-def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> tuple[Tensor, Tensor, Tensor]:
-    return counts.new_empty(counts.shape), lengths.new_empty(lengths.shape), counts.new_empty(counts.shape)
+def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
+    return Covers(counts.new_empty(counts.shape), lengths.new_empty(lengths.shape), counts.new_empty(counts.shape))
 
 
 def add_column_sums(queries: Tensor, *rest: object) -> Tensor:
