@@ -104,6 +104,19 @@ class BatchLayer(AttendingLayer):
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
         return self._in_order([part.reread(part.of(query), scaling) for part in self.parts])
 
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """The device's part of `append`, of one token that all caches have `ahead`. `advance` is the host's."""
+        for part in self.parts:
+            part.cache.write(self._of(part, keys), self._of(part, values))
+
+    def attended(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The device's part of `attend`, after `write`."""
+        return self._in_order([part.cache.attend(self._of(part, query), scaling) for part in self.parts])
+
+    def _of(self, part: Part, x: Tensor) -> Tensor:
+        """`part.of(x)`; of the only part without counting its rows, so that one compilation is for any number."""
+        return x if len(self.parts) == 1 else part.of(x)
+
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
         """The outputs of the parts in the order of the rows."""
         if len(outputs) == 1:
@@ -273,6 +286,16 @@ class BatchCache(Cache):
         """How many more tokens a repeated step can append to every sequence: see `Pack.ahead`."""
         ahead: int = min(layer.ahead for layer in self.attending)
         return ahead
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the layers of a model can be compiled over these caches: see `Pack.fuses`.
+
+        Not those of a hybrid model, nor those that attend to another layer's keys and values.
+        """
+        if self.states or any(layer.readers for layer in self.attending):
+            return False
+        return all(pack.fuses for layer in self.attending for pack in layer.packs)
 
     def make_way(self) -> None:
         """What has to be done before a step is recorded or repeated: see `Pack.make_way`."""

@@ -75,6 +75,12 @@ class Pack(ABC, Generic[Row]):
         """What has to be done before the next token is appended, whether by Python or by repeated operations."""
         return None
 
+    fuses: bool = True  # whether torch.compile makes one graph of `write` and `attend`, without tables made anew
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """The device's part of `append`, of one token that is `ahead`. `advance` is the host's."""
+        raise NotImplementedError(f"{type(self).__name__} has no tokens ahead")
+
     def advance(self, tokens: int) -> None:
         """Count tokens that repeated operations have appended, at most `ahead`; a negative number: they are gone."""
         raise NotImplementedError(f"{type(self).__name__} has no tokens ahead")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ class Generation:
     """The output of one sequence of a batch."""
 
     decode_bytes: DecodeBytes  # of its caches, from the end of the prompt on
+    repeats: Literal["graph", "fused"] = "graph"  # what steps that are repeated were recorded of
     tokens: list[int] = field(default_factory=list)  # without the stop token
     ended_by: int | None = None  # the stop token; None where something else ended the sequence
     steps: int = 0  # forward passes after prefill that included this sequence
@@ -62,8 +63,8 @@ class Generation:
 
     @property
     def engine(self) -> str:
-        """What decoded most of it: graph or eager."""
-        return "graph" if self.repeated > self.steps / 2 else "eager"
+        """What decoded most of it: graph, fused or eager."""
+        return self.repeats if self.repeated > self.steps / 2 else "eager"
 
     def withdraw(self, passes: int) -> None:
         """Count its last passes no more."""
@@ -118,11 +119,12 @@ def decode_greedily(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
     capture: Capture | None = None,
+    fused: PreTrainedModel | None = None,
 ) -> list[Generation]:
     """`decode` with the likeliest token, always."""
     chooser = lambda logits, rows: choose(logits)  # noqa: E731
     sequences: list[Generation] = decode(
-        model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture
+        model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture, fused
     )
     return sequences
 
@@ -138,25 +140,28 @@ def decode(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
     capture: Capture | None = None,
+    fused: PreTrainedModel | None = None,
 ) -> list[Generation]:
     """The tokens that `choose` makes of the logits, of all sequences of a cache. logits [sequences, vocab_size] follow
     the last token read and choose the first token.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch. `capture` records steps to repeat them (see `kvbench.evaluation.steps`). Of caches on a GPU that cannot take
-    tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1 passes more, which its `steps`
-    and `decode_bytes` count.
+    batch. `capture` records steps to repeat them, those of `fused` if it is given (see `kvbench.evaluation.steps`). Of
+    caches on a GPU that cannot take tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1
+    passes more, which its `steps` and `decode_bytes` count.
     """
-    done = [Generation(counts) for counts in cache.sequences]
-    active = list(range(len(done)))
-    ends = Ends(stop_tokens, max_new_tokens, until)
     if logits.is_cuda or capture:
         cache.make_room(min(max_new_tokens, ROOM))
+    if not cache.fuses:
+        fused = None
+    done = [Generation(counts, "fused" if fused else "graph") for counts in cache.sequences]
+    active = list(range(len(done)))
+    ends = Ends(stop_tokens, max_new_tokens, until)
     takes_back = cache.takes_back
     afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
     waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1
-    steps = Steps(model, cache, capture)
+    steps = Steps(model, cache, capture, fused)
     unread: list[Choice] = []
     length = 0
     started = time.perf_counter()

@@ -76,7 +76,7 @@ class Run(Generic[Loaded, Chosen]):
     # settings decode as one batch where that cannot change their caches; all: every setting; 1: one by one; a number:
     # so many sequences, answers with several seeds included
     batch: str = "auto"
-    decode_engine: str = "auto"  # or graph, eager: how a step is launched, see kvbench.evaluation.steps
+    decode_engine: str = "auto"  # or graph, fused, eager: how a step is launched, see kvbench.evaluation.steps
     stage: Stage = field(default_factory=Stage, compare=False)
 
     @property

@@ -53,7 +53,7 @@ def registered_attention(
         out: tuple[Tensor, None] = handle_torch_function(registered_attention, (query,), *arguments, **kwargs)
         return out
     window = kwargs.get("sliding_window")
-    if window is not None and key.get_seq_length() > window and not key.windowed:
+    if window is not None and not key.windowed and key.get_seq_length() > window:
         raise UserError(
             f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "
             "layer has: only method=full goes beyond it; use a shorter context or a model with layers of full attention"

@@ -29,7 +29,8 @@ def _torch_has_a_kernel(*args: Any) -> bool:
 
 @operator(
     "packed_attention(Tensor query, Tensor keys, Tensor values, Tensor starts, Tensor lengths, Tensor heads, "
-    "int group, int longest, float scaling, Tensor? masked=None, Tensor? bit_starts=None, Tensor? bits=None) -> Tensor",
+    "SymInt group, SymInt longest, float scaling, Tensor? masked=None, Tensor? bit_starts=None, Tensor? bits=None) "
+    "-> Tensor",
     launches=2,
     torch_first=_torch_has_a_kernel,
 )

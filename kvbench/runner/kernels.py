@@ -30,11 +30,13 @@ def check_kernels(kernels: object, device: str) -> None:
 
 
 def check_decoding(engine: str, spec: ModelSpec) -> None:
-    """Refuse a CUDA graph where the model will be on no GPU or on several."""
+    """Refuse a CUDA graph where the model will be on no GPU or on several, and compiled layers without Triton."""
     device = spec.resolve_device()
-    if engine == "graph" and (torch.device(device).type != "cuda" or spec.device_map):
+    if engine in ("graph", "fused") and (torch.device(device).type != "cuda" or spec.device_map):
         where = f"spread by device_map={spec.device_map}" if spec.device_map else f"on {device}"
-        raise UserError(f"decode.engine=graph needs a model on one GPU, and the model is {where}: auto or eager")
+        raise UserError(f"decode.engine={engine} needs a model on one GPU, and the model is {where}: auto or eager")
+    if engine == "fused" and triton_version() is None:
+        raise UserError("decode.engine=fused needs triton, which is not installed: pip install triton, or graph")
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:

@@ -18,7 +18,7 @@ from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
-from kvbench.evaluation.steps import capture_of
+from kvbench.evaluation.steps import capture_of, fused_of
 from kvbench.methods.base import Method, as_given
 from kvbench.methods.eviction import Eviction
 from kvbench.models.positions import positions_after
@@ -57,7 +57,7 @@ class Measurement:
     footprint: Footprint
     memory: str  # stream: layers were compressed one after the other during prefill; shared: all at its end
     figures: DecodeFigures  # of one sequence
-    engine: str  # graph or eager, see `Generation.engine`
+    engine: str  # graph, fused or eager, see `Generation.engine`
     stacked_layers: int  # that answer the batch with one attention; the others answer each sequence in turn
     peak_device_bytes: int | None  # of the allocator, model included; None on a CPU
 
@@ -102,6 +102,7 @@ def measure(
         new_tokens - len(tokens),
         stop_tokens=frozenset(),
         capture=capture_of(engine, model),
+        fused=fused_of(engine, model),
     )
     wait_for(model)
     return Measurement(

@@ -138,6 +138,8 @@ class MethodRecord(OfSetting):
     )
     question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True)
     decode_batch: Count = field("sequences that decoded together", "sequences", optional=True)
-    decode_engine: Literal["graph", "eager"] = field(
-        "graph: most steps of decoding were repeated as one; eager: Python launched each", optional=True
+    decode_engine: Literal["graph", "fused", "eager"] = field(
+        "graph: most steps of decoding were repeated as one; fused: so were those of compiled layers; eager: Python "
+        "launched each",
+        optional=True,
     )

@@ -54,7 +54,7 @@ class SpeedRecord(OfSetting):
     decode_tokens_per_s: Number | None = field("of the whole batch: sequences · decode_steps / decode_seconds", "1/s")
     spread_seconds: dict[Text, dict[Text, Number]] = field("median, min, max and interquartile range by time", "s")
     repeats_seconds: dict[Text, list[Number]] = field("every repeat by time", "s")
-    decode_engine: Literal["graph", "eager"] | None = field("see kind `method`", optional=True)
+    decode_engine: Literal["graph", "fused", "eager"] | None = field("see kind `method`", optional=True)
     stacked_layers: Count | None = field("layers that answer the batch with one attention call", "layers")
     largest_batch: Count | None = field("largest batch that fits; null if not searched for", "sequences")
     places: list[Count] = field("the setting's place in the order of each round", "index")
