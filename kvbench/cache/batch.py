@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
+from kvbench.cache.base import AttendingLayer, LayerCache, NoCache, StoredLayer, attend_one_by_one
 from kvbench.cache.decode_bytes import DecodeBytes
+from kvbench.cache.linear_state import LinearState
 from kvbench.cache.pack import Pack
 from kvbench.cache.packed import BLOCK
 from kvbench.ops.softmax import Scaling
 
-Counts = tuple[int, int, int]  # bytes held and read in a step, and those of a sliding window among the held ones
+Counts = tuple[int, int, int]  # bytes held and read in a step, and those of fixed size among the held ones
 
 
 class Part:
@@ -45,6 +46,9 @@ class Part:
         (keys, values), self.waiting = self.waiting, None
         return attend_one_by_one(self.cache, keys, values, query, scaling, appended)
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self.cache.reread(query, scaling)
+
     def keep(self, rows: Sequence[int]) -> "Part | None":
         """The part without the other rows of the batch, where `rows` are now 0, 1, …; None without any row."""
         kept = [place for place, row in enumerate(self.rows) if row in rows]
@@ -66,6 +70,7 @@ class BatchLayer(AttendingLayer):
         """blocks: which rows get several tokens at once, the others one by one; None: those that take blocks."""
         super().__init__()
         self.rows = list(rows)
+        self.readers = rows[0].readers
         self.blocks = [row.takes_blocks for row in rows] if blocks is None else list(blocks)
         self.seen = self.rows[0].seen
         self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(self.rows)]
@@ -87,7 +92,13 @@ class BatchLayer(AttendingLayer):
             if part.waiting is None:
                 for row in part.rows:
                     self.counted[row] = self._counts(row, query.shape[2])
-        outputs = [part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts]
+        return self._together([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self._together([part.reread(part.of(query), scaling) for part in self.parts])
+
+    def _together(self, outputs: Sequence[Tensor]) -> Tensor:
+        """What the parts answer, in the order of the rows."""
         if len(outputs) == 1:
             return outputs[0]
         order = [row for part in self.parts for row in part.rows]
@@ -184,7 +195,7 @@ class BatchLayer(AttendingLayer):
 
 
 def counts(cache: LayerCache) -> Counts:
-    return cache.filled_bytes, cache.read_bytes, cache.filled_bytes if cache.windowed else 0
+    return cache.filled_bytes, cache.read_bytes, cache.filled_bytes if cache.fixed else 0
 
 
 class HostCounts(NamedTuple):
@@ -198,27 +209,35 @@ class HostCounts(NamedTuple):
 class BatchCache(Cache):
     """The layers of a batch, and in `sequences` what the caches of each sequence hold and read from now on."""
 
-    def __init__(self, sequences: Sequence[Sequence[LayerCache]]):
+    def __init__(self, sequences: Sequence[Sequence[StoredLayer]]):
         blocks = [all(cache.takes_blocks for cache in caches) for caches in sequences]
-        super().__init__(layers=[BatchLayer(rows, blocks) for rows in zip(*sequences, strict=True)])
+        super().__init__(layers=[_layer_of(rows, blocks) for rows in zip(*sequences, strict=True)])
+        self.attending = [layer for layer in self.layers if isinstance(layer, BatchLayer)]
+        self.states = [layer for layer in self.layers if isinstance(layer, LinearState)]
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
+        # whether tokens are read one by one: a later layer cannot attend to what an earlier token left
+        self.token_by_token = not all(blocks) and any(layer.readers for layer in self.attending)
 
     def count(self, tokens: int) -> None:
         """Count the pass over `tokens` tokens that has just been made: one step, in some sequences one per token."""
-        by_sequence = zip(*(layer.counted for layer in self.layers), strict=True)
+        by_sequence = zip(*(layer.counted for layer in self.attending), strict=True)
+        states = sum(state.filled_bytes for state in self.states) // len(self.sequences)
         for sequence, layers in zip(self.sequences, by_sequence, strict=True):
             for step in zip(*layers, strict=True):
-                sequence.add(tokens // len(layers[0]), *map(sum, zip(*step, strict=True)))
+                sums = map(sum, zip(*step, strict=True))
+                sequence.add(tokens // len(layers[0]), *(counted + states for counted in sums))
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these sequences and drop the others."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.keep(rows)
+        for state in self.states:
+            state.keep(rows)
         self.sequences = [self.sequences[row] for row in rows]
 
     def make_room(self, tokens: int) -> None:
         """Room for these tokens at once, in all layers that can be packed: see `BatchLayer.make_room`."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.make_room(tokens)
 
     @property
@@ -234,7 +253,7 @@ class BatchCache(Cache):
     @property
     def ahead(self) -> int:
         """How many more tokens a repeated step can append to every sequence: see `Pack.ahead`."""
-        ahead: int = min(layer.ahead for layer in self.layers)
+        ahead: int = min(layer.ahead for layer in self.attending)
         return ahead
 
     def make_way(self) -> None:
@@ -245,18 +264,18 @@ class BatchCache(Cache):
 
     def advance(self) -> None:
         """Count the step that has just been repeated."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.advance(1)
         self.count(1)
 
     def counted(self) -> HostCounts:
         """What the host counts of a batch whose parts have all tokens `ahead`."""
-        ahead = [[part.cache.ahead for part in layer.parts] for layer in self.layers]
+        ahead = [[part.cache.ahead for part in layer.parts] for layer in self.attending]
         return HostCounts(self.get_seq_length(), ahead, [sequence.passes for sequence in self.sequences])
 
     def restore(self, before: HostCounts) -> None:
         """Count as before a step that was given up, of which the device did nothing."""
-        for layer, ahead in zip(self.layers, before.ahead, strict=True):
+        for layer, ahead in zip(self.attending, before.ahead, strict=True):
             for part, tokens in zip(layer.parts, ahead, strict=True):
                 part.cache.advance(part.cache.ahead - tokens)
             layer.seen = before.seen
@@ -265,13 +284,22 @@ class BatchCache(Cache):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the last tokens of a sequence can be taken back, as if they had never come."""
-        return all(layer.takes_back for layer in self.layers)
+        """Whether the last tokens of a sequence can be taken back, as if they had never come: not from a state."""
+        return not self.states and all(layer.takes_back for layer in self.attending)
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Take back the last tokens of each sequence, and the steps that appended them: those after its end, before
         the host knew of it. A cache of which several sequences differ in that can be read on by none of them."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.take_back(tokens)
         for sequence, surplus in zip(self.sequences, tokens, strict=True):
             sequence.take_back(surplus)
+
+
+def _layer_of(rows: Sequence[StoredLayer], blocks: Sequence[bool]) -> BatchLayer | LinearState | NoCache:
+    """One layer of all sequences."""
+    states = [row for row in rows if isinstance(row, LinearState)]
+    if states:
+        return states[0] if len(states) == 1 else LinearState.joined(states)
+    attending = [row for row in rows if isinstance(row, LayerCache)]
+    return BatchLayer(attending, blocks) if attending else NoCache()

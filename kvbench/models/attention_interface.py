@@ -28,6 +28,8 @@ class Attends(Protocol):
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor: ...
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor: ...
+
 
 def registered_attention(
     module: Module,
@@ -54,10 +56,12 @@ def registered_attention(
         raise UserError("this model's attention uses 'position_bias', which kvbench does not implement")
     factor: float = module.head_dim**-0.5 if scaling is None else scaling
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    how: Scaling = factor
     if softcap is not None or sinks is not None:
-        bent = Softmax(factor, softcap, None if sinks is None else sinks.detach())
-        return key.attend(query, bent).transpose(1, 2).contiguous(), None
-    return key.attend(query, factor).transpose(1, 2).contiguous(), None
+        how = Softmax(factor, softcap, None if sinks is None else sinks.detach())
+    # of an earlier layer's keys (Gemma-3n, Gemma-4)
+    attend = key.reread if getattr(module, "is_kv_shared_layer", False) else key.attend
+    return attend(query, how).transpose(1, 2).contiguous(), None
 
 
 def _no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:
