@@ -56,6 +56,10 @@ class Pack(ABC, Generic[Row]):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """The attention output of query [rows, num_attention_heads, t, head_dim], of the same shape."""
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """As of a layer cache."""
+        return self.attend(query, scaling)
+
     @abstractmethod
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows and drop the others."""

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import LayerCache
+from kvbench.cache.base import StoredLayer
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.evaluation.steps import ROOM, Capture, Steps, forward
+from kvbench.models.layer_kinds import reads_one_by_one
+from kvbench.models.positions import positions_after
 from kvbench.ops.host_numbers import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
@@ -83,7 +85,7 @@ class Generation:
         return False
 
 
-def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
+def batched(sequences: Sequence[Sequence[StoredLayer]]) -> BatchCache:
     """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
 
     The sequences are read and decoded through it alone: their layer caches may move into it (see `BatchLayer`).
@@ -93,7 +95,7 @@ def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
 
 def generate(
     model: PreTrainedModel,
-    caches: Sequence[LayerCache],
+    caches: Sequence[StoredLayer],
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
@@ -214,7 +216,8 @@ def choose(logits: Tensor) -> Choice:
     best = logits.argmax(dim=-1)
     wide = torch.promote_types(logits.dtype, torch.float32)
     first, second = logits.to(wide).topk(2, dim=-1).values.T
-    largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).to(wide)  # excluded tokens are at -inf
+    finite = logits.nan_to_num(float("nan"), 0, 0)  # excluded tokens are at -inf
+    largest = torch.linalg.vector_norm(finite, float("inf"), dim=-1).to(wide)
     noise = GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest
     return Choice(best, first - second < noise, first.isfinite())
 
@@ -223,16 +226,27 @@ def choose(logits: Tensor) -> Choice:
 def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
-    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding.
+    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding. Where
+    later layers attend to the same cache, such a one gets a pass for each token; so do the models that need it.
     """
-    return forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
+    return _read(model, cache, ids, logits_to_keep=1)[:, -1]
 
 
 @torch.inference_mode()
 def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return forward(model, cache, _to_all(cache, ids))
+    return _read(model, cache, ids)
 
 
-def _to_all(cache: BatchCache, ids: Tensor) -> Tensor:
-    return ids.expand(len(cache.sequences), -1)
+def _read(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+    """The logits after the ids [q] that a pass, or a pass for each token, computes: [sequences, q or fewer, vocab]."""
+    every = ids.expand(len(cache.sequences), -1)
+    single = cache.token_by_token or reads_one_by_one(model.config)
+    return torch.cat(
+        [_pass(model, cache, part, **options) for part in every.split(1 if single else len(ids), 1)], dim=1
+    )
+
+
+def _pass(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+    ids = ids.to(model.device)
+    return forward(model, cache, ids, position_ids=positions_after(cache.get_seq_length(), ids), **options)

@@ -34,9 +34,8 @@ def compiling() -> Iterator[None]:
     from torch._dynamo.exc import TorchDynamoException
 
     try:
-        with config.patch(
-            specialize_float=True
-        ):  # a model's floats, such as a norm's epsilon, are the same in all layers
+        # a model's floats, such as a norm's epsilon, are the same in all layers
+        with config.patch(specialize_float=True):
             yield
     except TorchDynamoException as error:
         lines = [line for line in str(error).splitlines() if line.strip()]

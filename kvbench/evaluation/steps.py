@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
 from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
+from kvbench.models.one_token import OneToken
 from kvbench.utils.console import warn
 from kvbench.utils.device import gpus
 
@@ -22,14 +23,16 @@ FEWEST = 8
 ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
 
 
-def forward(model: PreTrainedModel, cache: BatchCache | DeviceCache, ids: Tensor, **options: object) -> Tensor:
+def forward(
+    model: PreTrainedModel | OneToken, cache: BatchCache | DeviceCache, ids: Tensor, **options: object
+) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
     logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits
 
 
-def step(model: PreTrainedModel, cache: BatchCache | DeviceCache, ids: Tensor, positions: Tensor) -> Tensor:
+def step(model: PreTrainedModel | OneToken, cache: BatchCache | DeviceCache, ids: Tensor, positions: Tensor) -> Tensor:
     """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
 
     positions [1, 1] is that of the token, and afterwards that of the next one: a repeated step advances by itself.
@@ -52,7 +55,7 @@ class Steps:
         capture: Capture | None = None,
         fused: PreTrainedModel | None = None,
     ):
-        self.model, self.cache, self.capture, self.fused = model, cache, capture, fused
+        self.model, self.cache, self.capture, self.fused = OneToken(model), cache, capture, fused
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
         self.ids: Tensor
         self.logits: Tensor
@@ -113,7 +116,7 @@ class Steps:
 
     def _one(self) -> None:
         if self.fused is None:
-            self.logits = step(self.model, self.cache, self.ids, self.positions)
+            self.logits = step(self.model.model, self.cache, self.ids, self.positions)
         else:
             self.logits = step(self.fused, DeviceCache(self.cache), self.ids, self.positions)
             self.cache.advance()

@@ -36,10 +36,15 @@ def unpack_codes(packed: Tensor, bits: int, table: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def code_table(levels: Sequence[float], bits: int, device: torch.device) -> Tensor:
     """The levels (a tuple) of all codes that are looked up together, float32 [2^(bits · together), together]."""
+    return torch.tensor(levels, dtype=torch.float32).to(device)[codes_together(bits, device)]
+
+
+@lru_cache(maxsize=64)
+def codes_together(bits: int, device: torch.device) -> Tensor:
+    """The codes in each word of those that are looked up together, [2^(bits · together), together]."""
     together = LOOKED_UP[bits]
     words = torch.arange(2 ** (bits * together))[:, None]
-    codes = words >> bits * torch.arange(together) & (2**bits - 1)
-    return torch.tensor(levels, dtype=torch.float32)[codes].to(device)
+    return (words >> bits * torch.arange(together) & (2**bits - 1)).to(device)
 
 
 @lru_cache(maxsize=64)

@@ -26,6 +26,10 @@ def least_share(storage: Mapping[str, Any], element_bytes: int) -> float:
             return (_bits(storage.get("k")) + _bits(storage.get("v"))) / 2 / whole
         case "TurboQuant":  # rotated codes, and a norm
             return min(storage.get("bits") or 2, storage.get("value_bits") or storage.get("bits") or 2) / whole
+        case "KVQuant" | "GEAR":  # codes of `bits`
+            return (storage.get("bits") or 2) / whole
+        case "Palu":  # as many numbers of a vector
+            return float(storage.get("rank", 0)) * 0.99  # whole numbers of them, rounded down
         case "ThinK":  # keys without a share of their channels, whole values
             return float(1 - storage.get("share", 1) / 2)
         case "MiniCache":  # at most every second layer is without vectors of its own

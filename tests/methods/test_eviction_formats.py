@@ -14,7 +14,22 @@ from kvbench.evaluation.cache_checks import check_bytes, check_lengths
 from kvbench.evaluation.decode import batched, read_all
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import step
-from kvbench.methods import Codebook, Dense, Fp8, Ggml, Kivi, Microscaling, Rerotated, Storage, ThinK, TurboQuant
+from kvbench.methods import (
+    GEAR,
+    KVTC,
+    Codebook,
+    Dense,
+    Fp8,
+    Ggml,
+    Kivi,
+    KVQuant,
+    Microscaling,
+    Palu,
+    Rerotated,
+    Storage,
+    ThinK,
+    TurboQuant,
+)
 from kvbench.methods.base import Method
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, N, model, pass_of, setting
@@ -34,6 +49,11 @@ FORMATS: dict[str, Storage] = {
     "kivi k8v2": Kivi(residual=32, key_bits=8, value_bits=2),
     **{f"turboquant {bits}": TurboQuant(bits) for bits in (4, 3, 2)},
     "turboquant k8v4": TurboQuant(4, keys="fp8", values="uniform", raw_layers=1),
+    **{f"kvquant {bits}": KVQuant(bits) for bits in (4, 3, 2)},
+    "gear": GEAR(buffer=2),
+    "gear 2 bits": GEAR(2, group=4, buffer=4),
+    "kvtc": KVTC(8.0, sinks=2, recent=2),
+    "palu": Palu(0.9),
     "codebook": Codebook(window=8),
     "think": ThinK(recent=4),
     "rerotated": Rerotated(),

@@ -29,18 +29,27 @@ SMALL = {
     "Compactor": {"block": 16},
     "ColumnSums": {"recent": 8},
     "DecodeCompression": {"every": 4},
+    "GEAR": {"group": 8, "buffer": 8},
     "DuoAttention": {"sinks": 4, "recent": 8},
+    "Finch": {"window": 8, "chunk": 16},
     "Kivi": {"residual": 32},
     "LAVa": {"window": 8},
+    "KVTC": {"sinks": 2, "recent": 8},
     "LagKV": {"lag": 16},
     "MeanVariance": {"window": 8},
+    "Matched": {"references": 28, "recent": 8},
+    "MatchingPursuit": {"references": 28, "window": 8},
     "NACL": {"window": 8},
     "NonCausalAttention": {"block": 16},
+    "OmniKV": {"filters": [1], "of": 4},
     "OnlyLazyLayers": {"window": 24, "delta": 0.123},
     "Preference": {"window": 8},
     "PyramidInfer": {"min_ctx": 8, "exceed_length": 4},
     "Quest": {"page": 8},
     "RandomLayers": {"window": 24},
+    "ReferenceAttention": {"references": 28, "window": 8},
+    "RocketKV": {"window": 8, "kernel": 5},
+    "ScoreThreshold": {"window": 8, "threshold": 0.08},
     "SimLayerKV": {"window": 24, "delta": 0.123},
     "SpindleKV": {"window": 8},
     "StreamingLLM": {"recent": 8},
@@ -57,6 +66,9 @@ NEVER_FULL = {
     **dict.fromkeys(["fp8_unit", "fp8_head", "fp8_token", "snapkv_fp8"], "quantised"),
     **{f"turboquant_{bits}": "quantised" for bits in (2, 3, 4, "vllm")},
     **{f"ggml_{name}": "quantised" for name in ("q8_0", "q8_0_q4_0", "q5_1", "q4_0", "q4_0_rotated", "iq4_nl")},
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], "quantised"),
+    **dict.fromkeys(["gear_2", "gear_4", "snapkv_gear", "kvtc_3", "kvtc_5", "snapkv_kvtc"], "quantised"),
+    **dict.fromkeys(["palu", "snapkv_palu", "xkv"], "in a low rank"),
     **dict.fromkeys(["nvfp4", "mxfp4", "mxfp6", "mxfp8", "snapkv_nvfp4"], "quantised"),
     "kivi": "quantised",
     "kivi_k4v2": "quantised",
@@ -69,6 +81,7 @@ NEVER_FULL = {
     "only_lazy_layers": "not lazy by threshold",
     "pyramidinfer_official": "its decay is fixed",
     "pyramidkv_kivi4": "quantised",
+    "score_threshold": "its threshold is fixed",
     "lagkv_paper": "its share is fixed",
     "simlayerkv": "lazy by threshold",
     "simlayerkv_decode": "lazy by threshold",
@@ -87,7 +100,8 @@ NEVER_FULL = {
 
 # All others keep at most the budget, in the mean over layers.
 OVERSPENDS = {
-    **dict.fromkeys(["quest", "quest_paper"], "everything stays: the budget is what is read"),
+    **dict.fromkeys(["quest", "quest_paper", "omnikv"], "everything stays: the budget is what is read"),
+    "rocketkv": "the budget is what is read: more is kept",
     "ada_pyramidkv_paper": "the released allocation rounds its step down",
     "adakv_paper": "the released code rounds the budget of each head",
     "cake_paper": "prompts of up to budget + window tokens stay whole",
@@ -189,11 +203,21 @@ def steps(caches, count: int, dtype: torch.dtype = torch.float32, scale: float =
 ALWAYS = {"kvzip_head": 4}
 
 
+# What decodes a prompt, in tokens of a raw cache: of a short prompt it takes more than it saves.
+TABLES = {
+    **dict.fromkeys(["kvquant_3", "kvquant_4", "snapkv_kvquant"], 2),
+    **dict.fromkeys(["gear_2", "gear_4", "snapkv_gear"], 6),
+    **dict.fromkeys(["kvtc_3", "kvtc_5", "snapkv_kvtc"], 2),
+    **dict.fromkeys(["palu", "snapkv_palu", "xkv"], 32),
+}
+
+
 def check_kept(one: Setting, caches, n: int, budget: int, full_bytes: int) -> ReserveRatio:
     """Nominal and realised sizes of a prompt of n tokens, and the ratios."""
     # MiniCache counts a direction for unmerged tokens too, as the paper does
     # nothing to merge leaves merging its overhead: magnitudes, references
     most = 1.5 if "minicache" in one.name else 1.05 if NEVER_FULL.get(one.name) == "coded" else 1 + 1e-9
+    most += TABLES.get(one.name, 0) / n
     # r1 counts a token that any query head of a group keeps
     ratio = cache_checks.check_kept(caches, n, full_bytes, most, heads=3 if "spindle" in one.name else 1)
     if one.method.takes_budget and one.name not in OVERSPENDS:

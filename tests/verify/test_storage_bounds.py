@@ -15,6 +15,8 @@ from kvbench.verify.storage_bounds import least_share
         ({"_target_": "kvbench.methods.Ggml", "k": "q8_0", "v": "q4_0"}, 0.375),
         ({"_target_": "kvbench.methods.Microscaling", "k": "mxfp6_e2m3", "v": "nvfp4"}, 0.3125),
         ({"_target_": "kvbench.methods.TurboQuant", "bits": 3, "value_bits": None}, 0.1875),
+        ({"_target_": "kvbench.methods.KVQuant", "bits": 3}, 0.1875),
+        ({"_target_": "kvbench.methods.GEAR", "bits": 2}, 0.125),
         ({"_target_": "kvbench.methods.ThinK", "share": 0.4}, 0.8),
         ({"_target_": "kvbench.methods.MiniCache", "storage": {"_target_": "kvbench.methods.Dense"}}, 0.5),
         ({"_target_": "kvbench.methods.Codebook"}, 0.0),

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
+import torch
+
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
@@ -72,3 +74,15 @@ def refuse_joint(storage: Storage, method: str) -> None:
     """Refuse a storage of several layers together for a method whose layers keep different tokens."""
     if storage.joint:
         raise UserError(f"{type(storage).__name__} needs the same tokens in every layer: {method} keeps different ones")
+
+
+def check_same_tokens(index: int, selections: Sequence[Selection], what: str) -> None:
+    """Refuse layers index and index + 1 where they kept different tokens; `what` begins with the storage's name."""
+    lower, upper = (s.indices for s in selections)
+    if lower is None and upper is None:
+        return
+    if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper.to(lower.device)):
+        raise UserError(
+            f"layers {index} and {index + 1} kept different tokens: {what} the same one a layer above, so it needs a "
+            "method that keeps the same tokens in both"
+        )

@@ -15,7 +15,7 @@ from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather, top_indices
-from kvbench.methods.storage.base import Storage, alike, refuse_union
+from kvbench.methods.storage.base import Storage, alike, check_same_tokens, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.ops.bits import pack_bits
@@ -154,7 +154,7 @@ class MiniCache(Storage):
         caches: list[LayerCache] = []
         for index, layer in enumerate(layers):
             if index in lower:
-                check_same_tokens(index, equal[index : index + 2])
+                check_same_tokens(index, equal[index : index + 2], "MiniCache merges each token with")
                 caches += self.merge(layers[index : index + 2], equal[index : index + 2])
             elif index - 1 not in lower:
                 caches.append(self.storage.store(layer, equal[index]))
@@ -225,15 +225,3 @@ def slerp(x: Tensor, y: Tensor, cosine: Tensor, t: float) -> Tensor:
     norm = mixed.norm(dim=-1, keepdim=True)
     either = torch.where(y.any(dim=-1, keepdim=True), y, x)
     return torch.where(norm > EPS, mixed / norm, either)
-
-
-def check_same_tokens(index: int, selections: Listing[Selection]) -> None:
-    """Refuse to merge layers index and index + 1 where they kept different tokens."""
-    lower, upper = (s.indices for s in selections)
-    if lower is None and upper is None:
-        return
-    if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper.to(lower.device)):
-        raise UserError(
-            f"layers {index} and {index + 1} kept different tokens: MiniCache merges each token with the same one "
-            "a layer above, so it needs a method that keeps the same tokens in both"
-        )

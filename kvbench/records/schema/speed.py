@@ -27,6 +27,7 @@ class SpeedRecord(OfSetting):
     r_bytes_full: Number = field("see kind `method`", "1", optional=True)
     r_bytes_floor: Number = field("see kind `method`", "1", optional=True)
     window_bytes: Count = field("see kind `method`", "bytes", optional=True)
+    state_bytes: Count = field("see kind `method`", "bytes", since="0.2", optional=True)
     stored_bytes: Count = field("bytes of one sequence's compressed cache of the prompt", "bytes", optional=True)
     full_bytes: Count = field("FullKV's cache of the same prompt", "bytes", optional=True)
     memory: Literal["shared", "stream"] = field("stream: layers were compressed during prefill", optional=True)

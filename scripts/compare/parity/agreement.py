@@ -55,6 +55,26 @@ class Agreement:
             if verdict == "different" and len(self.examples) < 5:
                 self.examples.append(f"{example}, head {head}: {len(mine)} and {len(other)} tokens, gap {gap:.1e}")
 
+    def near(
+        self, ours: Tensor, theirs: Tensor, scale: Tensor | float, example: str, tied: Tensor | None = None
+    ) -> None:
+        """Compare numbers, which may differ by float32's rounding of numbers as large as `scale`. Where `tied`, a
+        number half-way between two codes, rounding decides, and they may differ by a step."""
+        gap = ((ours - theirs).abs() / scale).expand(ours.shape)
+        apart = gap > ROUNDING
+        ties = torch.zeros_like(apart) if tied is None else apart & tied
+        apart = apart & ~ties
+        self.cases += 1
+        self.compared += gap.numel()
+        self.equal += int((gap == 0).sum())
+        self.ties += int(ties.sum())
+        self.rounding += int(((gap > 0) & (gap <= ROUNDING)).sum())
+        self.different += int(apart.sum())
+        within = gap.masked_fill(gap > ROUNDING, 0)
+        self.largest_gap = max(self.largest_gap, float(within.max()) if gap.numel() else 0.0)
+        if apart.any() and len(self.examples) < 5:
+            self.examples.append(f"{example}: {int(apart.sum())} of {gap.numel()}, up to {float(gap.max()):.1e}")
+
 
 def part(ours: Tensor, theirs: Tensor, scores: Tensor | None) -> tuple[str, float]:
     """Why two kept sets part, and the relative gap of the scores of the tokens exchanged."""

@@ -1,0 +1,67 @@
+"""Rows of a prompt as a product of two thin matrices."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded.blockwise import BlockwiseSequence
+from kvbench.cache.coded.positions import KeyPositions
+from kvbench.cache.coded.transform import principal_axes
+
+
+class LowRankSequence(BlockwiseSequence):
+    """Rows left · right of the prompt, and those that came later, as they are.
+
+    left [groups, t, rank] may belong to another layer, too, which then lists it; right [groups, rank, channels] has the
+    channels of a group's heads, one head after the other.
+    """
+
+    def __init__(self, left: Tensor, right: Tensor, own: bool, heads: int, positions: KeyPositions | None):
+        """own: whether this sequence lists `left`; positions of keys, whose product is before RoPE."""
+        self.left, self.right, self.own, self.heads, self.positions = left, right, own, heads, positions
+        self.dtype = right.dtype
+        self.width = right.shape[0] * right.shape[2] // heads
+        self.later = Growing(right.new_empty(heads, 0, self.width))
+
+    @property
+    def length(self) -> int:
+        return int(self.left.shape[1] + self.later.length)
+
+    def append(self, rows: Tensor) -> None:
+        self.later.append(rows)
+
+    def decoded(self, tokens: slice) -> Tensor:
+        start, stop, _ = tokens.indices(self.length)
+        coded = self.left.shape[1]
+        groups = self.left[:, start:stop].float() @ self.right.float()  # [groups, t, channels of a group]
+        rows = groups.unflatten(2, (-1, self.width)).transpose(1, 2).flatten(0, 1)
+        if self.positions is not None:
+            rows = self.positions.redo(rows, start)
+        return torch.cat([rows, self.later.view[:, max(start - coded, 0) : max(stop - coded, 0)].float()], dim=1)
+
+    def tensors(self) -> list[Tensor]:
+        stored = [self.right, self.later.buffer, *([self.left] if self.own else [])]
+        return stored if self.positions is None else [*stored, self.positions.stored]
+
+    @property
+    def filled_bytes(self) -> int:
+        own = filled(self.right, self.later, self.left if self.own else None)
+        return own + (0 if self.positions is None else self.positions.stored.nbytes)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.filled_bytes + (0 if self.own else self.left.nbytes)
+
+
+def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[Tensor]]:
+    """left [t, rank] and for each of the float32 `vectors` [t, channels] its right [rank, channels], so that their
+    products are nearest to all of them together. The rank is a share of all channels, rounded down, but at least 1.
+
+    The truncated singular value decomposition, from the eigenvectors of the channels' products.
+    """
+    x = torch.cat(list(vectors), dim=1)
+    rank = max(int(share * x.shape[1] + 1e-9), 1)
+    axes = principal_axes(x)[1][:, : min(rank, max(len(x), 1))]
+    return x @ axes, list(axes.T.split([own.shape[1] for own in vectors], dim=1))

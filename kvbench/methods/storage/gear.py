@@ -1,0 +1,61 @@
+"""GEAR: rounded keys and values, their outliers, and a low rank part of what rounding lost."""
+
+from typing import Literal
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
+from kvbench.errors import UserError
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.by_head import by_head
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
+
+
+@checked
+class GEAR(Storage):
+    """GEAR (Kang et al. 2024, arXiv 2403.05527) over whatever tokens a method kept: X ≈ D + L + S (§3).
+
+    S, the largest and smallest numbers of each channel of the keys, and of each token's values in all heads, stored
+    with their places. D, the rest in equal steps, by channel for keys and by token for values, with the mean where an
+    outlier was. L, of rank `rank` for each head, what D and S lack of X: three rounds of subspace iteration.
+
+    bits         of a code of D.
+    group        tokens of a channel, and channels of a token, that share a scale and a minimum; null: all (KCVT).
+    outliers     share of the numbers in S, half of it at each end.
+    rank         of L for the prompt; 0: none.
+    later_rank   of L for each `buffer` decoded tokens.
+    buffer       decoded tokens that stay as they are before they are compressed together.
+
+    Prompt tokens beyond a multiple of `group` wait in the buffer. Numbers other than codes are in the model's dtype,
+    places in 16 bits. The released code takes as many outliers of a channel as of a token, whatever the prompt's
+    length; here the share is that of the channel's own tokens, as in the paper.
+    """
+
+    takes_ragged = True
+
+    bits: Literal[2, 4] = 4
+    group: Positive | None = None
+    outliers: Fraction = 0.02
+    rank: NonNegative = 4
+    later_rank: NonNegative = 2
+    buffer: Positive = 64
+
+    def __post_init__(self) -> None:
+        if self.group is not None and self.buffer % self.group:
+            raise UserError(f"buffer={self.buffer} must be a multiple of group={self.group}")
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        heads, width = selection.heads(layer), layer.keys.shape[2]
+        if width % 8 or (self.group is not None and heads * width % self.group):
+            raise UserError(
+                f"GEAR packs channels in eights, and group={self.group} must divide those of a token: it has "
+                f"{heads} times {width}"
+            )
+        prompt, later = (Recipe(self.bits, self.group, self.outliers, rank) for rank in (self.rank, self.later_rank))
+        keys = GearSequence(selection.of(layer.keys), KeyPart, prompt, later, self.buffer)
+        values = GearSequence(selection.of(layer.values), ValuePart, prompt, later, self.buffer)
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return BlockwiseLayer(keys, values, layer.n, kept)

@@ -1,0 +1,49 @@
+"""KVTC: keys and values in the components of their principal axes, with bits by variance, entropy coded."""
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.positions import KeyPositions
+from kvbench.cache.coded.transform import TransformSequence
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.by_head import by_head
+from kvbench.ops.rope import fixed_rotation
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, PositiveNumber, checked
+
+
+@checked
+class KVTC(Storage):
+    """KV cache transform coding (Staniszewski & Łańcucki 2025, arXiv 2511.01815) over whatever tokens a method kept.
+
+    A layer's keys before RoPE, and its values, one vector for each token, are projected on the principal axes of these
+    vectors. Each component has whole bits, from 0 to 8, that leave the smallest squared error within the budget, and
+    equal steps between its smallest and its largest number. All codes are one DEFLATE stream; the bytes of a cache are
+    those of the stream and of what decodes it.
+
+    bits     of a number before entropy coding, which leaves fewer. What is stored of an axis counts among them.
+    sinks    first kept tokens that stay as they are.
+    recent   last kept tokens that stay as they are; decoded ones do, too.
+
+    The paper computes axes and bits once, offline, from the layers of a model together, and gives groups of components
+    one of a few types; here both are those of a layer of the sample, count with its bytes, and so are dear in a short
+    prompt: an axis costs as much as a channel of as many tokens as a token has channels. The paper compresses caches
+    that wait for a next turn; here they stay compressed, and every reading inflates the stream on the host.
+    """
+
+    takes_ragged = True
+
+    bits: PositiveNumber = 3.0
+    sinks: NonNegative = 4
+    recent: NonNegative = 128
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        rope = fixed_rotation(layer.rope, "KVTC")
+        how = (self.bits, self.sinks, self.recent)
+        rows, k = selection.of(layer.keys), selection.count(layer)
+        positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
+        keys = TransformSequence(rows, *how, positions)
+        values = TransformSequence(selection.of(layer.values), *how, None)
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return BlockwiseLayer(keys, values, layer.n, kept)

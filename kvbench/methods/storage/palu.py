@@ -1,0 +1,60 @@
+"""Palu: keys and values of groups of heads in a low rank."""
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
+from kvbench.cache.coded.positions import KeyPositions
+from kvbench.errors import UserError
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.by_head import by_head
+from kvbench.ops.rope import fixed_rotation
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Positive, Share, checked
+
+
+@checked
+class Palu(Storage):
+    """Low rank keys, before RoPE, and values of each group of heads, as in Palu (Chang et al. 2024, arXiv 2407.21118).
+
+    A group's vectors, one for each token, become `rank` of their channels' numbers under a basis of their own (G-LRD,
+    §3.2). Decoded tokens stay as they are.
+
+    rank    share of a group's channels.
+    group   heads that have one basis, as far as there are so many.
+
+    The paper decomposes the weights of the projections, offline and whitened by a calibration, searches ranks by Fisher
+    information and can quantise what remains. Here the basis is that of the kept prompt's vectors in this layer, by a
+    singular value decomposition, counts with its bytes, and all layers have one rank share.
+    """
+
+    takes_ragged = True
+
+    rank: Share = 0.5
+    group: Positive = 4
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        rope = fixed_rotation(layer.rope, "Palu")
+        heads, k = selection.heads(layer), selection.count(layer)
+        group = min(self.group, heads)
+        if heads % group:
+            raise UserError(f"group={self.group} does not divide the {heads} heads of a layer into equal groups")
+        rows = selection.of(layer.keys)
+        positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
+        keys = self._sequence(positions.undo(rows.float(), 0), group, rows.dtype, positions)
+        values = self._sequence(selection.of(layer.values).float(), group, rows.dtype, None)
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def _sequence(
+        self, rows: Tensor, group: int, dtype: torch.dtype, positions: KeyPositions | None
+    ) -> LowRankSequence:
+        """Of float32 rows [heads, k, head_dim]."""
+        vectors = rows.unflatten(0, (-1, group)).transpose(1, 2).flatten(2)  # [groups, k, group · head_dim]
+        parts = [thin_factors([own], self.rank) for own in vectors]
+        left, right = torch.stack([left for left, _ in parts]), torch.stack([right for _, (right,) in parts])
+        return LowRankSequence(left.to(dtype), right.to(dtype).contiguous(), True, len(rows), positions)

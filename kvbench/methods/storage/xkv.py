@@ -1,0 +1,90 @@
+"""xKV: keys and values of several layers in a low rank whose tokens they share."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
+from kvbench.cache.coded.positions import KeyPositions
+from kvbench.errors import UserError
+from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage, alike, check_same_tokens
+from kvbench.ops.rope import fixed_rotation
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Positive, Share, checked
+
+
+@checked
+class XKV(Storage):
+    """xKV (Chang et al. 2025, arXiv 2503.18893): adjacent layers' keys, before RoPE, and values in a common low rank.
+
+    The vectors of a group's layers, side by side, are decomposed after prefill (§4): one matrix [tokens, rank] for all
+    layers, and a basis [rank, channels] for each. Decoded tokens stay as they are, as in the released code.
+
+    layers                 that are decomposed together; the last group may have fewer.
+    key_rank, value_rank   shares of the channels of a group's layers; the paper's 512 and 768 of 4,096.
+
+    The singular value decomposition comes from the eigenvectors of the channels' products, in float64. The common
+    matrix counts with the lowest layer of a group, whose device it is on. Positions are stored where tokens were
+    dropped.
+    """
+
+    joint: ClassVar[bool] = True
+
+    layers: Positive = 4
+    key_rank: Share = 0.125
+    value_rank: Share = 0.1875
+
+    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+        raise UserError("XKV decomposes several layers together: it cannot store one layer at a time")
+
+    def store_all(
+        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
+    ) -> list[LayerCache]:
+        equal = [alike(selection) for selection in selections]
+        caches: list[LayerCache] = []
+        for start in range(0, len(layers), self.layers):
+            own = slice(start, start + self.layers)
+            for place in range(start, min(start + self.layers, len(layers)) - 1):
+                check_same_tokens(place, equal[place : place + 2], "XKV decomposes each token with")
+            caches += self._store_group(layers[own], equal[own])
+        return caches
+
+    def _store_group(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
+        rows = [selection.of(layer.keys) for layer, selection in zip(layers, selections, strict=True)]
+        positions = [
+            KeyPositions(fixed_rotation(layer.rope, "XKV"), own.indices, own.count(layer), layer.seen, x.device)
+            for layer, own, x in zip(layers, selections, rows, strict=True)
+        ]
+        before = [own.undo(x.float(), 0) for own, x in zip(positions, rows, strict=True)]
+        keys = self._sequences(before, self.key_rank, layers, positions)
+        rows = [selection.of(layer.values).float() for layer, selection in zip(layers, selections, strict=True)]
+        values = self._sequences(rows, self.value_rank, layers, [None] * len(layers))
+        size = sum(own.share for own in [*keys, *values]) / (2 * len(layers))
+        return [
+            BlockwiseLayer(k, v, layer.n, selection.kept(layer, r3=size))
+            for k, v, layer, selection in zip(keys, values, layers, selections, strict=True)
+        ]
+
+    def _sequences(
+        self,
+        rows: Sequence[Tensor],
+        share: float,
+        layers: Sequence[LayerState],
+        positions: Sequence[KeyPositions | None],
+    ) -> list[LowRankSequence]:
+        """Of float32 rows [heads, k, head_dim] of each layer."""
+        dtype, device = layers[0].keys.dtype, rows[0].device
+        left, rights = thin_factors([x.transpose(0, 1).flatten(1).to(device) for x in rows], share)
+        left = left.to(dtype)[None]
+        made = []
+        for place, (x, right, of_keys) in enumerate(zip(rows, rights, positions, strict=True)):
+            common = left.to(x.device)
+            basis = right.to(x.device, dtype)[None].clone(memory_format=torch.contiguous_format)
+            made.append(LowRankSequence(common, basis, place == 0 or common is not left, len(x), of_keys))
+        return made
