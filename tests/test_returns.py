@@ -7,13 +7,16 @@ import pytest
 from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "kvbench"
-# Rooms in which such tuples are left, mostly of tensors that are unpacked where they are made.
-UNNAMED = "benchmarks cache engines evaluation figures methods metrics ops prefill records runner verify".split()
-ROOMS = sorted(
-    path.name
-    for path in PACKAGE.iterdir()
-    if (path.suffix == ".py" or (path / "__init__.py").is_file()) and path.name not in UNNAMED
-)
+# Interfaces of transformers; Triton's functions, whose results it unpacks, and what gives them sizes.
+ELSEWHERE = {
+    "cache/base.py": ["update", "get_mask_sizes"],
+    "ops/kernels/add_column_sums.py": ["splitting"],
+    "ops/kernels/codebook_append.py": ["load_vectors"],
+    "ops/kernels/codebook_attention.py": ["accumulate"],
+    "ops/kernels/neighbour_bits.py": ["limits"],
+    "ops/kernels/quantise.py": ["member_strides", "code_strides"],
+}
+ROOMS = sorted(path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file())
 
 
 def is_unnamed(annotation: ast.expr) -> bool:
@@ -51,5 +54,7 @@ def test_results_without_names_are_found(returned, found):
 def test_results_of_several_values_have_names(room):
     path = PACKAGE / room
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
-    found = [f"{file.name}: {name}" for file in files for name in unnamed_results(file.read_text(encoding="utf-8"))]
-    assert found == []
+    found = {str(file.relative_to(PACKAGE)): unnamed_results(file.read_text(encoding="utf-8")) for file in files}
+    assert {name: functions for name, functions in found.items() if functions} == {
+        name: functions for name, functions in ELSEWHERE.items() if name.split("/")[0] == room
+    }

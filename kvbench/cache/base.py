@@ -193,7 +193,10 @@ def held_bytes(caches: Sequence[StoredLayer], others: Sequence[Tensor] = ()) -> 
 
 
 class Growing:
-    """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part."""
+    """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part.
+
+    Behind it are zeros: attention over the whole buffer multiplies what is there by 0.
+    """
 
     def __init__(self, rows: Tensor, block: int = BLOCK):
         self.buffer = rows.contiguous()
@@ -211,10 +214,27 @@ class Growing:
         """Bytes of `view`."""
         return int(self.length * self.row_bytes)
 
+    def reserve(self, rows: int) -> None:
+        """Room for so many more rows, at once."""
+        if self.length + rows > self.buffer.shape[-2]:
+            room = self.buffer.new_zeros(*self.buffer.shape[:-2], rows, self.buffer.shape[-1])
+            self.buffer = torch.cat([self.view, room], dim=-2)
+
+    def put(self, rows: Tensor, place: Tensor) -> None:
+        """Write rows [..., 1, width] to the row `place`, int64 [1] on the device, for which there is room. No count."""
+        stored = rows.to(self.buffer.dtype)  # as bytes: torch does not copy every dtype to an index
+        self.buffer.view(torch.uint8).index_copy_(-2, place, stored.view(torch.uint8))
+
+    def of_heads(self, heads: Tensor) -> "Growing":
+        """These heads of [heads, len, width], with the same room."""
+        kept = Growing(self.buffer.index_select(0, heads), self.block)
+        kept.length = self.length
+        return kept
+
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:
-            room = self.buffer.new_empty(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
+            room = self.buffer.new_zeros(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
         self.buffer[..., self.length : self.length + t, :] = rows
         self.length += t

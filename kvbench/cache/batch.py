@@ -119,8 +119,12 @@ class BatchLayer(AttendingLayer):
         first, last = self.before[number], row.filled_bytes
         return [(held, held, 0) for held in range(first + (last - first) // t, last + 1, (last - first) // t)]
 
+    @property
+    def packs(self) -> list[Pack[Any]]:
+        return [part.cache for part in self.parts if isinstance(part.cache, Pack)]
+
     def tensors(self) -> list[Tensor]:
-        packed = [tensor for part in self.parts if isinstance(part.cache, Pack) for tensor in part.cache.tensors()]
+        packed = [tensor for pack in self.packs for tensor in pack.tensors()]
         return packed + [tensor for row in self.rows for tensor in row.tensors()]
 
     @property
@@ -141,9 +145,8 @@ class BatchLayer(AttendingLayer):
         """Move what can be packed into packs, a single row too, with room for these tokens where that is possible."""
         if not self.packed:
             self._pack(tokens)
-        for part in self.parts:
-            if isinstance(part.cache, Pack):
-                part.cache.make_room(tokens)
+        for pack in self.packs:
+            pack.make_room(tokens)
 
     @property
     def ahead(self) -> int:
@@ -238,10 +241,26 @@ class BatchCache(Cache):
             layer.make_room(tokens)
 
     @property
+    def room(self) -> int:
+        """How many more tokens every pack has room for."""
+        return min((pack.room for layer in self.attending for pack in layer.packs), default=0)
+
+    @property
+    def moves(self) -> list[int]:
+        """Another one after tensors of a pack have been replaced: see `Pack.moves`."""
+        return [pack.moves for layer in self.attending for pack in layer.packs]
+
+    @property
     def ahead(self) -> int:
         """How many more tokens a repeated step can append to every sequence: see `Pack.ahead`."""
         ahead: int = min(layer.ahead for layer in self.attending)
         return ahead
+
+    def make_way(self) -> None:
+        """What has to be done before a step is recorded or repeated: see `Pack.make_way`."""
+        for layer in self.attending:
+            for pack in layer.packs:
+                pack.make_way()
 
     def advance(self) -> None:
         """Count the step that has just been repeated."""

@@ -25,10 +25,14 @@ class Pack(ABC, Generic[Row]):
     """Keys and values of `rows`, each as if it had a cache of its own.
 
     takes_blocks   as of a `LayerCache`.
+    room           how many more tokens have their place in its tensors.
+    moves          how often the tensors that a step reads, or what it takes from the host, have been replaced.
     """
 
     rows: list[Row]
     takes_blocks: bool
+    room: int = 0
+    moves: int = 0
 
     @abstractmethod
     def joins(self, other: "Pack[Any]") -> bool:
@@ -63,8 +67,13 @@ class Pack(ABC, Generic[Row]):
     @property
     def ahead(self) -> int:
         """How many more tokens can be appended, one by one, by repeating the device operations of the last `append` of
-        one token, on the same tensors: all that differs from token to token is on the device."""
+        one token, on the same tensors, each time after `make_way`: all else that differs from token to token is on the
+        device. After a token that Python has to append they can be repeated again, unless the tensors have moved."""
         return 0
+
+    def make_way(self) -> None:
+        """What has to be done before the next token is appended, whether by Python or by repeated operations."""
+        return None
 
     def advance(self, tokens: int) -> None:
         """Count tokens that repeated operations have appended, at most `ahead`; a negative number: they are gone."""

@@ -162,7 +162,7 @@ class Packed(Pack[PackedRow]):
         for segment in self.rows[row].segments:
             segment.length -= tokens
         self.rows[row].filled_bytes -= tokens * len(self.rows[row].segments) * self.token_bytes
-        self.tables = None
+        self._forget_tables()
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of query [rows, num_attention_heads, q, head_dim] after an `append` of q tokens."""
@@ -190,13 +190,19 @@ class Packed(Pack[PackedRow]):
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows and drop the others, whose part of the buffers is free after the next move."""
         self.rows = [self.rows[row] for row in rows]
-        self.tables = None
+        self._forget_tables()
 
     def _move(self, room: int) -> None:
         """Into new buffers with `room` in every segment."""
         moved = Packed.joined([self], room)
         self.keys, self.values, self.bits, self.room = moved.keys, moved.values, moved.bits, room
-        self.grown, self.tables = 0, None
+        self.grown = 0
+        self._forget_tables()
+
+    def _forget_tables(self) -> None:
+        """They are made anew, of the segments as they are then."""
+        self.tables = None
+        self.moves += 1
 
     @property
     def token_bytes(self) -> int:

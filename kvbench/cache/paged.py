@@ -39,12 +39,8 @@ class PagedLayer(LayerCache):
         super().__init__(seen, kept)
         self.page, self.pages, self.group, self.last_always = page, pages, group, last_always
         self.length = keys.shape[1]
-        heads, n, d = keys.shape
-        held = -(-n // page)
         self.rows = torch.cat([keys, values], dim=2)  # a page is read by one operation; whole pages once it has grown
-        # a page that is not full repeats the last key, which changes no bound
-        of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
-        self.bounds = Growing(torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2), block=ROOM)
+        self.bounds = Growing(page_bounds(keys, page), block=ROOM)
         self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read, once a KV head, so far
         self.unshared = 0  # the same, as `read_bytes` counts them
 
@@ -135,6 +131,16 @@ class PagedLayer(LayerCache):
         union = torch.zeros(len(chosen), self.held, dtype=torch.bool, device=chosen.device)
         self.shared += union.scatter_(1, chosen.flatten(1), True).sum()
         self.unshared += len(chosen) * self._most
+
+
+def page_bounds(keys: Tensor, page: int) -> Tensor:
+    """The smallest, then the largest key of each page and channel, [heads, pages, 2 · head_dim], of keys [heads, n,
+    head_dim]."""
+    heads, n, d = keys.shape
+    held = -(-n // page)
+    # a page that is not full repeats the last key, which changes no bound
+    of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
+    return torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2)
 
 
 @lru_cache(maxsize=64)

@@ -64,9 +64,14 @@ class RawSequence(Sequence):
 def append_heads(store: Sequence, new: Tensor, heads: int) -> None:
     """Append new tokens [rows, num_key_value_heads, t, head_dim] to the `heads` heads of a store, those of one row
     after the other. Where the GQA groups were unfolded, every query head gets its own copy."""
+    store.append(of_heads(new, heads))
+
+
+def of_heads(new: Tensor, heads: int) -> Tensor:
+    """What each of `heads` heads gets of new tokens [rows, num_key_value_heads, t, head_dim]: [heads, t, head_dim]."""
     own = new.flatten(0, 1)
     group = heads // len(own)
-    store.append(own.repeat_interleave(group, dim=0) if group > 1 else own)
+    return own.repeat_interleave(group, dim=0) if group > 1 else own
 
 
 class SequenceLayer(LayerCache):

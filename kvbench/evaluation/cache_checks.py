@@ -56,7 +56,7 @@ def _tables(caches: Sequence[LayerCache]) -> list[tuple[Tensor, int]]:
     """
     caches = [cache.inner if isinstance(cache, FirstDecodeLayer) else cache for cache in caches]
     books = [x.books for x in caches if isinstance(x, CodebookLayer)]
-    tables = [table for own in books for table in (own.layout, own.k.sizes, own.v.sizes)]
+    tables = [table for own in books for table in (own.layout, own.counts, own.k.sizes, own.v.sizes)]
     packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
     tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
     tables += [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]

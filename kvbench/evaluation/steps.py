@@ -1,6 +1,9 @@
 """Decoding steps: one pass of the model for one token of each sequence, launched by Python or repeated as a graph."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -37,45 +40,44 @@ def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tens
 
 class Steps:
     """The steps of a batch. With `capture` a step is recorded after each change of the rows or their buffers, and
-    repeated for as long as all caches have tokens `ahead` (see `Pack.ahead`); otherwise Python launches every step.
+    repeated while all caches have tokens `ahead` (see `Pack.ahead`); Python launches the others.
     """
 
     def __init__(self, model: PreTrainedModel, cache: BatchCache, capture: Capture | None = None):
         self.model, self.cache, self.capture = model, cache, capture
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
         self.repeat: Callable[[], None] | None = None
-        self.ready = False  # an eager step has made the tables that a step reads
+        self.repeats = False  # whether the last step was one of a recording: the first is the one that was recorded
+        self.moves: list[int] | None = None  # those of the cache at the last eager step, which made a step's tables
 
     def __call__(self, ids: Tensor, left: int) -> Tensor:
         """The logits [sequences, vocab_size] after one more token ids [sequences]; at most `left` steps follow."""
-        ahead = self.cache.ahead if self.capture is not None else 0
+        if self.capture is None:
+            return step(self.model, self.cache, ids, self.positions)
+        ahead = self.cache.ahead
+        self.cache.make_way()
         if self.repeat is not None and ahead:
             self.ids.copy_(ids)
             self.repeat()
+            self.repeats = True
             self.cache.advance()
             return self.logits
-        self.repeat = None
-        if self.capture is not None and not ahead:
+        if not (ahead or self.cache.room):
             self.cache.make_room(min(left + 1, ROOM))
-            self.ready = False
-        if self.capture is not None and self.ready and min(ahead - 1, left) >= FEWEST:
-            self._record(ids, self.capture)
-            if self.repeat is not None:
-                return self.logits
+        moves, repeats = self.cache.moves, min(self.cache.room - 1, left)
+        if ahead and moves == self.moves and repeats >= FEWEST and self._record(ids, self.capture):
+            return self.logits
+        self.repeats = False
         logits = step(self.model, self.cache, ids, self.positions)
-        self.ready = True
+        if self.cache.moves != self.moves:
+            self.repeat, self.moves = None, self.cache.moves
         return logits
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the last step was one of a recording: the first is the one that was recorded."""
-        return self.repeat is not None
 
     def changed(self) -> None:
         """Forget what was recorded: the batch has other rows now."""
-        self.repeat, self.ready = None, False
+        self.repeat = self.moves = None
 
-    def _record(self, ids: Tensor, capture: Capture) -> None:
+    def _record(self, ids: Tensor, capture: Capture) -> bool:
         """Record this step and run it once. Where that fails, nothing has been done, and Python launches all steps."""
         before = self.cache.counted()
         self.ids = ids.clone()
@@ -85,6 +87,8 @@ class Steps:
             warn(f"decoding is launched step by step, since a step cannot be captured: {str(error).splitlines()[0]}")
             self.cache.restore(before)
             self.capture = None
+        self.repeats = self.repeat is not None
+        return self.repeats
 
     def _one(self) -> None:
         self.logits = step(self.model, self.cache, self.ids, self.positions)
@@ -93,7 +97,7 @@ class Steps:
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
     """`Capture` on the current GPU."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):  # records; nothing runs
+    with uncollected(), torch.cuda.graph(graph, pool=memory_pool()):  # records; nothing runs
         work()
     graph.replay()
 
@@ -101,6 +105,25 @@ def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
         graph.replay()
 
     return repeat
+
+
+@cache
+def memory_pool() -> tuple[int, int]:
+    """What all graphs take their memory from: of a step only the logits are read, before another one is repeated."""
+    pool: tuple[int, int] = torch.cuda.graph_pool_handle()
+    return pool
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collecting garbage, among which a tensor's memory may be that a stream may not free while it captures."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:

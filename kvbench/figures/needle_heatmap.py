@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
@@ -86,8 +87,13 @@ def ink(value: float) -> str:
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 
 
-def _cells(grid: pd.DataFrame) -> list[tuple[int, int]]:
-    return [(row, column) for row in range(grid.shape[0]) for column in range(grid.shape[1])]
+class Cell(NamedTuple):
+    row: int
+    column: int
+
+
+def _cells(grid: pd.DataFrame) -> list[Cell]:
+    return [Cell(row, column) for row in range(grid.shape[0]) for column in range(grid.shape[1])]
 
 
 def _ticks(place: Callable[[range, list[str]], object], labels: list[float], most: int) -> None:

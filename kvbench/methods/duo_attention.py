@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,13 @@ from kvbench.methods.streaming_llm import SlidingLayer
 from kvbench.ops.softmax import Scaling, of_kv_heads
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
+
+
+class Head(NamedTuple):
+    """A KV head of the model."""
+
+    layer: int
+    head: int
 
 
 @checked
@@ -71,8 +79,8 @@ class DuoAttention(Method):
             parts.append((retrieving, DenseLayer(layer.keys[retrieving], layer.values[retrieving], layer.n, kept)))
         return DuoLayer(parts, layer.n, kept)
 
-    def streaming(self, layer: LayerState, budget: int) -> list[tuple[int, int]]:
-        """The (layer, KV head) pairs of the model that stream, for a prompt as long as `layer`."""
+    def streaming(self, layer: LayerState, budget: int) -> list[Head]:
+        """The KV heads of the model that stream, for a prompt as long as `layer`."""
         if self._gates is None:
             raise UserError(
                 "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or what `kvbench calibrate "
@@ -90,10 +98,10 @@ class DuoAttention(Method):
             streaming = count if self.sparsity == 1 else math.ceil(self.sparsity * (count - 1) - 1e-9)  # float noise
         return ranked[: min(streaming, count)]
 
-    def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[tuple[int, int]]:
-        """All (layer, head) pairs, the first to stream first."""
-        clipped = {(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
-        return sorted(clipped, key=lambda pair: (clipped[pair], -pair[0], -pair[1]))
+    def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[Head]:
+        """All heads, the first to stream first."""
+        clipped = {Head(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
+        return sorted(clipped, key=lambda one: (clipped[one], -one.layer, -one.head))
 
     def _kept(self, layer: LayerState, streaming: Sequence[int]) -> Kept:
         heads, n = layer.num_key_value_heads, layer.n

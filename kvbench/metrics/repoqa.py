@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvbench.errors import UserError
 
@@ -42,11 +42,16 @@ def check_parsers() -> None:
         )
 
 
-def by_repository(functions: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:
+class Function(NamedTuple):
+    name: str
+    code: str
+
+
+def by_repository(functions: Iterable[tuple[str, str, str]]) -> dict[str, list[Function]]:
     """Name and code of functions (repository, name, code), each once, by repository."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: dict[str, list[Function]] = {}
     for repo, name, code in dict.fromkeys(functions):
-        found.setdefault(repo, []).append((name, code))
+        found.setdefault(repo, []).append(Function(name, code))
     return found
 
 

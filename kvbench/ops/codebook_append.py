@@ -17,7 +17,7 @@ TINY = 1e-12
     "codebook_append(Tensor(a!) key_entries, Tensor(b!) key_references, Tensor(c!)? key_magnitudes, "
     "Tensor(d!) key_sizes, Tensor(e!) value_entries, Tensor(f!) value_references, Tensor(g!)? value_magnitudes, "
     "Tensor(h!) value_sizes, Tensor keys, Tensor values, Tensor order, Tensor turns, Tensor layout, int prompt, "
-    "int decoded, int most_keys, int most_values, float key_bound, float value_bound) -> ()",
+    "Tensor(i!) decoded, int most_keys, int most_values, float key_bound, float value_bound) -> ()",
     launches=4,
 )
 def codebook_append(
@@ -35,7 +35,7 @@ def codebook_append(
     turns: Tensor,
     layout: Tensor,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     most_keys: int,
     most_values: int,
     key_bound: float,
@@ -48,16 +48,18 @@ def codebook_append(
 
     entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
     `codebook_layout`. sizes int64 [books]: entries of each book, which has room for one more per stream and holds at
-    most `most_keys`, `most_values`. `decoded` tokens came after the `prompt` ones. Keys come after RoPE: turns float32
-    [positions, pairs, 2] is undone first, in the paired order of channels `order` int64 [head_dim] (see `rope_table`),
-    which is that of key entries.
+    most `most_keys`, `most_values`. decoded int32 [streams], all equal: how many tokens came after the `prompt` ones,
+    which becomes one more. Keys come after RoPE: turns float32 [positions, pairs, 2] is undone first, in the paired
+    order of channels `order` int64 [head_dim] (see `rope_table`), which is that of key entries.
     """
-    places, paired, turn = to_places(layout), keys.index_select(1, order), turns[prompt + decoded]
-    append_side(key_entries, key_references, key_magnitudes, key_sizes, paired, turn, places, KEYS, decoded, key_bound)
+    earlier = int(decoded[0])
+    places, paired, turn = to_places(layout), keys.index_select(1, order), turns[prompt + earlier]
+    append_side(key_entries, key_references, key_magnitudes, key_sizes, paired, turn, places, KEYS, earlier, key_bound)
     append_side(
-        value_entries, value_references, value_magnitudes, value_sizes, values, None, places, VALUES, decoded,
+        value_entries, value_references, value_magnitudes, value_sizes, values, None, places, VALUES, earlier,
         value_bound,
     )  # fmt: skip
+    decoded += 1
 
 
 def append_side(

@@ -16,7 +16,7 @@ from kvbench.ops.softmax import Scaling
     "codebook_attention(Tensor query, Tensor key_entries, Tensor key_references, Tensor? key_magnitudes, "
     "Tensor value_entries, Tensor value_references, Tensor? value_magnitudes, Tensor? positions, Tensor? bits, "
     "Tensor raw_keys, Tensor raw_values, Tensor order, Tensor turns, Tensor layout, int longest, int prompt, "
-    "int decoded, float scaling) -> Tensor",
+    "Tensor decoded, float scaling) -> Tensor",
     launches=2,
 )
 def codebook_attention(
@@ -36,23 +36,24 @@ def codebook_attention(
     layout: Tensor,
     longest: int,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     scaling: Scaling,
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V of one token's query [streams, query heads of each, head_dim], which it returns like query.
 
-    Each stream has coded tokens, those of the prompt and `decoded` ones, and the raw ones of its KV head; `layout`
-    [streams, fields] says where (see `codebook_layout`). A coded key is its entry times its magnitude, rotated to its
-    position: of the prompt's tokens that in `positions`, of decoded ones from `prompt` on. A coded value is its entry
-    times its magnitude. entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None,
-    raw vectors [rows, head_dim], bits uint8, turns float32 [positions, pairs, 2]. Key entries and raw keys are in
-    paired order, which `order` int64 [head_dim] brings a query's channels into (see `rope_table`). `longest`: the most
-    tokens that a stream has of the prompt, coded or raw.
+    Each stream has coded tokens, those of the prompt and decoded ones, and the raw ones of its KV head; `layout`
+    [streams, fields] says where (see `codebook_layout`), decoded int32 [streams], all equal, how many were decoded. A
+    coded key is its entry times its magnitude, rotated to its position: of the prompt's tokens that in `positions`, of
+    decoded ones from `prompt` on. A coded value is its entry times its magnitude. entries [rows, head_dim], references
+    uint8 [bytes], magnitudes [tokens] or None, raw vectors [rows, head_dim], bits uint8, turns float32 [positions,
+    pairs, 2]. Key entries and raw keys are in paired order, which `order` int64 [head_dim] brings a query's channels
+    into (see `rope_table`). `longest`: no stream has more tokens, coded or raw.
     """
+    later = int(decoded[0])
     out, places, turning = torch.empty_like(query), to_places(layout), torch.view_as_complex(turns)
     books = [*sorted({place.value_book for place in places}), len(value_entries)]
     for stream, place in enumerate(places):
-        q, count = query[stream].float().index_select(1, order), place.tokens + decoded
+        q, count = query[stream].float().index_select(1, order), place.tokens + later
         keys = key_entries[place.key_book :].index_select(
             0, view_references(key_references, place.key_references, place.key_width, count).int()
         )

@@ -73,6 +73,12 @@ class Quantiser:
         """
         return quantise(x, self.bits, self.group, self.axis)
 
+    def sizes(self, t: int) -> tuple[int, int, int]:
+        """How many rows codes, scale and minimum of t rows have."""
+        if self.axis == CHANNELS:
+            return t, t, t
+        return t * self.bits // 8, t // self.group, t // self.group
+
     def restore(self, packed: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
         """The rows [heads, t, head_dim] that codes, scale and minimum stand for, in the dtype of `scale`."""
         return dequantise(packed, scale, minimum, self.bits, self.group, self.axis)

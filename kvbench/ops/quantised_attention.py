@@ -17,8 +17,8 @@ BLOCK_ELEMENTS = 2**20
 
 @operator(
     "quantised_attention(Tensor query, Tensor key_codes, Tensor key_scale, Tensor key_minimum, Tensor key_rows, "
-    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, int length, int ring, "
-    "int key_bits, int value_bits, int group, float scaling) -> Tensor",
+    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, Tensor lengths, int longest, "
+    "int ring, int key_bits, int value_bits, int group, float scaling) -> Tensor",
     launches=2,
 )
 def quantised_attention(
@@ -31,36 +31,51 @@ def quantised_attention(
     value_scale: Tensor,
     value_minimum: Tensor,
     value_rows: Tensor,
-    length: int,
+    lengths: Tensor,
+    longest: int,
     ring: int,
     key_bits: int,
     value_bits: int,
     group: int,
     scaling: Scaling,
 ) -> Tensor:
-    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over `length` tokens.
+    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over n tokens.
 
-    The oldest tokens are quantised, keys in groups of tokens, values in groups of channels: codes, scale and minimum as
-    `quantise` returns them. There may be more quantised keys than values or the reverse. The other tokens, at most
-    `ring` of each, are rows [heads, rows, head_dim] in the model's dtype: token i is row i mod `ring`.
+    lengths int32 [heads], on the device: n, n, …, at most `longest`, which the host knows. The oldest tokens are
+    quantised, keys in groups of tokens, values in groups of channels: codes, scale and minimum as `quantise` returns
+    them. Of keys these are n - n mod `ring` tokens, of values all but the last `ring`; there may be room behind them.
+    The other tokens are rows [heads, at most ring, head_dim] in the model's dtype: token i is row i mod `ring`. What
+    belongs to no token must be finite.
 
     Codes are read in float32 and never written back as rows: keys a block at a time, of values the scale multiplies
     the probabilities. Restored vectors are not rounded to the model's dtype on the way, so in 16 bits this is closer to
     the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
     """
-    heads, older = key_rows.shape[0], value_codes.shape[1]
+    heads, coded, recent = key_rows.shape[0], key_scale.shape[1] * group, key_rows.shape[1]
+    length = lengths[0]
+    older_keys, older_values = length - length % ring, (length - ring).clamp(min=0)
     grouped = query.float().view(heads, -1, query.shape[-1])  # [heads, query heads of a group, head_dim]
     grouped = grouped * softmax.plain(scaling)
     logits = _logits(grouped, key_codes, key_scale.float(), key_minimum.float(), key_bits, group)
-    raw = length - key_scale.shape[1] * group  # these keys are the first rows of a ring that was empty
-    logits.append(grouped @ key_rows[:, :raw].float().mT)
-    logits = softmax.capped_(torch.cat(logits, dim=-1), scaling)
-    weights = softmax.weights(logits, scaling)  # [heads, query heads, length]
-    recent = weights[..., older:]
-    out = (recent.roll(older % ring, dims=-1) if older else recent) @ value_rows[:, : length - older].float()
-    if older:
-        coded = _weighted_sum(weights[..., :older], value_codes, value_scale.float(), value_bits, group)
-        out += coded.add_((weights[..., :older] @ value_minimum.float())[..., None]).flatten(2)
+    logits.append(grouped @ key_rows.float().mT)
+    place = torch.arange(coded + recent, device=query.device)  # room for coded keys, and the ring
+    there = torch.where(place < coded, place < older_keys, place - coded + older_keys < length)
+    logits = softmax.capped_(torch.cat(logits, dim=-1), scaling).masked_fill_(~there, float("-inf"))
+    weights = softmax.weights(logits, scaling)  # [heads, query heads, coded + recent]
+
+    def of_tokens(tokens: Tensor, there: Tensor) -> Tensor:
+        """The weights of these tokens [heads, query heads, tokens], 0 of those that are not there."""
+        places = torch.where(tokens < older_keys, tokens, tokens - older_keys + coded)
+        return weights.index_select(-1, places.clamp_(0, coded + recent - 1)) * there
+
+    slots = torch.arange(value_rows.shape[1], device=query.device)
+    tokens = length - 1 - (length - 1 - slots) % ring  # the last one that is in each row of the ring
+    out = of_tokens(tokens, tokens >= 0) @ value_rows.float()
+    if value_codes.shape[1]:
+        tokens = torch.arange(value_codes.shape[1], device=query.device)
+        older = of_tokens(tokens, tokens < older_values)
+        sums = _weighted_sum(older, value_codes, value_scale.float(), value_bits, group)
+        out += sums.add_((older @ value_minimum.float())[..., None]).flatten(2)
     return out.view(query.shape).to(query.dtype)
 
 

@@ -6,6 +6,7 @@ neighbours and the channels that do not rotate come last. A vector there is comp
 multiplies, whatever the model's layout.
 """
 
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -73,15 +74,22 @@ def rope_table(rope: Rope, head_dim: int) -> RopeTable:
     return of_model[key]
 
 
+class Pair(NamedTuple):
+    """Two channels."""
+
+    low: int
+    high: int
+
+
 @torch.inference_mode(False)
 @torch.no_grad()
-def partners(rope: Rope, head_dim: int) -> list[tuple[int, int]]:
-    """The pairs of channels that R(p) turns, lower channel first, ascending."""
+def partners(rope: Rope, head_dim: int) -> list[Pair]:
+    """The pairs of channels that R(p) turns, ascending."""
     units = torch.eye(head_dim)[:, None].expand(-1, len(PROBES), -1)
     rotated = rope.rotate(units, torch.tensor(PROBES)).transpose(0, 1)  # [probes, channel in, channel out]
     mixed = (rotated != 0).any(dim=0)
     mixed.fill_diagonal_(False)
-    pairs = [(a, b) for a, b in mixed.nonzero().tolist() if a < b]
+    pairs = [Pair(a, b) for a, b in mixed.nonzero().tolist() if a < b]
     channels = [channel for pair in pairs for channel in pair]
     turns = len(set(channels)) == len(channels)
     for a, b in pairs if turns else ():

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 AROUND = 160  # characters on either side of an answer
 OF_ANSWER, IN_ALL = 3, 9  # at most so many places of one answer, and passages of a sample
@@ -24,7 +24,12 @@ def passages(text: str, answers: Sequence[str]) -> list[dict[str, Any]]:
     return [{"at": start, "text": text[start:end]} for start, end in found[:IN_ALL]]
 
 
-def _places(text: str, answer: str) -> Iterator[tuple[int, int]]:
+class Place(NamedTuple):
+    start: int
+    end: int
+
+
+def _places(text: str, answer: str) -> Iterator[Place]:
     """The first places of an answer."""
     answer = answer.strip()
     if len(answer) < LEAST:
@@ -33,7 +38,7 @@ def _places(text: str, answer: str) -> Iterator[tuple[int, int]]:
     for number, match in enumerate(whole.finditer(text)):
         if number == OF_ANSWER:
             return
-        yield match.span()
+        yield Place(*match.span())
 
 
 def _word_start(text: str, at: int) -> int:

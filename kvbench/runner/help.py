@@ -172,7 +172,7 @@ def _experiments() -> list[str]:
 def _settings() -> list[str]:
     return [
         "[bold]Settings[/]",
-        *_lines(dict(settings())),
+        *_lines(settings()),
         "",
         "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2. hydra/launcher=slurm with",
         r"shards=8 'shard=range(0,8)' runs it as a Slurm array; kvbench status \[FOLDER] shows the progress.",
@@ -208,10 +208,10 @@ def _commands() -> list[str]:
     ]
 
 
-def settings() -> list[tuple[str, str]]:
+def settings() -> dict[str, str]:
     """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
     comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
-    return [
+    pairs = [
         *(
             (f"{key}={one.value}", one.about)
             for key, one in comments.items()
@@ -226,6 +226,7 @@ def settings() -> list[tuple[str, str]]:
         ("scoring@method.NAME.scoring=…", f"exchange the scoring: {_names('scoring')}"),
         ("allocation@method.NAME.allocation=…", f"exchange the allocation: {_names('allocation')}"),
     ]
+    return dict(pairs)
 
 
 def _names(group: str) -> str:

@@ -1,6 +1,7 @@
 """The methods of `kvbench --help method`: in groups, presets of papers and variants under their method."""
 
 from functools import cache
+from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
@@ -18,7 +19,12 @@ def rows() -> dict[str, list[list[str]]]:
     }
 
 
-def grouped() -> dict[str, list[tuple[list[str], list[str]]]]:
+class Row(NamedTuple):
+    described: list[str]  # methods
+    named: list[str]  # presets without a description
+
+
+def grouped() -> dict[str, list[Row]]:
     """Group → for each row the methods that are described, and the presets that are only named.
 
     What no row has and no method's name begins, such as a method of --config-dir, stands under OTHERS.
@@ -31,7 +37,7 @@ def grouped() -> dict[str, list[tuple[list[str], list[str]]]]:
             more.setdefault(named[max(parents, key=len)] if parents else OTHERS, []).append(name)
     found = {
         group: [
-            (
+            Row(
                 [name for name in row if not name.endswith("_paper")],
                 [name for name in row if name.endswith("_paper")] + more.get(row[0], []),
             )
@@ -39,7 +45,7 @@ def grouped() -> dict[str, list[tuple[list[str], list[str]]]]:
         ]
         for group, several in rows().items()
     }
-    return found | ({OTHERS: [([name], []) for name in more[OTHERS]]} if OTHERS in more else {})
+    return found | ({OTHERS: [Row([name], []) for name in more[OTHERS]]} if OTHERS in more else {})
 
 
 def family(name: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -16,6 +16,11 @@ from kvbench.records.pack import read_sample_hashes
 from kvbench.records.samples import SAMPLES, read_samples
 from kvbench.records.schema import SampleRow, check
 from kvbench.records.store import PACK
+
+
+class Described(NamedTuple):
+    record: dict[str, Any]
+    manifest: dict[str, Any]  # of its run
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,11 @@ class Folder:
         """The records of kind `method`: those with predictions and bytes."""
         return [record for record in self.records if record["kind"] == "method"]
 
-    def with_manifests(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    def with_manifests(self) -> Iterator[Described]:
         """Each record that has one with its manifest."""
         for record in self.records:
             if manifest := self.manifests.get(record["run"]):
-                yield record, manifest
+                yield Described(record, manifest)
 
 
 def read(path: Path) -> Folder:

@@ -17,12 +17,14 @@ from pathlib import Path
 import torch
 
 from scripts.compare.parity import (
+    attention_matching,
     blocks,
     cake,
     chunks,
     clusters,
     compactor,
     cur,
+    finch,
     h2o,
     heads,
     kivi,
@@ -33,12 +35,15 @@ from scripts.compare.parity import (
     leverage,
     minicache,
     nacl,
+    omnikv,
     pyramidinfer,
     quest,
     rerotation,
     rkv,
+    rocketkv,
     simlayerkv,
     think,
+    threshold,
     triattention,
 )
 from scripts.compare.parity.agreement import Agreement
@@ -72,9 +77,14 @@ PROJECTS = {
         (compactor.run, "kvpress/presses/compactor_press.py"),
         (kvcompose.run, "kvpress/presses/kvcompose_press.py"),
         (rerotation.run, "kvpress/presses/key_rerotation_press.py"),
+        (finch.run, "kvpress/presses/finch_press.py"),
+        (threshold.run, "kvpress/presses/dms_press.py"),
     ],
     "nacl": [(nacl.run, "NLP/ACL2024-NACL/src/llama_nacl_patch.py")],
     "triattention": [(triattention.run, "triattention/methods/pruning_utils.py")],
+    "attention-matching": [(attention_matching.run, "compaction/algorithms/base.py")],
+    "rocketkv": [(rocketkv.run, "gpt-fast/rocket.py")],
+    "omnikv": [(omnikv.run, "modeling/omnikv.py")],
     "pyramidinfer": [(pyramidinfer.run, "models/modeling_llama_pyramidinfer.py")],
 }
 

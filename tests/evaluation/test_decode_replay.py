@@ -1,8 +1,9 @@
 """Decoding by steps that are recorded once and repeated without Python: on a CPU what a CUDA graph does on a GPU."""
 
 from collections.abc import Callable
-from functools import reduce
-from operator import or_
+from functools import partial, reduce
+from itertools import pairwise
+from operator import attrgetter, or_
 
 import pytest
 import torch
@@ -13,19 +14,27 @@ from kvbench.evaluation import steps
 from kvbench.evaluation.decode import Generation, batched, decode_greedily, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import Dense, Eviction, WindowAttention
+from kvbench.ops import block_values, float8
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill
 from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.hybrids import hybrid_model
-from tests.support.replay import Recorded
+from tests.support.replay import Allocations, Recorded
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
 
 N, STEPS = 90, 66
 UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
-CAPTURED = {"DenseLayer", "RaggedLayer", "UnionLayer"}  # kinds of caches
+CAPTURED = {
+    "DenseLayer",
+    "RaggedLayer",
+    "UnionLayer",
+    "QuantisedLayer",
+    "CodedLayer",
+    "CodebookLayer",
+}  # kinds of caches
 
 
 class Recorder:
@@ -46,7 +55,10 @@ def attend(query, keys, values, starts, lengths, heads, group, longest, *rest):
 
 @pytest.fixture(autouse=True)
 def on_a_gpu(monkeypatch):
+    """What is no operator there is torch's operations, as codes that are decoded."""
     monkeypatch.setattr(packed, "packed_attention", attend)
+    for module in (block_values, float8):
+        monkeypatch.setattr(module, "implementation", lambda name, reference, device: reference)
 
 
 def caches(model, names: list[str]) -> tuple[BatchCache, torch.Tensor]:
@@ -69,16 +81,33 @@ def texts(rows: list[Generation]) -> list[list[int]]:
     return [row.tokens for row in rows]
 
 
-MIXED = ["full", "snapkv", "streaming_llm", "pyramidkv", "knorm", "adakv", "criticalkv_snapkv", "union"]
+PACKED = ["full", "snapkv", "streaming_llm", "pyramidkv", "knorm", "adakv", "criticalkv_snapkv", "union"]
+EVERY_KIND = [
+    *("full", "adakv", "union", "kivi", "kivi_k4v2", "snapkv_kivi4", "fp8_head", "snapkv_fp8", "turboquant_4"),
+    *("ggml_q4_0", "nvfp4", "spindle"),
+]
+BLOCKS = 5  # steps that Python launches: in 4 keys are quantised, in one a codebook makes room
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("names", [["full"], ["adakv"], ["union"], ["snapkv"] * 2, MIXED + MIXED[:4]], ids=len)
-def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, dtype):
-    model, recorder = tiny_model().to(dtype), Recorder()
+@DTYPES
+@pytest.mark.parametrize(
+    "names, blocks",
+    [
+        (["full"], 0),
+        (["adakv"], 0),
+        (["union"], 0),
+        (["snapkv"] * 2, 0),
+        (PACKED + PACKED[:4], 0),
+        (EVERY_KIND, BLOCKS),
+    ],
+    ids=["full", "adakv", "union", "two", "12 of packed kinds", "12 of every kind"],
+)
+def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, blocks, dtype):
+    model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM).to(dtype), Recorder()
     (eager, one), (graph, other) = decoded(model, names), decoded(model, names, recorder)
     assert texts(graph) == texts(eager)
-    assert {row.repeated for row in graph} == {STEPS - 2} and {row.repeated for row in eager} == {0}
+    assert {row.repeated for row in graph} == {STEPS - 2 - blocks} and {row.repeated for row in eager} == {0}
     assert len(recorder.recorded) == 1 and not recorder.recorded[0].reads
     assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
     assert [row.steps for row in graph] == [STEPS - 1] * len(names)
@@ -87,14 +116,32 @@ def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, 
     ]
 
 
+@DTYPES
 @pytest.mark.parametrize("name", NAMES)
-def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_tokens(name):
-    model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), Recorder()
-    (eager, _), (graph, cache) = decoded(model, [name]), decoded(model, [name], recorder)
+def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_tokens(name, dtype, monkeypatch):
+    """Of what a step allocates nothing outlives it, unless Python makes tables or room in it."""
+    model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM).to(dtype), Recorder()
+    allocations, moves, step = Allocations(), [], steps.step
+
+    def watched(model, cache, *args):
+        allocations.step()
+        moves.append(cache.moves)
+        with allocations:
+            return step(model, cache, *args)
+
+    monkeypatch.setattr(steps, "step", watched)
+    eager, _ = decoded(model, [name])
+    outliving = allocations.outliving
+    monkeypatch.setattr(steps, "step", step)
+    graph, cache = decoded(model, [name], recorder)
     kinds = {type(layer.rows[0]).__name__ for layer in cache.layers}
     assert texts(graph) == texts(eager)
     assert bool(graph[0].repeated) == (kinds <= CAPTURED), kinds
     assert not any(recorded.reads for recorded in recorder.recorded)
+    if graph[0].repeated:
+        assert len(recorder.recorded) == 1 and graph[0].repeated >= STEPS - 2 - 2 * LAYERS
+        still = [count for count, (a, b) in zip(outliving, pairwise(moves), strict=True) if a == b]
+        assert not any(still[1:]), still  # the first step makes the tables
 
 
 def test_a_long_answer_gets_room_again_and_is_recorded_again(monkeypatch):
@@ -108,12 +155,23 @@ def test_a_long_answer_gets_room_again_and_is_recorded_again(monkeypatch):
     assert found[0].repeated == STEPS - 1 - 3 - 5  # a step before each recording, and too few after the last room
 
 
-def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(monkeypatch):
-    model, step = tiny_model(), steps.step
-    right, _ = decoded(model, ["snapkv"], Recorder())
+def test_room_for_a_codebook_is_made_between_recordings():
+    model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), Recorder()
+    decodes = partial(decode_greedily, max_new_tokens=90, stop_tokens=frozenset())
+    (eager,) = decodes(model, *caches(model, ["spindle"]))
+    (graph,) = decodes(model, *caches(model, ["spindle"]), capture=recorder)
+    assert graph.tokens == eager.tokens and graph.decode_bytes == eager.decode_bytes
+    assert len(recorder.recorded) == 2 and graph.repeated == 89 - 2  # Python launches one before each
+
+
+@DTYPES
+def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(dtype, monkeypatch):
+    model, step = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM).to(dtype), steps.step
+    right, _ = decoded(model, EVERY_KIND, Recorder())
     monkeypatch.setattr(steps, "step", lambda *args: step(*args[:3], args[3].clone()))
-    wrong, _ = decoded(model, ["snapkv"], Recorder())
-    assert texts(wrong) != texts(right)
+    wrong, _ = decoded(model, EVERY_KIND, Recorder())
+    same = [name for name, a, b in zip(EVERY_KIND, texts(right), texts(wrong), strict=True) if a == b]
+    assert not same
 
 
 def test_rows_that_end_leave_nothing_behind_though_the_host_reads_every_eighth_token():
@@ -129,29 +187,39 @@ def test_rows_that_end_leave_nothing_behind_though_the_host_reads_every_eighth_t
     assert len(recorder.recorded) >= 2 and eager[1].ended_by
 
 
-def test_a_conversation_goes_on_behind_the_end_and_not_behind_what_was_taken_back():
-    model = tiny_model().double()
-    (one,), cache = decoded(model, ["snapkv"])
+@pytest.mark.parametrize("name", ["snapkv", "fp8_token"])
+def test_a_conversation_goes_on_behind_the_end_and_not_behind_what_was_taken_back(name):
+    exact = 1e-9 if name == "snapkv" else 1e-4  # float8 numbers are made of no doubles
+    model = tiny_model().double() if name == "snapkv" else tiny_model()
+    (one,), cache = decoded(model, [name])
     stop = frozenset({one.tokens[11]})
-    (short,), undisturbed = decoded(model, ["snapkv"], None, stop)
-    (same,), cache = decoded(model, ["snapkv"], Recorder(), stop)
+    (short,), undisturbed = decoded(model, [name], None, stop)
+    (same,), cache = decoded(model, [name], Recorder(), stop)
     assert (same.tokens, same.steps) == (short.tokens, short.steps) and len(same.tokens) % 8
     assert cache.get_seq_length() == undisturbed.get_seq_length() == N + same.steps
     expected, found = (read(model, held, prompt(5)) for held in (undisturbed, cache))
-    assert torch.allclose(found, expected, atol=1e-9)
+    assert torch.allclose(found, expected, atol=exact)
     held = [[layer.rows[0].filled_bytes for layer in each.layers] for each in (cache, undisturbed)]
     assert held[0] == held[1]
 
 
+def counts_of(pack) -> torch.Tensor:
+    """How many tokens a pack has, on the device."""
+    kinds = {"Packed": "tables.lengths", "QuantisedRows": "lengths", "CodedRows": "end", "Codebooks": "counts"}
+    return attrgetter(kinds[type(pack).__name__])(pack)
+
+
 def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(capsys):
-    model = tiny_model()
-    (eager, _) = decoded(model, ["snapkv", "adakv"])
+    model = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM)
+    names = ["snapkv", "adakv", "kivi", "fp8_head", "spindle"]
+    (eager, _) = decoded(model, names)
 
     def capture(work):
         """It fails in the third layer: on a GPU nothing of what was recorded has run."""
-        held = [(tensor, tensor.clone()) for layer in cache.layers for tensor in layer.tensors()]
-        tables = [part.cache.tables for layer in cache.layers for part in layer.parts]
-        lengths = [table.lengths.clone() for table in tables]
+        counts = [counts_of(pack) for layer in cache.layers for pack in layer.packs]
+        sizes = [side.sizes for layer in cache.layers for side in (layer.packs[-1].k, layer.packs[-1].v)]
+        state = [*(tensor for layer in cache.layers for tensor in layer.tensors()), *counts, *sizes]
+        held = [(tensor, tensor.clone()) for tensor in state]
         attend = cache.layers[2].attend
         cache.layers[2].attend = lambda *args: (_ for _ in ()).throw(RuntimeError("not permitted\nwhen capturing"))
         try:
@@ -160,10 +228,8 @@ def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(
             cache.layers[2].attend = attend
             for tensor, before in held:
                 tensor.copy_(before)
-            for table, before in zip(tables, lengths, strict=True):
-                table.lengths.copy_(before)
 
-    cache, logits = caches(model, ["snapkv", "adakv"])
+    cache, logits = caches(model, names)
     cache.make_room(STEPS)
     found = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=capture)
     assert texts(found) == texts(eager) and found[0].repeated == 0

@@ -67,8 +67,9 @@ def test_a_call_launches_what_the_operator_says(monkeypatch):
 
 SIGNATURE = {
     **dict.fromkeys(["sizes", "layout", "order"], "*i64"),
-    **dict.fromkeys(["turn", "best"], "*fp32"),
-    **dict.fromkeys(["decoded", "splits", "split_entries"], "i32"),
+    **dict.fromkeys(["turns", "best"], "*fp32"),
+    **dict.fromkeys(["prompt", "splits", "split_entries"], "i32"),
+    "decoded": "*i32",
     "references": "*u8",
     "where": "*i32",
     "bound": "fp32",
@@ -83,6 +84,6 @@ def test_the_kernels_spill_no_registers(head_dim, dtype, shared, sm):
     constants = {"SIDE": KEYS, "FIELDS": kernels.FIELDS, "COPIES": 1, "SHARED": shared, "D": head_dim}
     constants |= {"PAIRS": head_dim // 2, "HALF": head_dim // 2}
     nearest = resources(kernels.nearest_entry_kernel, signature, constants | {"BLOCK_N": kernels.BLOCK_N}, sm)
-    settle = constants | {"ROWS": shared, "MAGNITUDES": True, "SPLITS": kernels.MOST_SPLITS}
+    settle = constants | {"ROWS": shared, "MAGNITUDES": True, "COUNTS": False, "SPLITS": kernels.MOST_SPLITS}
     assert nearest["spills"] == 0, nearest
     assert resources(kernels.settle_entry_kernel, signature, settle, sm)["spills"] == 0

@@ -64,7 +64,8 @@ def test_a_call_launches_what_the_operator_says(monkeypatch):
 SIGNATURE = {
     **dict.fromkeys(["key_references", "value_references", "bits"], "*u8"),
     **dict.fromkeys(["turns", "partial", "lse"], "*fp32"),
-    **dict.fromkeys(["prompt", "decoded", "split_tokens", "total"], "i32"),
+    **dict.fromkeys(["prompt", "split_tokens", "total"], "i32"),
+    "decoded": "*i32",
     "positions": "*u16",
     **dict.fromkeys(["layout", "order"], "*i64"),
     "scaling": "fp32",

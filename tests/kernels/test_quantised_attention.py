@@ -55,7 +55,7 @@ def test_a_call_launches_what_the_operator_says(monkeypatch):
 
 
 POINTERS = ["query", "key_scale", "key_minimum", "key_rows", "value_scale", "value_minimum", "value_rows"]
-NUMBERS = ["length", "older_keys", "older_values", "ring", "split_tokens", "g"]
+NUMBERS = ["ring", "split_tokens", "g"]
 HEADS = [f"{what}_{part}_head" for what in ("key", "value") for part in ("codes", "scale", "rows")]
 
 
@@ -70,6 +70,7 @@ def test_the_split_kernel_spills_no_registers(head_dim, g, dtype, bits, sm):
     names = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
     signature = dict.fromkeys(POINTERS, names[dtype]) | dict.fromkeys([*NUMBERS, *HEADS], "i32")
     signature |= {"key_codes": "*u8", "value_codes": "*u8", "partial": "*fp32", "lse": "*fp32", "scaling": "fp32"}
+    signature["lengths"] = "*i32"
     constants = {
         "KEY_BITS": bits,
         "VALUE_BITS": bits,

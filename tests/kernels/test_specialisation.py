@@ -25,7 +25,12 @@ BATCHES = {
     ("snapkv", "full"): {"packed_attention.split_kernel", "packed_append.append_kernel", "combine.combine_kernel"},
     ("adakv",): {"packed_attention.split_kernel", "packed_append.append_kernel", "combine.combine_kernel"},
     ("kivi",): {"quantised_attention.split_kernel", "quantise.quantise_kernel", "combine.combine_kernel"},
-    ("kivi_k4v2", "kivi"): {"quantised_attention.split_kernel", "quantise.quantise_kernel", "combine.combine_kernel"},
+    ("kivi_k4v2", "kivi"): {
+        "quantised_attention.split_kernel",
+        "ring_append.ring_append_kernel",
+        "quantise.quantise_kernel",
+        "combine.combine_kernel",
+    },
     ("spindle",): {
         "codebook_attention.codebook_split_kernel",
         "codebook_append.nearest_entry_kernel",

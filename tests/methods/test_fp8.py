@@ -21,7 +21,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 def test_no_element_is_off_by_more_than_the_format_allows(scale, dtype):
     x = (torch.randn(2, 50, 16) * torch.logspace(-2, 2, 16)).to(dtype)
     sequence = Float8Sequence(x, scale)
-    step = {"unit": torch.ones(1), "token": sequence.scale()}.get(scale, sequence.scales)
+    step = {"unit": torch.ones(1), "token": sequence.scale(sequence.length)}.get(scale, sequence.shared)
     step = step[..., None] if scale == "token" else step
     rounding = torch.finfo(dtype).eps * x.float().abs()  # of the restored number itself
     error = (sequence.read().float() - x.float()).abs()
@@ -30,10 +30,10 @@ def test_no_element_is_off_by_more_than_the_format_allows(scale, dtype):
 
 def test_each_scale_is_the_largest_value_that_shares_it_over_448():
     x = torch.randn(2, 5, 8)
-    assert_close(Float8Sequence(x, "head").scales.flatten(), x.abs().amax((1, 2)) / 448)
-    assert_close(Float8Sequence(x, "channel").scales[:, 0], x.abs().amax(1) / 448)
-    assert_close(Float8Sequence(x, "token").scale(), x.abs().amax(2) / 448)
-    assert Float8Sequence(x, "unit").scales is None
+    assert_close(Float8Sequence(x, "head").shared.flatten(), x.abs().amax((1, 2)) / 448)
+    assert_close(Float8Sequence(x, "channel").shared[:, 0], x.abs().amax(1) / 448)
+    assert_close(Float8Sequence(x, "token").scale(x.shape[1]), x.abs().amax(2) / 448)
+    assert Float8Sequence(x, "unit").shared is None
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -95,6 +95,7 @@ def test_rows_that_are_left_have_an_exit_code_of_their_own(tmp_path, monkeypatch
         ({"largest_difference": float("nan")}, "stored numbers differ by nan, more than 1e-04"),
         ({"cpu_tokens": [1, 3]}, "other tokens are decoded than on the CPU"),
         ({"graph_tokens": [1, 3, 3]}, "other tokens are decoded by a CUDA graph than step by step"),
+        ({"graph_steps": 0}, "no step is repeated by a CUDA graph"),
         ({"error": "x"}, "x"),
     ],
 )

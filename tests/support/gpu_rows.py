@@ -14,6 +14,8 @@ GOOD = {
     "tokens_equal": True,
     "eager_tokens": [1, 2, 3],
     "graph_tokens": [1, 2, 3],
+    "graph_expected": True,
+    "graph_steps": 2,
     "graph_close_call": None,
     "close_call": None,
     "torch.float32": OPERATORS,

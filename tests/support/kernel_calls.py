@@ -85,8 +85,12 @@ def quantised(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
             if axis == 1:
                 keys = stored
         recent = shape.new(heads, RECENT, width)
-        args = (query, *keys, recent, *stored, recent, shape.tokens, RECENT, key_bits, value_bits, GROUP, 0.1)
+        lengths = shape.ints(heads)
+        args = (query, *keys, recent, *stored, recent, lengths, shape.tokens, RECENT, key_bits, value_bits, GROUP, 0.1)
         yield f"quantised_attention {key_bits}, {value_bits}", partial(kernel("quantised_attention"), *args)
+    new = shape.new(shape.rows, shape.kv_heads, 1, width)
+    rings = shape.new(heads, RECENT, width), shape.new(heads, RECENT, width), shape.ints(heads)
+    yield "ring_append", partial(kernel("ring_append"), *rings, new, new, RECENT)
 
 
 def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -94,16 +98,30 @@ def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
     streams, width = shape.rows * shape.kv_heads, shape.head_dim
     entries, references = shape.new(64, width), shape.bytes(64)
     layout, order = shape.longs(streams, len(Place._fields)), shape.longs(width)
-    turns = shape.new(shape.tokens + 64, width // 2, 2, dtype=torch.float32)
+    turns, count = shape.new(shape.tokens + 64, width // 2, 2, dtype=torch.float32), shape.ints(streams)
     for magnitudes in (None, shape.new(64)):
         side = (entries, references, magnitudes)
         query, bits = shape.new(streams, shape.group, width), shape.bytes(8)
-        args = (query, *side, *side, None, bits, entries, entries, order, turns, layout, shape.tokens, shape.tokens, 3)
+        args = (
+            query,
+            *side,
+            *side,
+            None,
+            bits,
+            entries,
+            entries,
+            order,
+            turns,
+            layout,
+            shape.tokens,
+            shape.tokens,
+            count,
+        )
         yield f"codebook_attention, {len(args)}", partial(kernel("codebook_attention"), *args, 0.1)
         new = shape.new(streams, width)
         for books in (streams, shape.rows):
             sized = (*side, shape.longs(books))
-            bounds = (shape.tokens, 3, shape.tokens, shape.tokens, 0.98, 0.95)
+            bounds = (shape.tokens, count, shape.tokens, shape.tokens, 0.98, 0.95)
             args = (*sized, *sized, new, new, order, turns, layout, *bounds)
             yield f"codebook_append, {books} books", partial(kernel("codebook_append"), *args)
     args = (shape.new(shape.tokens, width), shape.longs(shape.tokens), turns, order)

@@ -27,9 +27,10 @@ def sequences(
 
 def arguments(query: Tensor, keys: QuantisedKeys, values: QuantisedValues, scaling: float) -> tuple:
     """Those of the operator `quantised_attention`."""
-    stored = (*keys.codes(), keys.ring.buffer, *values.codes(), values.ring.buffer)
+    lengths = torch.full((keys.heads,), keys.length, dtype=torch.int32)
     bits = (keys.quantiser.bits, values.quantiser.bits)
-    return (query, *stored, keys.length, keys.limit, *bits, keys.quantiser.group, scaling)
+    stored = (*keys.tensors(), *values.tensors())
+    return (query, *stored, lengths, keys.length, keys.limit, *bits, keys.quantiser.group, scaling)
 
 
 def plain_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import BeforeValidator, Field
@@ -22,6 +22,14 @@ from kvbench.utils.hashing import digest
 from kvbench.utils.tokenizer import Tokenizer
 
 TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was counted without
+
+
+class Rows(NamedTuple):
+    """Of a task at a length."""
+
+    length: int
+    task: str
+    rows: list[dict[str, Any]]
 
 
 @checked(prefix="benchmark.")
@@ -48,7 +56,7 @@ class Ruler(Benchmark):
     name: str = "ruler"
     chosen: list[str] = field(init=False)
     inputs: Inputs = field(init=False, repr=False)
-    imported: list[tuple[int, str, list[dict[str, Any]]]] = field(init=False, repr=False)
+    imported: list[Rows] = field(init=False, repr=False)
 
     metrics = ("score",)
 
@@ -84,8 +92,8 @@ class Ruler(Benchmark):
         rows = records.assign(task=records["task"] + " " + records["length"].astype(str))
         return breakdown(rows, {str(length): [f"{name} {length}" for name in TASKS] for length in lengths}, None)
 
-    def generated(self, tokenizer: Tokenizer) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
-        """Length, task and rows, from the cache or made for this tokenizer."""
+    def generated(self, tokenizer: Tokenizer) -> Iterator[Rows]:
+        """From the cache or made for this tokenizer."""
 
         def tokens(text: str) -> int:
             return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -97,14 +105,14 @@ class Ruler(Benchmark):
                 key = digest(VERSION, name, length, self.seed, chat_tokens, counted_by, self.inputs.identity(name))
                 path = cache_root() / "ruler" / f"{name}-{length}-{key}.jsonl"
                 make = partial(generate, name, length, self.num_samples, self.inputs, tokens, chat_tokens)
-                yield length, name, files.cached(path, self.num_samples, make)
+                yield Rows(length, name, files.cached(path, self.num_samples, make))
 
-    def _imported(self) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
-        """Length, task and rows of every requested file in `data_dir`."""
+    def _imported(self) -> Iterator[Rows]:
+        """Of every requested file in `data_dir`."""
         assert self.data_dir is not None, "without a folder the rows are generated"
         found = files.find(self.data_dir, self.lengths, self.chosen, all_required=self.tasks != ["all"])
         for (length, name), path in found.items():
-            yield length, name, files.read(path, name, length, self.num_samples)
+            yield Rows(length, name, files.read(path, name, length, self.num_samples))
 
     def _sample(self, key: str, length: int, name: str, row: dict[str, Any]) -> Sample:
         task = TASKS[name]

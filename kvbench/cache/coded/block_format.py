@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, filled
+from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.formats import BlockFormat
 from kvbench.ops.rotation import Rotation, rotation
@@ -24,21 +24,17 @@ class BlockSequence(CodedSequence):
         self.kind, self.seed = rotated, seed
         rows = self._rotated(rows)
         self.shared = None if form.largest is None else shared_scale(rows, form.largest)  # [heads, 1, 1]
-        self.codes = Growing(self._coded(rows))
-
-    @property
-    def length(self) -> int:
-        return int(self.codes.length)
+        self.parts = [Growing(self._coded(rows))]
 
     @property
     def head_dim(self) -> int:
         return int(self.width)
 
-    def append(self, rows: Tensor) -> None:
-        self.codes.append(self._coded(self._rotated(rows)))
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        return [self._coded(self._rotated(rows))]
 
     def decoded(self, tokens: slice) -> Tensor:
-        return self.form.decode(self.codes.view[:, tokens])
+        return self.form.decode(self.parts[0].buffer[:, tokens])
 
     def to_codes(self, rows: Tensor) -> Tensor:
         return self._rotated(rows if self.shared is None else rows * self.shared)
@@ -48,16 +44,9 @@ class BlockSequence(CodedSequence):
             rows = rows @ self._rotation(rows.device)
         return rows if self.shared is None else rows * self.shared
 
-    def tensors(self) -> list[Tensor]:
-        return [self.codes.buffer] if self.shared is None else [self.codes.buffer, self.shared]
-
-    @property
-    def filled_bytes(self) -> int:
-        return filled(self.codes, self.shared)
-
     @property
     def share(self) -> float:
-        raw = len(self.codes.buffer) * self.length * self.width * self.dtype.itemsize
+        raw = len(self.parts[0].buffer) * self.length * self.width * self.dtype.itemsize
         return float(self.filled_bytes / max(raw, 1))
 
     def _rotated(self, rows: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, filled
+from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.float8 import E4M3, LARGEST, from_float8, to_float8
 
@@ -23,55 +23,34 @@ class Float8Sequence(CodedSequence):
     def __init__(self, rows: Tensor, scale: Scale):
         """rows [heads, len, head_dim]; `scale` names what shares one."""
         self.dtype, self.kind = rows.dtype, scale
-        scales = None if scale == "unit" else scale_of(rows, scale)  # float32 [heads, 1 or len, 1 or head_dim]
-        self.by_token = Growing(scales) if scale == "token" else None
-        self.scales: Tensor | None = None if scale == "token" else scales
-        self.codes = Growing(self._coded(rows, scales))
-
-    @property
-    def length(self) -> int:
-        return int(self.codes.length)
+        # float32 [heads, 1, 1 or head_dim]
+        self.shared = None if scale in ("unit", "token") else scale_of(rows, scale)
+        self.parts = [Growing(part) for part in self.encoded(rows)]
 
     @property
     def head_dim(self) -> int:
-        return int(self.codes.buffer.shape[-1])
+        return int(self.parts[0].buffer.shape[-1])
 
-    def append(self, rows: Tensor) -> None:
-        scales = self.scales
-        if self.by_token is not None:
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        if self.kind == "token":
             scales = scale_of(rows, "token")
-            self.by_token.append(scales)
-        self.codes.append(self._coded(rows, scales))
+            return [(rows / scales).to(E4M3), scales]  # within ±448, without to_float8's clamp
+        return [to_float8(rows if self.shared is None else rows / self.shared)]
 
     def decoded(self, tokens: slice) -> Tensor:
-        return from_float8(self.codes.view[:, tokens])
+        return from_float8(self.parts[0].buffer[:, tokens])
 
-    def scale(self) -> Tensor | None:
-        return None if self.by_token is None else self.by_token.view[..., 0]
+    def scale(self, count: int) -> Tensor | None:
+        return self.parts[1].buffer[:, :count, 0] if self.kind == "token" else None
 
     def to_codes(self, rows: Tensor) -> Tensor:
-        return rows if self.scales is None else rows * self.scales
+        return rows if self.shared is None else rows * self.shared
 
     from_codes = to_codes
 
-    def tensors(self) -> list[Tensor]:
-        scales = self.scales if self.by_token is None else self.by_token.buffer
-        return [self.codes.buffer] if scales is None else [self.codes.buffer, scales]
-
-    @property
-    def filled_bytes(self) -> int:
-        return filled(self.codes, self.scales if self.by_token is None else self.by_token)
-
-    def _coded(self, rows: Tensor, scales: Tensor | None) -> Tensor:
-        if self.kind == "token":
-            return (rows / scales).to(E4M3)  # within ±448, without to_float8's clamp
-        return to_float8(rows if scales is None else rows / scales)
-
     @property
     def share(self) -> float:
-        scales = self.scales if self.by_token is None else self.by_token.view
-        stored = self.codes.view.nbytes + (0 if scales is None else scales.nbytes)
-        return float(stored / max(self.codes.view.numel() * self.dtype.itemsize, 1))
+        return float(self.filled_bytes / max(self.parts[0].view.numel() * self.dtype.itemsize, 1))
 
 
 def scale_of(rows: Tensor, kind: Scale) -> Tensor:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, filled
+from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.code_table import look_up
 from kvbench.ops.lloyd_max import midpoints, normal_levels
@@ -22,11 +22,14 @@ class SmallCodes(CodedSequence):
 
     def __init__(self, rows: Tensor, bits: int):
         self.dtype, self.bits, self.width = rows.dtype, bits, rows.shape[-1]
-        codes, *numbers = self.encoded(rows)
-        self.parts = [Growing(codes.to(torch.uint8)), *(Growing(x.half()) for x in numbers)]
+        self.parts = [Growing(part) for part in self.encoded(rows)]
+
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        codes, *numbers = self.rounded(rows)
+        return [codes.to(torch.uint8), *(x.half() for x in numbers)]
 
     @abstractmethod
-    def encoded(self, rows: Tensor) -> list[Tensor]:
+    def rounded(self, rows: Tensor) -> list[Tensor]:
         """Codes of rows [heads, t, head_dim · bits / 8], whose lowest eight bits are stored, and numbers [heads, t, 1],
         which are stored in float16: the scale, and others.
         """
@@ -37,30 +40,15 @@ class SmallCodes(CodedSequence):
         """What codes 0, 1, … mean."""
 
     @property
-    def length(self) -> int:
-        return int(self.parts[0].length)
-
-    @property
     def head_dim(self) -> int:
         return int(self.width)
 
-    def append(self, rows: Tensor) -> None:
-        for store, part in zip(self.parts, self.encoded(rows), strict=True):
-            store.append(part)
-
     def decoded(self, tokens: slice) -> Tensor:
-        codes = self.parts[0].view[:, tokens]
+        codes = self.parts[0].buffer[:, tokens]
         return unpack_codes(codes, self.bits, code_table(self.levels, self.bits, codes.device))
 
-    def scale(self) -> Tensor:
-        return self.parts[1].view[..., 0]
-
-    def tensors(self) -> list[Tensor]:
-        return [part.buffer for part in self.parts]
-
-    @property
-    def filled_bytes(self) -> int:
-        return filled(*self.parts)
+    def scale(self, count: int) -> Tensor:
+        return self.parts[1].buffer[:, :count, 0]
 
     @property
     def share(self) -> float:
@@ -84,7 +72,7 @@ class RotatedSequence(SmallCodes):
     def levels(self) -> tuple[float, ...]:
         return tuple(level / self.width**0.5 for level in normal_levels(self.bits))
 
-    def encoded(self, rows: Tensor) -> list[Tensor]:
+    def rounded(self, rows: Tensor) -> list[Tensor]:
         lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
         # a zero row is 0 / 0: its codes mean nothing, and its length is 0
         codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
@@ -107,7 +95,7 @@ class UniformSequence(SmallCodes):
     def levels(self) -> tuple[float, ...]:
         return tuple(float(code) for code in range(2**self.bits))
 
-    def encoded(self, rows: Tensor) -> list[Tensor]:
+    def rounded(self, rows: Tensor) -> list[Tensor]:
         low, high = rows.float().aminmax(dim=-1, keepdim=True)
         low = low.clamp_(-HALF.max, HALF.max).half()
         step = ((high - low) / (2**self.bits - 1)).clamp_(STEP, HALF.max).half()
@@ -115,11 +103,11 @@ class UniformSequence(SmallCodes):
         return [pack_codes(codes, self.bits), step, low]
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return super().weighted_sum(weights) + weights @ self.parts[2].view.float()
+        return super().weighted_sum(weights) + weights @ self.parts[2].buffer[:, : weights.shape[-1]].float()
 
     def read(self) -> Tensor:
         limit = torch.finfo(self.dtype).max
-        rows = self.decoded(slice(None)) * self.scale()[..., None] + self.parts[2].view
+        rows = self.decoded(slice(0, self.length)) * self.scale(self.length)[..., None] + self.parts[2].view
         return rows.clamp_(-limit, limit).to(self.dtype)
 
 

@@ -10,20 +10,25 @@ from torch import Tensor
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.cache.sequence import SequenceLayer, append_heads
+from kvbench.cache.sequence import SequenceLayer
 from kvbench.ops.quantised_attention import quantised_attention
+from kvbench.ops.ring_append import ring_append
 from kvbench.ops.softmax import Scaling, of_rows
 
 
-def attention(query: Tensor, keys: QuantisedKeys, values: QuantisedValues, scaling: Scaling) -> Tensor:
-    """Of one query per head, [1, num_attention_heads, 1, head_dim]. Reads the codes and restores nothing in memory."""
+def attention(
+    query: Tensor, keys: QuantisedKeys, values: QuantisedValues, lengths: Tensor, longest: int, scaling: Scaling
+) -> Tensor:
+    """Of one query per head, [1, num_attention_heads, 1, head_dim]. Reads the codes and restores nothing in memory.
+
+    lengths, int32 [heads]: how many tokens there are, at most `longest`.
+    """
     return quantised_attention(
         query,
-        *keys.codes(),
-        keys.ring.buffer,
-        *values.codes(),
-        values.ring.buffer,
-        keys.length,
+        *keys.stored,
+        *values.stored,
+        lengths,
+        longest,
         keys.limit,
         keys.quantiser.bits,
         values.quantiser.bits,
@@ -40,14 +45,19 @@ class QuantisedRow(PackRow):
 
 
 class QuantisedRows(Pack[QuantisedRow]):
-    """Quantised keys and values of the same tokens, of the heads of one cache or of several that are equally long."""
+    """Quantised keys and values of the same tokens, of the heads of one cache or of several that are equally long.
+
+    `lengths` has their number of tokens on the device, where attention looks which of them are codes: with room for the
+    next tokens, all tensors stay where they are until a block of rows is quantised, and then, too.
+    """
 
     takes_blocks = False
 
     def __init__(self, keys: QuantisedKeys, values: QuantisedValues, rows: Sequence[QuantisedRow]):
         """The heads of each of `rows`, one row after the other."""
         self.k, self.v, self.rows = keys, values, list(rows)
-        self._count_bytes()
+        self.room = 0
+        self._count_tokens()
 
     def joins(self, other: Pack[Any]) -> bool:
         return isinstance(other, QuantisedRows) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
@@ -62,13 +72,43 @@ class QuantisedRows(Pack[QuantisedRow]):
         return cls(keys, values, [row for part in parts for row in part.rows])
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        append_heads(self.k, keys, self.k.heads)
-        append_heads(self.v, values, self.v.heads)
+        for token in zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True):
+            self.make_way()
+            ring_append(self.k.ring.buffer, self.v.ring.buffer, self.lengths, *token, self.k.limit)
+            self.k.came()
+            self.v.came()
+            self.room = max(self.room - 1, 0)
         self._count_bytes()
+
+    @property
+    def ahead(self) -> int:
+        """A full block of keys is quantised before attention, so that Python appends the last one."""
+        return min(self.room, self.k.ahead)
+
+    def make_way(self) -> None:
+        """Values are quantised before the next one takes their place."""
+        self.k.make_way()
+        self.v.make_way()
+
+    def advance(self, tokens: int) -> None:
+        self.k.length += tokens
+        self.v.length += tokens
+        self.room -= tokens
+        self._count_bytes()
+
+    def make_room(self, tokens: int) -> None:
+        if tokens > self.room:
+            self.room = tokens
+            self.k.reserve(tokens)
+            self.v.reserve(tokens)
+            self.moves += 1
+            self._count_bytes()
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         heads = query.reshape(1, -1, *query.shape[2:])
-        return attention(heads, self.k, self.v, of_rows(scaling, len(self.rows))).view_as(query)
+        longest = self.k.length + self.room
+        own = of_rows(scaling, len(self.rows))
+        return attention(heads, self.k, self.v, self.lengths, longest, own).view_as(query)
 
     def keep(self, rows: Sequence[int]) -> None:
         count = self.k.heads // len(self.rows)
@@ -76,9 +116,16 @@ class QuantisedRows(Pack[QuantisedRow]):
         for store in (self.k, self.v):
             store.keep(heads.to(store.ring.buffer.device))
         self.rows = [self.rows[row] for row in rows]
+        self.moves += 1
+        self._count_tokens()
 
     def tensors(self) -> list[Tensor]:
         return self.k.tensors() + self.v.tensors()
+
+    def _count_tokens(self) -> None:
+        heads, device = self.k.heads, self.k.ring.buffer.device
+        self.lengths = torch.full((heads,), self.k.length, dtype=torch.int32, device=device)
+        self._count_bytes()
 
     def _count_bytes(self) -> None:
         """All rows hold as much."""
@@ -115,4 +162,5 @@ class QuantisedLayer(SequenceLayer):
         return rows
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return attention(query, self.k, self.v, scaling)
+        lengths = torch.full((self.k.heads,), self.k.length, dtype=torch.int32, device=query.device)
+        return attention(query, self.k, self.v, lengths, self.k.length, scaling)

@@ -18,7 +18,7 @@ from kvbench.ops.quantise import CHANNELS, TOKENS, Quantised, Quantiser
 class Ring:
     """The last rows of a sequence, at most `limit`: row i of the sequence is row i mod limit of `buffer`.
 
-    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows.
+    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows, and zeros are where no row is yet.
     """
 
     def __init__(self, rows: Tensor, limit: int, first: int):
@@ -28,12 +28,21 @@ class Ring:
 
     def at(self, index: int) -> Tensor:
         """Row `index` of the sequence as a view [heads, 1, head_dim] to read or to write."""
+        self.open(index)
+        return self.buffer.narrow(1, index % self.limit, 1)
+
+    def open(self, index: int) -> None:
+        """Make the place of row `index` of the sequence."""
         slot = index % self.limit
         if slot >= self.buffer.shape[1]:
-            heads, _, width = self.buffer.shape
-            room = min(slot + BLOCK, self.limit) - self.buffer.shape[1]
-            self.buffer = torch.cat([self.buffer, self.buffer.new_empty(heads, room, width)], dim=1)
-        return self.buffer.narrow(1, slot, 1)
+            self.reserve(slot + BLOCK)
+
+    def reserve(self, rows: int) -> None:
+        """Places for `rows` rows, at most `limit`."""
+        heads, held, width = self.buffer.shape
+        missing = min(rows, self.limit) - held
+        if missing > 0:
+            self.buffer = torch.cat([self.buffer, self.buffer.new_zeros(heads, missing, width)], dim=1)
 
     def filled_bytes(self, length: int) -> int:
         """Bytes of the rows that it holds of a sequence of `length` rows."""
@@ -102,12 +111,37 @@ class QuantisedSequence(Sequence):
 
     def keep(self, heads: Tensor) -> None:
         """Keep these heads and drop the others."""
-        self.parts = [Growing(part.view.index_select(0, heads), block=1) for part in self.parts]
+        self.parts = [part.of_heads(heads) for part in self.parts]
         self.ring.buffer = self.ring.buffer.index_select(0, heads)
 
-    @abstractmethod
     def append_row(self, row: Tensor) -> None:
         """Append row [heads, 1, head_dim]."""
+        self.make_way()
+        self.ring.at(self.length).copy_(row)
+        self.came()
+
+    def make_way(self) -> None:
+        """What has to be done before the next row takes its place in the ring."""
+        self.ring.open(self.length)
+
+    def came(self) -> None:
+        """Count a row that is now in the ring."""
+        self.length += 1
+
+    @property
+    @abstractmethod
+    def ahead(self) -> int:
+        """How many rows can come, one by one, before any has to be quantised."""
+
+    def reserve(self, tokens: int) -> None:
+        """Room for so many more rows, so that none of the tensors is replaced before."""
+        self.ring.reserve(self.length % self.limit + tokens)
+        for part, rows in zip(self.parts, self.quantiser.sizes(self._leaving(tokens)), strict=True):
+            part.reserve(rows)
+
+    @abstractmethod
+    def _leaving(self, tokens: int) -> int:
+        """How many rows will have been quantised after so many more tokens, beyond those that are."""
 
     def quantise(self, rows: Tensor) -> None:
         """Quantise rows [heads, t, head_dim], those after the last quantised one."""
@@ -124,8 +158,14 @@ class QuantisedSequence(Sequence):
             parts.insert(0, self.quantiser.restore(*self.codes()))
         return torch.cat(parts, dim=1) if parts[-1].shape[1] else parts[0]
 
+    @property
+    def stored(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Codes, scale and minimum of the quantised rows, and the ring, with their room."""
+        codes, scale, minimum = (part.buffer for part in self.parts)
+        return codes, scale, minimum, self.ring.buffer
+
     def tensors(self) -> list[Tensor]:
-        return [*(part.buffer for part in self.parts), self.ring.buffer]
+        return list(self.stored)
 
     @property
     def filled_bytes(self) -> int:
@@ -150,12 +190,17 @@ class QuantisedKeys(QuantisedSequence):
     def quantised(self) -> int:
         return int(self.length - self.length % self.limit)
 
-    def append_row(self, row: Tensor) -> None:
-        self.ring.at(self.length).copy_(row)
-        self.length += 1
+    def came(self) -> None:
+        super().came()
         if self.length % self.limit == 0:
             self.quantise(self.ring.buffer)
-            self.ring = Ring(self.ring.buffer[:, :0], self.limit, self.length)
+
+    @property
+    def ahead(self) -> int:
+        return int(self.limit - 1 - self.length % self.limit)
+
+    def _leaving(self, tokens: int) -> int:
+        return int((self.length % self.limit + tokens) // self.limit * self.limit)
 
 
 class QuantisedValues(QuantisedSequence):
@@ -171,12 +216,22 @@ class QuantisedValues(QuantisedSequence):
     def quantised(self) -> int:
         return int(max(0, self.length - self.limit))
 
-    def append_row(self, row: Tensor) -> None:
-        leaving = self.length - self.limit
-        if leaving >= 0 and leaving == self.parts[0].length:
-            self.quantise(self.ring.rows(leaving, leaving + min(BLOCK, self.limit)))
-        self.ring.at(self.length).copy_(row)
-        self.length += 1
+    def make_way(self) -> None:
+        if not self.ahead:
+            leaving = self.length - self.limit
+            self.quantise(self.ring.rows(leaving, leaving + self.at_once))
+        super().make_way()
+
+    @property
+    def at_once(self) -> int:
+        return min(BLOCK, self.limit)
+
+    @property
+    def ahead(self) -> int:
+        return int(self.limit + self.parts[0].length - self.length)
+
+    def _leaving(self, tokens: int) -> int:
+        return -(-max(tokens - self.ahead, 0) // self.at_once) * self.at_once
 
     def codes(self) -> Quantised:
         return Quantised(*(part.view[:, : self.quantised] for part in self.parts))

@@ -6,6 +6,7 @@ from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.methods.storage.kivi import Kivi
+from kvbench.methods.storage.matched import Matched
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.rerotated import Rerotated
 from kvbench.methods.storage.think import ThinK
@@ -17,6 +18,7 @@ __all__ = [
     "Fp8",
     "Ggml",
     "Kivi",
+    "Matched",
     "Microscaling",
     "MiniCache",
     "Rerotated",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.block_format import BlockSequence
-from kvbench.cache.coded.sequence import CodedLayer
+from kvbench.cache.coded.layer import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
@@ -39,7 +39,7 @@ class BlockFormats(Storage):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys, values = self._sequence("k", selection.of(layer.keys)), self._sequence("v", selection.of(layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+        return CodedLayer(keys, values, layer.n, kept)
 
     def _sequence(self, which: str, rows: Tensor) -> BlockSequence:
         form = self.formats[getattr(self, which)]

@@ -2,7 +2,7 @@
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.float8 import Float8Sequence, Scale
-from kvbench.cache.coded.sequence import CodedLayer
+from kvbench.cache.coded.layer import CodedLayer
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.by_head import by_head
@@ -30,4 +30,4 @@ class Fp8(Storage):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys, values = (Float8Sequence(selection.of(x), self.scale) for x in (layer.keys, layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+        return CodedLayer(keys, values, layer.n, kept)

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.float8 import Float8Sequence
+from kvbench.cache.coded.layer import CodedLayer
 from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
-from kvbench.cache.coded.sequence import CodedLayer, CodedSequence
+from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
@@ -59,7 +60,7 @@ class TurboQuant(Storage):
             raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
         keys, values = self._keys(selection.of(layer.keys)), self._values(selection.of(layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
-        return CodedLayer(keys, values, selection.heads(layer), layer.n, kept)
+        return CodedLayer(keys, values, layer.n, kept)
 
     def _keys(self, rows: Tensor) -> CodedSequence:
         return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)

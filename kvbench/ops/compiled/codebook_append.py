@@ -31,14 +31,14 @@ def codebook_append(
     turns: Tensor,
     layout: Tensor,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     most_keys: int,
     most_values: int,
     key_bound: float,
     value_bound: float,
 ) -> None:
     """See `kvbench.ops.codebook_append`."""
-    reconstructs = key_magnitudes is not None
+    reconstructs, earlier = key_magnitudes is not None, int(decoded[0])
     norms, fresh = np.empty((2, len(keys)), np.float32), np.empty((2, *keys.shape), np.float32)
     added = np.empty((2, len(layout)), np.int64)
     code(
@@ -50,7 +50,7 @@ def codebook_append(
         reconstructs,
         are_units(key_entries, key_magnitudes),
         prompt,
-        decoded,
+        earlier,
         key_bound,
         value_bound,
         norms,
@@ -58,8 +58,9 @@ def codebook_append(
         added,
     )
     if key_entries.dtype != torch.float32:
-        _write(key_entries, key_magnitudes, layout, decoded, norms[0], fresh[0], added[0])
-        _write(value_entries, value_magnitudes, layout, decoded, norms[1], fresh[1], added[1])
+        _write(key_entries, key_magnitudes, layout, earlier, norms[0], fresh[0], added[0])
+        _write(value_entries, value_magnitudes, layout, earlier, norms[1], fresh[1], added[1])
+    decoded += 1
 
 
 class Side(NamedTuple):

@@ -28,7 +28,7 @@ def codebook_attention(
     layout: Tensor,
     longest: int,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.codebook_attention`."""
@@ -47,7 +47,7 @@ def codebook_attention(
         turns.numpy(),
         layout.numpy(),
         prompt,
-        decoded,
+        int(decoded[0]),
         scaling,
         out.numpy(),
     )

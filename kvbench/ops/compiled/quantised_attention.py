@@ -23,7 +23,8 @@ def quantised_attention(
     value_scale: Tensor,
     value_minimum: Tensor,
     value_rows: Tensor,
-    length: int,
+    lengths: Tensor,
+    longest: int,
     ring: int,
     key_bits: int,
     value_bits: int,
@@ -31,7 +32,8 @@ def quantised_attention(
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.quantised_attention`."""
-    heads, older, coded = key_rows.shape[0], value_codes.shape[1], key_scale.shape[1] * group
+    heads, length = key_rows.shape[0], int(lengths[0])
+    coded, older = length - length % ring, max(length - ring, 0)
     grouped = query.float().view(heads, -1, query.shape[-1])
     out = torch.empty_like(grouped)
     attend(key_bits, value_bits)(

@@ -48,12 +48,12 @@ def cosines(x: tl.tensor, y: tl.tensor, ux: tl.tensor, uy: tl.tensor) -> tl.tens
     return tl.sum(x * ux + y * uy, 1) / tl.maximum(norm, TINY)
 
 
-@triton.jit(do_not_specialize=["split_entries"], do_not_specialize_on_alignment=["turn"])
+@triton.jit(do_not_specialize=["split_entries", "prompt"])
 def nearest_entry_kernel(
-    entries: tl.tensor, sizes: tl.tensor, vectors: tl.tensor, order: tl.tensor, turn: tl.tensor, layout: tl.tensor,
-    best: tl.tensor, where: tl.tensor, split_entries: tl.tensor, SIDE: tl.constexpr, FIELDS: tl.constexpr,
-    COPIES: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    entries: tl.tensor, sizes: tl.tensor, vectors: tl.tensor, order: tl.tensor, turns: tl.tensor, layout: tl.tensor,
+    best: tl.tensor, where: tl.tensor, decoded: tl.tensor, prompt: tl.tensor, split_entries: tl.tensor,
+    SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr,
+    D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, BLOCK_N: tl.constexpr,
 ) -> None:  # fmt: skip
     """One program: a stream and `split_entries` of its book's entries. Their largest cosine, and the lowest such entry.
 
@@ -63,6 +63,7 @@ def nearest_entry_kernel(
     size = tl.load(sizes + stream // SHARED).to(tl.int32)
     book = tl.load(layout + stream * FIELDS + SIDE)
     half = tl.arange(0, HALF)
+    turn = turns + (prompt + tl.load(decoded + stream)).to(tl.int64) * (2 * PAIRS)
     ux, uy, norm = load_vectors(vectors, order, turn, tl.full([1], 0, tl.int32) + stream // COPIES, D, PAIRS, HALF)
     ux /= tl.maximum(norm, TINY)[:, None]
     uy /= tl.maximum(norm, TINY)[:, None]
@@ -85,20 +86,25 @@ def nearest_entry_kernel(
     tl.store(where + at, found)
 
 
-@triton.jit(do_not_specialize=["decoded", "splits"], do_not_specialize_on_alignment=["turn"])
+@triton.jit(do_not_specialize=["prompt", "splits"])
 def settle_entry_kernel(
     entries: tl.tensor, references: tl.tensor, magnitudes: tl.tensor, sizes: tl.tensor, vectors: tl.tensor,
-    order: tl.tensor, turn: tl.tensor, layout: tl.tensor, best: tl.tensor, where: tl.tensor, decoded: tl.tensor,
-    splits: tl.tensor, bound: tl.tensor, SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr,
-    SHARED: tl.constexpr, ROWS: tl.constexpr, MAGNITUDES: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr,
-    HALF: tl.constexpr, SPLITS: tl.constexpr,
+    order: tl.tensor, turns: tl.tensor, layout: tl.tensor, best: tl.tensor, where: tl.tensor, decoded: tl.tensor,
+    prompt: tl.tensor, splits: tl.tensor, bound: tl.tensor, SIDE: tl.constexpr, FIELDS: tl.constexpr,
+    COPIES: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr, MAGNITUDES: tl.constexpr, COUNTS: tl.constexpr,
+    D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, SPLITS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a book and its SHARED streams in turn, each of which may add an entry that the next ones find."""
+    """One program: a book and its SHARED streams in turn, each of which may add an entry that the next ones find.
+
+    Of values, the last of a token's launches: it counts the token of its streams, which no other program reads.
+    """
     number = tl.program_id(0)
     half, row, part = tl.arange(0, HALF), tl.arange(0, ROWS), tl.arange(0, SPLITS)
     used = tl.load(sizes + number).to(tl.int32)
     book = tl.load(layout + number * SHARED * FIELDS + SIDE)
     head = tl.where(row < SHARED, (number * SHARED + row) // COPIES, -1)
+    earlier = tl.load(decoded + number * SHARED)
+    turn = turns + (prompt + earlier).to(tl.int64) * (2 * PAIRS)
     x, y, norm = load_vectors(vectors, order, turn, head, D, PAIRS, HALF)
     ux = x / tl.maximum(norm, TINY)[:, None]
     uy = y / tl.maximum(norm, TINY)[:, None]
@@ -126,7 +132,9 @@ def settle_entry_kernel(
         fresh = tl.where(mine, tl.where(adds, used, NONE), fresh)
         used = tl.where(adds, used + 1, used)
         place = layout + stream * FIELDS
-        token = tl.load(place) + decoded
+        token = tl.load(place) + earlier
+        if COUNTS:
+            tl.store(decoded + stream, earlier + 1)
         store_reference(references + tl.load(place + SIDE + 1), token, tl.load(place + SIDE + 2), reference)
         if MAGNITUDES:
             length = tl.sum(tl.where(mine, norm, 0.0), 0)
@@ -153,7 +161,7 @@ def codebook_append(
     turns: Tensor,
     layout: Tensor,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     most_keys: int,
     most_values: int,
     key_bound: float,
@@ -167,16 +175,17 @@ def codebook_append(
         key_sizes,
         keys,
         order,
-        turns[prompt + decoded],
+        turns,
         layout,
         KEYS,
+        prompt,
         decoded,
         most_keys,
         key_bound,
     )
     append_side(
-        value_entries, value_references, value_magnitudes, value_sizes, values, None, None, layout, VALUES, decoded,
-        most_values, value_bound,
+        value_entries, value_references, value_magnitudes, value_sizes, values, None, None, layout, VALUES, prompt,
+        decoded, most_values, value_bound,
     )  # fmt: skip
 
 
@@ -187,10 +196,11 @@ def append_side(
     sizes: Tensor,
     vectors: Tensor,
     order: Tensor | None,
-    turn: Tensor | None,
+    turns: Tensor | None,
     layout: Tensor,
     side: int,
-    decoded: int,
+    prompt: int,
+    decoded: Tensor,
     most: int,
     bound: float,
 ) -> None:
@@ -201,15 +211,27 @@ def append_side(
     where = torch.empty(streams, splits, dtype=torch.int32, device=entries.device)
     shared = {
         "SIDE": side, "FIELDS": FIELDS, "COPIES": streams // len(vectors), "SHARED": streams // books, "D": head_dim,
-        "PAIRS": 0 if turn is None else len(turn), "HALF": max(16, triton.next_power_of_2(head_dim // 2)),
+        "PAIRS": 0 if turns is None else turns.shape[1], "HALF": max(16, triton.next_power_of_2(head_dim // 2)),
     }  # fmt: skip
-    order, turn = (layout, vectors) if turn is None else (order, turn)
+    order, turns = (layout, vectors) if turns is None else (order, turns)
     nearest_entry_kernel[(streams, splits)](
-        entries, sizes, vectors, order, turn, layout, best, where, triton.cdiv(most, splits), BLOCK_N=BLOCK_N, **shared
+        entries,
+        sizes,
+        vectors,
+        order,
+        turns,
+        layout,
+        best,
+        where,
+        decoded,
+        prompt,
+        triton.cdiv(most, splits),
+        BLOCK_N=BLOCK_N,
+        **shared,
     )
     settle_entry_kernel[(books,)](
-        entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turn, layout,
-        best, where, decoded, splits, bound,
-        ROWS=triton.next_power_of_2(streams // books), MAGNITUDES=magnitudes is not None,
+        entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turns, layout,
+        best, where, decoded, prompt, splits, bound,
+        ROWS=triton.next_power_of_2(streams // books), MAGNITUDES=magnitudes is not None, COUNTS=side == VALUES,
         SPLITS=MOST_SPLITS, **shared,
     )  # fmt: skip

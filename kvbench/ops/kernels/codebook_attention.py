@@ -33,7 +33,7 @@ def accumulate(
     return new, total_weight * decay + tl.sum(weight, 1), out
 
 
-@triton.jit(do_not_specialize=["prompt", "decoded", "split_tokens", "total"])
+@triton.jit(do_not_specialize=["prompt", "split_tokens", "total"])
 def codebook_split_kernel(
     query: tl.tensor, key_entries: tl.tensor, key_references: tl.tensor, key_magnitudes: tl.tensor,
     value_entries: tl.tensor, value_references: tl.tensor, value_magnitudes: tl.tensor, positions: tl.tensor,
@@ -51,6 +51,7 @@ def codebook_split_kernel(
     stream, split = tl.program_id(0), tl.program_id(1)
     place = layout + stream * FIELDS
     tokens = tl.load(place).to(tl.int32)
+    coded = tokens + tl.load(decoded + stream)
     start = tl.load(place + 1)
     position_start = tl.load(place + 2)
     bit_start = tl.load(place + 3)
@@ -77,7 +78,7 @@ def codebook_split_kernel(
     out = tl.zeros([BLOCK_M, WIDTH], tl.float32)
     is_raw = split == tl.num_programs(1) - 1
     first = split * split_tokens
-    end = tl.where(is_raw, 0, tl.minimum(first + split_tokens, tokens + decoded))
+    end = tl.where(is_raw, 0, tl.minimum(first + split_tokens, coded))
     for block in range(first, end, BLOCK_N):
         token = block + tl.arange(0, BLOCK_N)
         filled = token < end
@@ -145,7 +146,7 @@ def codebook_attention(
     layout: Tensor,
     longest: int,
     prompt: int,
-    decoded: int,
+    decoded: Tensor,
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.codebook_attention`."""
@@ -153,9 +154,9 @@ def codebook_attention(
     streams, group, head_dim = query.shape
     total, constants = streams * group, block_sizes(group, head_dim)
     block = constants["BLOCK_N"]
-    parts = max(1, min(triton.cdiv(longest + decoded, LEAST_TOKENS), MOST_PROGRAMS // streams))
-    split_tokens = triton.cdiv(triton.cdiv(longest + decoded, parts), block) * block
-    splits = triton.cdiv(longest + decoded, max(split_tokens, 1)) + 1  # and the raw ones
+    parts = max(1, min(triton.cdiv(longest, LEAST_TOKENS), MOST_PROGRAMS // streams))
+    split_tokens = triton.cdiv(triton.cdiv(longest, parts), block) * block
+    splits = triton.cdiv(longest, max(split_tokens, 1)) + 1  # and the raw ones
     partial = query.new_empty(splits, total, head_dim, dtype=torch.float32)
     lse = query.new_empty(splits, total, dtype=torch.float32)
     out = torch.empty_like(query)

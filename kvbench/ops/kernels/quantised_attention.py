@@ -15,15 +15,13 @@ OPTIONS = {"num_warps": 8, "num_stages": 1}  # stages would copy the gathered sc
 
 
 # What changes while decoding must not be part of the compiled code: it would be compiled anew between two tokens.
-@triton.jit(
-    do_not_specialize=["length", "older_keys", "older_values", "split_tokens", "value_codes_head", "value_scale_head"]
-)
+@triton.jit(do_not_specialize=["split_tokens", "value_codes_head", "value_scale_head"])
 def split_kernel(
     query: tl.tensor, key_codes: tl.tensor, key_scale: tl.tensor, key_minimum: tl.tensor, key_rows: tl.tensor,
     value_codes: tl.tensor, value_scale: tl.tensor, value_minimum: tl.tensor, value_rows: tl.tensor, partial: tl.tensor,
-    lse: tl.tensor, length: tl.tensor, older_keys: tl.tensor, older_values: tl.tensor, ring: tl.tensor,
-    split_tokens: tl.tensor, g: tl.tensor, scaling: tl.tensor, key_codes_head: tl.tensor, key_scale_head: tl.tensor,
-    key_rows_head: tl.tensor, value_codes_head: tl.tensor, value_scale_head: tl.tensor, value_rows_head: tl.tensor,
+    lse: tl.tensor, lengths: tl.tensor, ring: tl.tensor, split_tokens: tl.tensor, g: tl.tensor, scaling: tl.tensor,
+    key_codes_head: tl.tensor, key_scale_head: tl.tensor, key_rows_head: tl.tensor, value_codes_head: tl.tensor,
+    value_scale_head: tl.tensor, value_rows_head: tl.tensor,
     KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -31,9 +29,12 @@ def split_kernel(
 
     Codes, scales and minima are read where they lie and restored in registers, in float32, then rounded to the
     query's dtype. NAME_head is the stride of a head; a minimum has that of its scale. Writes partial
-    [splits, num_attention_heads, D], normalised, and its log2-sum-exp2 [splits, num_attention_heads].
+    [splits, num_attention_heads, D], normalised, and its log2-sum-exp2 [splits, num_attention_heads]; -inf where a
+    split begins behind the last token.
     """
     head, split, heads = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(0)
+    length = tl.load(lengths + head)
+    older_keys, older_values = length - length % ring, tl.maximum(length - ring, 0)
     row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     channel = tl.arange(0, WIDTH)
     within = channel < D
@@ -87,8 +88,10 @@ def split_kernel(
         v = v.to(x.dtype)
         out = out * decay[:, None] + dot(weight.to(v.dtype), v)
         largest = new
+    empty = total_weight == 0
+    total_weight = tl.where(empty, 1.0, total_weight)
     place = split.to(tl.int64) * heads * g + at
-    tl.store(lse + place, largest + tl.log2(total_weight), mask=row < g)
+    tl.store(lse + place, tl.where(empty, -float("inf"), largest + tl.log2(total_weight)), mask=row < g)
     tl.store(partial + place[:, None] * D + channel, out / total_weight[:, None], mask=(row < g)[:, None] & within)
 
 
@@ -102,7 +105,8 @@ def quantised_attention(
     value_scale: Tensor,
     value_minimum: Tensor,
     value_rows: Tensor,
-    length: int,
+    lengths: Tensor,
+    longest: int,
     ring: int,
     key_bits: int,
     value_bits: int,
@@ -116,16 +120,15 @@ def quantised_attention(
     g = num_heads // heads
     sizes = block_sizes(g, head_dim, query.dtype, max(key_bits, value_bits))
     blocks = triton.cdiv(g, sizes["BLOCK_M"])
-    splits = max(1, min(triton.cdiv(length, LEAST_TOKENS), MOST_PROGRAMS // (heads * blocks)))
-    split_tokens = triton.cdiv(triton.cdiv(length, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
-    splits = triton.cdiv(length, split_tokens)  # none is empty
+    splits = max(1, min(triton.cdiv(longest, LEAST_TOKENS), MOST_PROGRAMS // (heads * blocks)))
+    split_tokens = triton.cdiv(triton.cdiv(longest, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
+    splits = triton.cdiv(longest, split_tokens)
     partial = query.new_empty(splits, num_heads, head_dim, dtype=torch.float32)
     lse = query.new_empty(splits, num_heads, dtype=torch.float32)
     out = torch.empty_like(query)
     split_kernel[(heads, splits, blocks)](
         query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
-        partial, lse, length, key_scale.shape[1] * group, value_scale.shape[1], ring, split_tokens, g,
-        scaling * 1.4426950408889634,
+        partial, lse, lengths, ring, split_tokens, g, scaling * 1.4426950408889634,
         key_codes.stride(0), key_scale.stride(0), key_rows.stride(0),
         value_codes.stride(0), value_scale.stride(0), value_rows.stride(0),
         KEY_BITS=key_bits, VALUE_BITS=value_bits, GROUP=group, D=head_dim, **sizes, **OPTIONS,

@@ -55,6 +55,8 @@ def preset(one: dict) -> Iterator[str]:
         yield "other tokens are decoded than on the CPU"
     if batches.differ(one["eager_tokens"], one["graph_tokens"], one["graph_close_call"]):
         yield "other tokens are decoded by a CUDA graph than step by step"
+    if one["graph_expected"] and not one["graph_steps"]:
+        yield "no step is repeated by a CUDA graph"
     for key, operators in one.items():
         if key.startswith("torch."):
             yield from (f"{key}: {line}" for line in compared(operators))

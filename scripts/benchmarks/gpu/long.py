@@ -63,19 +63,20 @@ def packed(here: list[Tensor], kernels: Kernels) -> Tensor:
 def quantised(keys: Tensor, values: Tensor):
     """Attention over codes of all but the last tokens, at most RING, and on the CPU the rows that these stand for."""
     n, rows = keys.shape[1], []
-    older = (n - 1) // RING * RING
     parts = []
-    for x, axis in ((keys, TOKENS), (values, CHANNELS)):
+    for x, axis, older in ((keys, TOKENS, n - n % RING), (values, CHANNELS, max(n - RING, 0))):
         stored = Quantiser(BITS, MEMBERS, axis)(x[:, :older])
         ring = x.new_zeros(KV_HEADS, RING, HEAD_DIM)
-        ring[:, : n - older] = x[:, older:]
+        ring[:, torch.arange(older, n, device=x.device) % RING] = x[:, older:]
         with use_kernels("torch"):
             restored = dequantise(*(part.cpu() for part in stored), BITS, MEMBERS, axis)
         rows.append(torch.cat([restored, x[:, older:].cpu()], dim=1))
         parts += [*stored, ring]
 
+    lengths = torch.full((KV_HEADS,), n, dtype=torch.int32, device=parts[0].device)
+
     def attend(query: Tensor) -> Tensor:
-        return quantised_attention(query[None], *parts, n, RING, BITS, BITS, MEMBERS, SCALING)[0]
+        return quantised_attention(query[None], *parts, lengths, n, RING, BITS, BITS, MEMBERS, SCALING)[0]
 
     return attend, rows
 

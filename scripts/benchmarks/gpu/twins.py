@@ -12,7 +12,7 @@ from kvbench.ops.operator import use_kernels
 # What a result may differ by, relative to its largest value: rounding of its dtype and of the factors of its products.
 ALLOWED = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 # What these write depends on the dtype: codes on the rounded scale, the choice of an entry on entries as stored.
-IN_THEIR_DTYPE = {"quantise", "codebook_append", "packed_append", "greedy_covers"}
+IN_THEIR_DTYPE = {"quantise", "codebook_append", "packed_append", "ring_append", "greedy_covers"}
 
 
 @dataclass

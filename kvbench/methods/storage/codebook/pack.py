@@ -1,5 +1,6 @@
 """Codebooks of one layer, of a cache or of all those of a batch: one operation codes a token, one attends to all."""
 
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -78,10 +79,12 @@ class Codebooks(Pack[CodebookRow]):
     Rows have equally many streams and KV heads. Query head q of a row reads its stream
     q // (num_attention_heads / streams). Keys are coded before RoPE and rotated to their original positions whenever
     they are read. A decoded token is matched to an entry or becomes one, once per stream; room for the entries of BLOCK
-    tokens is made at once, since only the device knows how many of them become one.
+    tokens is made at once, since only the device knows how many of them become one. No more: the width of references
+    depends on it. How many tokens were decoded is on the device, too, for each stream, where it is counted.
     """
 
     takes_blocks = False
+    room = sys.maxsize  # it makes its own
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Codebooks(Pack[CodebookRow]):
         """Of a prompt of `prompt` tokens. rows: whose codebooks these are, one row after the other; none: one row."""
         self.k, self.v, self.streams, self.raw = keys, values, streams, raw
         self.prompt, self.rope = prompt, rope
-        self.decoded = self.room = 0
+        self.decoded = self.capacity = 0  # tokens that came after the prompt, and that have their place
         fixed = sum(t.nbytes for t in (*streams.tensors(), raw.keys, raw.values))
         self.rows = list(rows) or [CodebookRow(fixed=fixed)]
         self._lay_out()
@@ -130,10 +133,9 @@ class Codebooks(Pack[CodebookRow]):
 
     def _code(self, keys: Tensor, values: Tensor) -> None:
         """One token's vectors [rows, num_key_value_heads, 1, head_dim]."""
-        if self.decoded == self.room:
-            self._make_room(BLOCK)
-        width, device = keys.shape[-1], keys.device
-        table, k, v = rope_table(self.rope, width), self.k, self.v
+        if not self.ahead:
+            self._make_place(BLOCK)
+        width, k, v = keys.shape[-1], self.k, self.v
         codebook_append(
             k.entries,
             k.references,
@@ -145,23 +147,28 @@ class Codebooks(Pack[CodebookRow]):
             v.sizes,
             keys.reshape(-1, width),
             values.reshape(-1, width),
-            table.order_on(device),
-            table.turns(self.rope, self.prompt + self.decoded + 1, device),
+            *self._rotation(),
             self.layout,
             self.prompt,
-            self.decoded,
+            self.counts,
             self.most_keys,
             self.most_values,
             k.bound,
             v.bound,
         )
-        self.decoded += 1
+        self.advance(1)
+
+    @property
+    def ahead(self) -> int:
+        return self.capacity - self.decoded
+
+    def advance(self, tokens: int) -> None:
+        self.decoded += tokens
         for row in self.rows:
-            row.filled_bytes += row.token_bytes
+            row.filled_bytes += tokens * row.token_bytes
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head, [rows, num_attention_heads, 1, head_dim]."""
-        table = rope_table(self.rope, query.shape[-1])
         k, v, streams = self.k, self.v, self.streams
         out = codebook_attention(
             query.reshape(len(streams.tokens), -1, query.shape[-1]),
@@ -175,36 +182,40 @@ class Codebooks(Pack[CodebookRow]):
             streams.bits,
             self.raw.keys,
             self.raw.values,
-            table.order_on(query.device),
-            table.turns(self.rope, self.prompt + self.decoded, query.device),
+            *self._rotation(),
             self.layout,
             self.longest,
             self.prompt,
-            self.decoded,
+            self.counts,
             of_rows(scaling, len(self.rows)),
         )
         return out.view_as(query)
 
+    def _rotation(self) -> tuple[Tensor, Tensor]:
+        """The order of channels, and the turns at all positions that have their place."""
+        device, table = self.k.entries.device, rope_table(self.rope, self.k.entries.shape[1])
+        return table.order_on(device), table.turns(self.rope, self.prompt + self.capacity, device)
+
     def keep(self, rows: Sequence[int]) -> None:
         of_row, heads = (len(each) // len(self.rows) for each in (self.streams.tokens, self.raw.windows))
         streams = [row * of_row + stream for row in rows for stream in range(of_row)]
-        lengths = [count + self.room for count in self.streams.tokens]
+        lengths = [count + self.capacity for count in self.streams.tokens]
         self.k, self.v = (side.kept(streams, lengths) for side in (self.k, self.v))
         self.streams.keep(streams)
         self.raw.keep([row * heads + head for row in rows for head in range(heads)])
         self.rows = [self.rows[row] for row in rows]
         self._lay_out()
 
-    def _make_room(self, tokens: int) -> None:
-        """Room for `tokens` more decoded tokens."""
-        lengths = [count + self.room for count in self.streams.tokens]
-        self.room += tokens
+    def _make_place(self, tokens: int) -> None:
+        """For `tokens` more decoded tokens."""
+        lengths = [count + self.capacity for count in self.streams.tokens]
+        self.capacity += tokens
         for side in (self.k, self.v):
             side.make_room(lengths, tokens)
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Note where each stream lies in the packed tensors."""
+        """Note where each stream lies in the packed tensors, and what else a step reads."""
         streams, windows = self.streams, self.raw.windows
         copies = len(streams.tokens) // len(windows)
         self.places, start = [], 0
@@ -222,11 +233,14 @@ class Codebooks(Pack[CodebookRow]):
                     *self.v.place(number),
                 )
             )
-            start += tokens + self.room
-        self.layout = to_tensor(self.places, self.k.entries.device)
-        self.longest = max(*streams.tokens, *windows)
+            start += tokens + self.capacity
+        device = self.k.entries.device
+        self.layout = to_tensor(self.places, device)
+        self.counts = torch.full((len(streams.tokens),), self.decoded, dtype=torch.int32, device=device)
+        self.longest = max(*(tokens + self.capacity for tokens in streams.tokens), *windows)
         # entries of a book, its room included
         self.most_keys, self.most_values = max(self.k.capacities), max(self.v.capacities)
+        self.moves += 1
         self._count_bytes()
 
     def _count_bytes(self) -> None:
@@ -234,10 +248,10 @@ class Codebooks(Pack[CodebookRow]):
         of_row = len(self.streams.tokens) // len(self.rows)
         for number, row in enumerate(self.rows):
             streams = range(number * of_row, (number + 1) * of_row)
-            tokens = [self.streams.tokens[stream] + self.room for stream in streams]
+            tokens = [self.streams.tokens[stream] + self.capacity for stream in streams]
             row.token_bytes = sum(side.token_bytes(streams) for side in (self.k, self.v))
             row.nbytes = row.fixed + sum(side.stored_bytes(streams, tokens) for side in (self.k, self.v))
-            row.filled_bytes = row.nbytes - (self.room - self.decoded) * row.token_bytes
+            row.filled_bytes = row.nbytes - self.ahead * row.token_bytes
 
 
 class Held(NamedTuple):

@@ -1,0 +1,24 @@
+"""Appending one token to keys and values that lie in rings (`kvbench.cache.quantised`)."""
+
+from torch import Tensor
+
+from kvbench.ops.operator import operator
+
+
+@operator(
+    "ring_append(Tensor(a!) key_rows, Tensor(b!) value_rows, Tensor(c!) lengths, Tensor keys, Tensor values, int ring) "
+    "-> ()",
+    launches=1,
+)
+def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
+    """Write one new token of every head to row lengths[head] mod `ring`, and add 1 to lengths int32 [heads], all equal.
+
+    key_rows, value_rows [heads, at most ring, head_dim] have that row. keys, values [rows, num_key_value_heads, 1,
+    head_dim] are those of so many heads, or of every group of as many heads as there are copies of each.
+    """
+    slot = lengths[:1] % ring
+    for store, new in ((key_rows, keys), (value_rows, values)):
+        own = new.flatten(0, 1)
+        copies = len(store) // len(own)
+        store.index_copy_(1, slot.long(), own.repeat_interleave(copies, dim=0) if copies > 1 else own)
+    lengths += 1
