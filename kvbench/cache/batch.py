@@ -274,12 +274,12 @@ class BatchCache(Cache):
     @property
     def room(self) -> int:
         """How many more tokens every pack has room for."""
-        return min((pack.room for layer in self.layers for pack in layer.packs), default=0)
+        return min((pack.room for layer in self.attending for pack in layer.packs), default=0)
 
     @property
     def moves(self) -> list[int]:
         """Another one after tensors of a pack have been replaced: see `Pack.moves`."""
-        return [pack.moves for layer in self.layers for pack in layer.packs]
+        return [pack.moves for layer in self.attending for pack in layer.packs]
 
     @property
     def ahead(self) -> int:
@@ -299,7 +299,7 @@ class BatchCache(Cache):
 
     def make_way(self) -> None:
         """What has to be done before a step is recorded or repeated: see `Pack.make_way`."""
-        for layer in self.layers:
+        for layer in self.attending:
             for pack in layer.packs:
                 pack.make_way()
 

@@ -100,6 +100,9 @@ class FilterLayer(AloneLayer):
         self.choices[self.seen] = self.choose(query, scaling)
         return super().attend(query, scaling)
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return super().attend(query, scaling)
+
     def choose(self, query: Tensor, scaling: Scaling) -> Tensor:
         """The prompt tokens, ascending, [tokens], for query [1, num_attention_heads, 1, head_dim]."""
         keys = self.k.view[0, :, : self.prompt]
@@ -123,7 +126,19 @@ class ReadingLayer(AloneLayer):
         return int(read * (self.k.row_bytes + self.v.row_bytes))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        chosen = self.choices.pop(self.seen) if self.last else self.choices[self.seen]
+        out = self._attention(query, scaling)
+        if self.last and not self.unread:
+            del self.choices[self.seen]
+        return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self._attention(query, scaling)
+        if self.was_read() and self.last:
+            del self.choices[self.seen]
+        return out
+
+    def _attention(self, query: Tensor, scaling: Scaling) -> Tensor:
+        chosen = self.choices[self.seen]
         decoded = torch.arange(self.prompt, self.k.length, device=query.device)
         read = torch.cat([chosen.to(query.device), decoded])  # layers may be on several devices
         keys, values = (x.view.index_select(2, read) for x in (self.k, self.v))
