@@ -28,7 +28,7 @@ class ScoreThreshold(Method):
     DMS (Łańcucki et al. 2025, arXiv 2506.05345) trains a model to say at each token whether it will be dropped when it
     leaves a sliding window. Without trained weights, any scorer can decide, as in kvpress's DMSPress. There is no
     budget: r is what the prompt makes it. Tokens are dropped once, after the prompt. The device is waited
-    for in each layer.
+    for twice in each layer.
 
     threshold   of `scoring`'s own scores, whose unit depends on it: of SnapKV's, the attention of `window` queries.
     window      last tokens that always stay, or those of the scoring if these are more.
