@@ -9,7 +9,7 @@ import torch
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes, check_lengths
 from kvbench.evaluation.decode import generate
-from kvbench.methods import GEAR, KVTC, XKV, Dense, Kivi, KVQuant, MiniCache, Palu, Rerotated, Storage
+from kvbench.methods import KVTC, XKV, Dense, Kivi, MiniCache, Palu, Rerotated, Storage
 from kvbench.prefill.chunked import in_chunks
 from tests.methods.test_every_method import tokens_of_full
 from tests.methods.test_eviction_formats import (
@@ -34,8 +34,6 @@ WHOLE: dict[str, Storage] = {
     "dense": Dense(),
     "rerotated": Rerotated(),
     "kivi": Kivi(4, 32, 256),
-    "kvquant": KVQuant(sinks=256),
-    "gear": GEAR(group=128, buffer=128, outliers=0.0, rank=0),
     "kvtc": KVTC(recent=256),
     "palu": Palu(1.0, 1),
 }
