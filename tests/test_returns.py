@@ -10,6 +10,7 @@ PACKAGE = ROOT / "kvbench"
 # Interfaces of transformers; Triton's functions, whose results it unpacks, and what gives them sizes.
 ELSEWHERE = {
     "cache/base.py": ["update", "get_mask_sizes"],
+    "evaluation/fused_layers.py": ["update"],
     "ops/kernels/add_column_sums.py": ["splitting"],
     "ops/kernels/codebook_append.py": ["load_vectors"],
     "ops/kernels/codebook_attention.py": ["accumulate"],

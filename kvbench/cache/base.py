@@ -1,13 +1,13 @@
 """The interface of layer caches: append tokens, compute attention, count bytes."""
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import CacheLayerMixin, DummyLayer
 
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.cache.packed import BLOCK
@@ -25,7 +25,12 @@ class AttendingLayer(CacheLayerMixin):
     """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`.
 
     windowed   whether it attends to the model's sliding window alone.
+    readers    how many later layers attend to its keys and values, by `reread`.
+    unread     how many of them have yet to attend in this pass.
     """
+
+    readers = 0
+    unread = 0
 
     @property
     def windowed(self) -> bool:
@@ -47,9 +52,23 @@ class AttendingLayer(CacheLayerMixin):
         scaling is a number, or a `Softmax` in models with soft caps or sinks.
         """
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The attention output of a later layer's query, as of `attend`, which came before.
+
+        Query may be of the last tokens alone. A layer that observes the query, or that changes with every query, does
+        so in `attend` alone and overrides this.
+        """
+        return self.attend(query, scaling)
+
+    def was_read(self) -> bool:
+        """Count a reader; whether it was the last."""
+        self.unread -= 1
+        return self.unread == 0
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
         self.append(key_states, value_states)
         self.seen += key_states.shape[2]
+        self.unread = self.readers
         return self, self
 
     def get_seq_length(self) -> int:
@@ -68,11 +87,12 @@ class AttendingLayer(CacheLayerMixin):
         """Nothing to initialise: a layer is constructed from its tensors."""
 
 
-class LayerCache(AttendingLayer):
-    """The compressed cache of one layer, made from a prompt of `seen` tokens.
+class StoredLayer(ABC):
+    """What one layer of a model stores of a text, and what counts of it.
 
     kept           what compression retained of the prompt, for the reserve ratio (SpindleKV, formula 15); None for a
                    layer that no method compresses.
+    fixed          whether its size does not grow with the text, under FullKV either.
     late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
                    (`kept` changes then, too). None: `nbytes` of the new cache.
     triggers       how often a cache that is reduced at intervals while decoding was; None for others.
@@ -80,27 +100,20 @@ class LayerCache(AttendingLayer):
                    is read by `attend_one_by_one`.
     batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
                    does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
-    packed_row     its place among the rows of a batch, once its keys and values have moved there (`pack`).
+    packed_row     its place among the rows of a batch, once its tensors have moved there.
     """
 
+    kept: Kept | None = None
+    fixed: bool = False
     late_bytes: int | None = None
     triggers: int | None = None
     takes_blocks: bool = False
     batches: bool = False
     packed_row: PackRow | None = None
 
-    def __init__(self, seen: int, kept: Kept | None):
-        super().__init__()
-        self.seen = seen
-        self.kept = kept
-
     @abstractmethod
     def tensors(self) -> list[Tensor]:
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
-
-    def pack(self) -> Pack[Any] | None:
-        """Its keys and values as a pack of one row, which it no longer holds; None for a layer that keeps its own."""
-        return None
 
     @property
     def filled_bytes(self) -> int:
@@ -129,6 +142,28 @@ class LayerCache(AttendingLayer):
         return held_bytes([self])
 
 
+class LayerCache(StoredLayer, AttendingLayer):
+    """The cache of one layer with attention, compressed or not, made from a prompt of `seen` tokens."""
+
+    def __init__(self, seen: int, kept: Kept | None):
+        super().__init__()
+        self.seen = seen
+        self.kept = kept
+
+    def pack(self) -> Pack[Any] | None:
+        """Its keys and values as a pack of one row, which it no longer holds; None for a layer that keeps its own."""
+        return None
+
+
+class NoCache(StoredLayer, DummyLayer):
+    """In the place of a layer that stores nothing: it attends to an earlier layer's keys and values, or to none."""
+
+    fixed = takes_blocks = batches = True
+
+    def tensors(self) -> list[Tensor]:
+        return []
+
+
 def attend_one_by_one(
     cache: LayerCache | Pack[Any],
     keys: Tensor,
@@ -150,7 +185,7 @@ def attend_one_by_one(
     return torch.cat(outputs, dim=2)
 
 
-def held_bytes(caches: Sequence[LayerCache], others: Sequence[Tensor] = ()) -> int:
+def held_bytes(caches: Sequence[StoredLayer], others: Sequence[Tensor] = ()) -> int:
     """Bytes of the storages behind the tensors of `caches` and `others`, and the caches' parts of packed batches."""
     tensors = [tensor for cache in caches for tensor in cache.tensors()]
     packed = sum(cache.packed_row.nbytes for cache in caches if cache.packed_row)
@@ -172,7 +207,7 @@ class Growing:
 
     @property
     def view(self) -> Tensor:
-        return self.buffer[..., : self.length, :]
+        return self.buffer.narrow(-2, 0, self.length)
 
     @property
     def filled_bytes(self) -> int:
@@ -201,7 +236,7 @@ class Growing:
         if self.length + t > self.buffer.shape[-2]:
             room = self.buffer.new_zeros(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
-        self.buffer[..., self.length : self.length + t, :] = rows
+        self.buffer.narrow(-2, self.length, t).copy_(rows)
         self.length += t
 
 

@@ -6,15 +6,18 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function
 from transformers import Cache
 
-from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
+from kvbench.cache.base import AttendingLayer, LayerCache, NoCache, StoredLayer, attend_one_by_one
 from kvbench.cache.decode_bytes import DecodeBytes
+from kvbench.cache.linear_state import LinearState
 from kvbench.cache.pack import Pack
 from kvbench.cache.packed import BLOCK
+from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling
 
-Counts = tuple[int, int, int]  # bytes held and read in a step, and those of a sliding window among the held ones
+Counts = tuple[int, int, int]  # bytes held and read in a step, and those of fixed size among the held ones
 
 
 class Part:
@@ -27,7 +30,7 @@ class Part:
 
     def of(self, x: Tensor) -> Tensor:
         """The part's rows of x [rows of the batch, …]."""
-        if len(self.rows) == len(x):
+        if len(self.rows) == x.shape[0]:
             return x
         parts = [x[row : row + 1] for row in self.rows]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -44,6 +47,9 @@ class Part:
             return self.cache.attend(query, scaling)
         (keys, values), self.waiting = self.waiting, None
         return attend_one_by_one(self.cache, keys, values, query, scaling, appended)
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self.cache.reread(query, scaling)
 
     def keep(self, rows: Sequence[int]) -> "Part | None":
         """The part without the other rows of the batch, where `rows` are now 0, 1, …; None without any row."""
@@ -66,6 +72,7 @@ class BatchLayer(AttendingLayer):
         """blocks: which rows get several tokens at once, the others one by one; None: those that take blocks."""
         super().__init__()
         self.rows = list(rows)
+        self.readers = rows[0].readers
         self.blocks = [row.takes_blocks for row in rows] if blocks is None else list(blocks)
         self.seen = self.rows[0].seen
         self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(self.rows)]
@@ -82,12 +89,36 @@ class BatchLayer(AttendingLayer):
             part.append(part.of(keys), part.of(values))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        if query.shape[2] == 1:  # nothing waits, and the host's time counts: this runs for every layer and token
+            self.counted = [[counts(row)] for row in self.rows]
+            if len(self.parts) == 1:
+                return self.parts[0].cache.attend(query, scaling)
+            return self._in_order([part.cache.attend(part.of(query), scaling) for part in self.parts])
         self.counted = [[] for _ in self.rows]
         for part in self.parts:
             if part.waiting is None:
                 for row in part.rows:
                     self.counted[row] = self._counts(row, query.shape[2])
-        outputs = [part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts]
+        return self._in_order([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self._in_order([part.reread(part.of(query), scaling) for part in self.parts])
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """The device's part of `append`, of one token that all caches have `ahead`. `advance` is the host's."""
+        for part in self.parts:
+            part.cache.write(self._of(part, keys), self._of(part, values))
+
+    def attended(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The device's part of `attend`, after `write`."""
+        return self._in_order([part.cache.attend(self._of(part, query), scaling) for part in self.parts])
+
+    def _of(self, part: Part, x: Tensor) -> Tensor:
+        """`part.of(x)`; of the only part without counting its rows, so that one compilation is for any number."""
+        return x if len(self.parts) == 1 else part.of(x)
+
+    def _in_order(self, outputs: list[Tensor]) -> Tensor:
+        """The outputs of the parts in the order of the rows."""
         if len(outputs) == 1:
             return outputs[0]
         order = [row for part in self.parts for row in part.rows]
@@ -184,7 +215,7 @@ class BatchLayer(AttendingLayer):
 
 
 def counts(cache: LayerCache) -> Counts:
-    return cache.filled_bytes, cache.read_bytes, cache.filled_bytes if cache.windowed else 0
+    return cache.filled_bytes, cache.read_bytes, cache.filled_bytes if cache.fixed else 0
 
 
 class HostCounts(NamedTuple):
@@ -198,65 +229,94 @@ class HostCounts(NamedTuple):
 class BatchCache(Cache):
     """The layers of a batch, and in `sequences` what the caches of each sequence hold and read from now on."""
 
-    def __init__(self, sequences: Sequence[Sequence[LayerCache]]):
+    def __init__(self, sequences: Sequence[Sequence[StoredLayer]]):
         blocks = [all(cache.takes_blocks for cache in caches) for caches in sequences]
-        super().__init__(layers=[BatchLayer(rows, blocks) for rows in zip(*sequences, strict=True)])
+        super().__init__(layers=[_layer_of(rows, blocks) for rows in zip(*sequences, strict=True)])
+        self.attending = [layer for layer in self.layers if isinstance(layer, BatchLayer)]
+        self.states = [layer for layer in self.layers if isinstance(layer, LinearState)]
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
+        # whether tokens are read one by one: a later layer cannot attend to what an earlier token left
+        self.token_by_token = not all(blocks) and any(layer.readers for layer in self.attending)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[BatchLayer, BatchLayer]:
+        """Append one layer's new tokens; the layer, which attends, stands for keys and values."""
+        if recording(key_states):  # as one call
+            arguments = (self, key_states, value_states, layer_idx)
+            out: tuple[BatchLayer, BatchLayer] = handle_torch_function(BatchCache.update, (key_states,), *arguments)
+            return out
+        layer: BatchLayer = self.layers[layer_idx]
+        return layer.update(key_states, value_states)
 
     def count(self, tokens: int) -> None:
         """Count the pass over `tokens` tokens that has just been made: one step, in some sequences one per token."""
-        by_sequence = zip(*(layer.counted for layer in self.layers), strict=True)
+        by_sequence = zip(*(layer.counted for layer in self.attending), strict=True)
+        states = sum(state.filled_bytes for state in self.states) // len(self.sequences)
         for sequence, layers in zip(self.sequences, by_sequence, strict=True):
             for step in zip(*layers, strict=True):
-                sequence.add(tokens // len(layers[0]), *map(sum, zip(*step, strict=True)))
+                sums = map(sum, zip(*step, strict=True))
+                sequence.add(tokens // len(layers[0]), *(counted + states for counted in sums))
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these sequences and drop the others."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.keep(rows)
+        for state in self.states:
+            state.keep(rows)
         self.sequences = [self.sequences[row] for row in rows]
 
     def make_room(self, tokens: int) -> None:
         """Room for these tokens at once, in all layers that can be packed: see `BatchLayer.make_room`."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.make_room(tokens)
 
     @property
     def room(self) -> int:
         """How many more tokens every pack has room for."""
-        return min((pack.room for layer in self.layers for pack in layer.packs), default=0)
+        return min((pack.room for layer in self.attending for pack in layer.packs), default=0)
 
     @property
     def moves(self) -> list[int]:
         """Another one after tensors of a pack have been replaced: see `Pack.moves`."""
-        return [pack.moves for layer in self.layers for pack in layer.packs]
+        return [pack.moves for layer in self.attending for pack in layer.packs]
 
     @property
     def ahead(self) -> int:
         """How many more tokens a repeated step can append to every sequence: see `Pack.ahead`."""
-        ahead: int = min(layer.ahead for layer in self.layers)
+        ahead: int = min(layer.ahead for layer in self.attending)
         return ahead
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the layers of a model can be compiled over these caches: see `Pack.fuses`.
+
+        Not those of a hybrid model, nor those that attend to another layer's keys and values.
+        """
+        if self.states or any(layer.readers for layer in self.attending):
+            return False
+        return all(pack.fuses for layer in self.attending for pack in layer.packs)
 
     def make_way(self) -> None:
         """What has to be done before a step is recorded or repeated: see `Pack.make_way`."""
-        for layer in self.layers:
+        for layer in self.attending:
             for pack in layer.packs:
                 pack.make_way()
 
     def advance(self) -> None:
         """Count the step that has just been repeated."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.advance(1)
         self.count(1)
 
     def counted(self) -> HostCounts:
         """What the host counts of a batch whose parts have all tokens `ahead`."""
-        ahead = [[part.cache.ahead for part in layer.parts] for layer in self.layers]
+        ahead = [[part.cache.ahead for part in layer.parts] for layer in self.attending]
         return HostCounts(self.get_seq_length(), ahead, [sequence.passes for sequence in self.sequences])
 
     def restore(self, before: HostCounts) -> None:
         """Count as before a step that was given up, of which the device did nothing."""
-        for layer, ahead in zip(self.layers, before.ahead, strict=True):
+        for layer, ahead in zip(self.attending, before.ahead, strict=True):
             for part, tokens in zip(layer.parts, ahead, strict=True):
                 part.cache.advance(part.cache.ahead - tokens)
             layer.seen = before.seen
@@ -265,13 +325,22 @@ class BatchCache(Cache):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the last tokens of a sequence can be taken back, as if they had never come."""
-        return all(layer.takes_back for layer in self.layers)
+        """Whether the last tokens of a sequence can be taken back, as if they had never come: not from a state."""
+        return not self.states and all(layer.takes_back for layer in self.attending)
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Take back the last tokens of each sequence, and the steps that appended them: those after its end, before
         the host knew of it. A cache of which several sequences differ in that can be read on by none of them."""
-        for layer in self.layers:
+        for layer in self.attending:
             layer.take_back(tokens)
         for sequence, surplus in zip(self.sequences, tokens, strict=True):
             sequence.take_back(surplus)
+
+
+def _layer_of(rows: Sequence[StoredLayer], blocks: Sequence[bool]) -> BatchLayer | LinearState | NoCache:
+    """One layer of all sequences."""
+    states = [row for row in rows if isinstance(row, LinearState)]
+    if states:
+        return states[0] if len(states) == 1 else LinearState.joined(states)
+    attending = [row for row in rows if isinstance(row, LayerCache)]
+    return BatchLayer(attending, blocks) if attending else NoCache()

@@ -1,6 +1,6 @@
 """A layer whose heads are caches of their own, each with its number of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -8,6 +8,8 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.softmax import Scaling, of_heads
+
+Attend = Callable[[Tensor, Scaling], Tensor]
 
 
 class ByHeadLayer(LayerCache):
@@ -39,7 +41,13 @@ class ByHeadLayer(LayerCache):
             head.update(keys[:, own], values[:, own])
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self._of_heads(query, scaling, [head.attend for head in self.heads])
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self._of_heads(query, scaling, [head.reread for head in self.heads])
+
+    def _of_heads(self, query: Tensor, scaling: Scaling, attends: Sequence[Attend]) -> Tensor:
         parts = query.chunk(len(self.heads), dim=1)
         size = parts[0].shape[1]
         own = [of_heads(scaling, slice(at, at + size)) for at in range(0, query.shape[1], size)]
-        return torch.cat([head.attend(*each) for head, *each in zip(self.heads, parts, own, strict=True)], dim=1)
+        return torch.cat([attend(*each) for attend, *each in zip(attends, parts, own, strict=True)], dim=1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 RECENT = 16  # passes that can be taken back
-SUMS = ("passes", "tokens", "full_tokens", "held", "read", "windows", "peak")
+SUMS = ("passes", "tokens", "full_tokens", "held", "read", "fixed", "peak")
 _sums = attrgetter(*SUMS)
 
 
@@ -13,7 +13,7 @@ _sums = attrgetter(*SUMS)
 class DecodeBytes:
     """Counts of one sequence over its forward passes after prefill, those that read a hidden question included.
 
-    Layers with a sliding window hold as much under FullKV, which holds all tokens in the others.
+    Layers of fixed size (a sliding window, a state) hold as much under FullKV, which holds all tokens in the others.
 
     What a pass holds is counted while it attends: its own tokens are there, and nothing was evicted for them yet.
     """
@@ -24,7 +24,7 @@ class DecodeBytes:
     full_tokens: int = 0  # sum over the passes of the tokens read by then: what FullKV holds beside the prompt's
     held: int = 0  # sum over the passes of the bytes held
     read: int = 0  # sum over the passes of the bytes that attention reads
-    windows: int = 0  # sum over the passes of the bytes that layers with a sliding window hold
+    fixed: int = 0  # sum over the passes of the bytes that layers of fixed size hold
     peak: int = field(init=False)  # most bytes held, before the first pass or in one
     earlier: deque[tuple[int, ...]] = field(
         init=False, repr=False, compare=False
@@ -34,16 +34,16 @@ class DecodeBytes:
         self.peak = self.start
         self.earlier = deque(maxlen=RECENT)
 
-    def add(self, tokens: int, held: int, read: int, windows: int = 0) -> None:
-        """One more pass over `tokens` tokens, which held and read so many bytes in all layers together, `windows` of
-        the held ones in layers with a sliding window."""
+    def add(self, tokens: int, held: int, read: int, fixed: int = 0) -> None:
+        """One more pass over `tokens` tokens, which held and read so many bytes in all layers together, `fixed` of
+        the held ones in layers of fixed size."""
         self.earlier.append(_sums(self))
         self.passes += 1
         self.tokens += tokens
         self.full_tokens += self.tokens
         self.held += held
         self.read += read
-        self.windows += windows
+        self.fixed += fixed
         self.peak = max(self.peak, held)
 
     def take_back(self, passes: int) -> None:
@@ -52,7 +52,7 @@ class DecodeBytes:
             vars(self).update(zip(SUMS, self.earlier.pop(), strict=True))
 
     def figures(
-        self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0, windows: tuple[int, int] = (0, 0)
+        self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0, fixed: tuple[int, int] = (0, 0)
     ) -> "DecodeFigures":
         """The figures of a record.
 
@@ -60,16 +60,16 @@ class DecodeBytes:
         prefill_peak  most bytes that prefill and compression held
         full_bytes    FullKV's cache of the prompt of n tokens
         unread        bytes counted as read that attention did not read
-        windows       of layers with a sliding window: bytes of the prompt, and after the last pass
+        fixed         of layers of fixed size: bytes of the prompt, and after the last pass
         """
-        grows = full_bytes - windows[0]
+        grows = full_bytes - fixed[0]
         token = grows // n
-        last = grows + token * self.tokens + windows[1]  # FullKV after the last pass
+        last = grows + token * self.tokens + fixed[1]  # FullKV after the last pass
         passes, held, read, full = (
             self.passes,
             self.held,
             self.read - unread,
-            self.passes * grows + token * self.full_tokens + self.windows,
+            self.passes * grows + token * self.full_tokens + self.fixed,
         )
         if not passes:  # the prompt's cache alone
             passes, held, read, full = 1, self.start, self.start, full_bytes

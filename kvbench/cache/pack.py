@@ -56,6 +56,10 @@ class Pack(ABC, Generic[Row]):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """The attention output of query [rows, num_attention_heads, t, head_dim], of the same shape."""
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """As of a layer cache."""
+        return self.attend(query, scaling)
+
     @abstractmethod
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows and drop the others."""
@@ -70,6 +74,12 @@ class Pack(ABC, Generic[Row]):
     def make_way(self) -> None:
         """What has to be done before the next token is appended, whether by Python or by repeated operations."""
         return None
+
+    fuses: bool = True  # whether torch.compile makes one graph of `write` and `attend`, without tables made anew
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """The device's part of `append`, of one token that is `ahead`. `advance` is the host's."""
+        raise NotImplementedError(f"{type(self).__name__} has no tokens ahead")
 
     def advance(self, tokens: int) -> None:
         """Count tokens that repeated operations have appended, at most `ahead`; a negative number: they are gone."""

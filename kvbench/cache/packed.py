@@ -140,9 +140,13 @@ class Packed(Pack[PackedRow]):
             self._move(t + BLOCK - 1)
         if self.tables is None:
             self.tables = self._tables(keys.shape[1])
-        tables = self.tables
-        packed_append(self.keys, self.values, tables.lengths, tables.starts, tables.sources, keys, values)
+        self.write(keys, values)
         self.advance(t)
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        tables = self.tables
+        assert tables is not None, "`append` made them"
+        packed_append(self.keys, self.values, tables.lengths, tables.starts, tables.sources, keys, values)
 
     @property
     def ahead(self) -> int:

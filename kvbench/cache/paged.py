@@ -39,12 +39,8 @@ class PagedLayer(LayerCache):
         super().__init__(seen, kept)
         self.page, self.pages, self.group, self.last_always = page, pages, group, last_always
         self.length = keys.shape[1]
-        heads, n, d = keys.shape
-        held = -(-n // page)
         self.rows = torch.cat([keys, values], dim=2)  # a page is read by one operation; whole pages once it has grown
-        # a page that is not full repeats the last key, which changes no bound
-        of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
-        self.bounds = Growing(torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2), block=ROOM)
+        self.bounds = Growing(page_bounds(keys, page), block=ROOM)
         self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read, once a KV head, so far
         self.unshared = 0  # the same, as `read_bytes` counts them
 
@@ -90,10 +86,16 @@ class PagedLayer(LayerCache):
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head."""
-        heads, capacity, width = self.rows.shape
-        page = self.page
         chosen = self.choose(query)  # [heads, g, pages]
         self._count(chosen)
+        return self._attention(query, chosen, scaling)
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self._attention(query, self.choose(query), scaling)
+
+    def _attention(self, query: Tensor, chosen: Tensor, scaling: Scaling) -> Tensor:
+        heads, capacity, width = self.rows.shape
+        page = self.page
         number = chosen + _multiples(heads, capacity // page, query.device)[:, None, None]
         rows = self.rows.view(heads * capacity // page, page * width).index_select(0, number.flatten())
         rows = rows.view(query.shape[1], 1, -1, width)
@@ -129,6 +131,16 @@ class PagedLayer(LayerCache):
         union = torch.zeros(len(chosen), self.held, dtype=torch.bool, device=chosen.device)
         self.shared += union.scatter_(1, chosen.flatten(1), True).sum()
         self.unshared += len(chosen) * self._most
+
+
+def page_bounds(keys: Tensor, page: int) -> Tensor:
+    """The smallest, then the largest key of each page and channel, [heads, pages, 2 · head_dim], of keys [heads, n,
+    head_dim]."""
+    heads, n, d = keys.shape
+    held = -(-n // page)
+    # a page that is not full repeats the last key, which changes no bound
+    of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
+    return torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2)
 
 
 @lru_cache(maxsize=64)

@@ -12,8 +12,8 @@ Methods without a codebook express their analytic ratio in the same factors. Qua
 each smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two layers
 leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
 
-In a model with sliding windows, all of this is of the layers with full attention, which methods compress. `fields` adds
-the others, which hold their window under every method: r and r_bytes are then of all layers.
+Where some layers have a sliding window or a state of fixed size, all of this is of the layers with full attention,
+which methods compress. `fields` adds the others, which hold as much under every method: r and r_bytes are then of all.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class ReserveRatio:
     @classmethod
     def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
         """`stored_bytes` is what the compressed layers hold, `full_bytes` the GQA FullKV of the same prompt."""
-        if not layers:  # all have a sliding window
+        if not layers:  # none is compressed
             return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
         return cls(
             r1=fmean(layer.r1 for layer in layers),
@@ -97,7 +97,7 @@ class ReserveRatio:
         )
 
     def over_all(self, window_bytes: int) -> "ReserveRatio":
-        """With r, r_corrected and r_bytes of all layers, of which some have a sliding window and hold `window_bytes`.
+        """With r, r_corrected and r_bytes of all layers, of which some are not compressed and hold `window_bytes`.
 
         Weighted by FullKV's bytes.
         """

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, StoredLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import sliding_attention
 from kvbench.ops.softmax import Scaling
@@ -28,11 +28,12 @@ class WindowLayer(LayerCache):
     takes_blocks = True
     batches = True
     windowed = True
+    fixed = True
 
-    def __init__(self, window: int, kept: Kept | None = None, whole: bool = False):
+    def __init__(self, window: int, kept: Kept | None = None, whole: bool = False, readers: int = 0):
         """`whole`: keep every token, for `cut`."""
         super().__init__(0, kept)
-        self.window, self.whole = window, whole
+        self.window, self.whole, self.readers = window, whole, readers
         self.k: Growing | None = None
         self.v: Growing | None = None
         self.length = 0  # tokens that count, the last ones of the buffers
@@ -54,7 +55,9 @@ class WindowLayer(LayerCache):
             raise ValueError(
                 f"a window of {self.window} needs some of the first {end} tokens, which are no longer stored"
             )
-        return WindowLayer.of(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
+        layer = WindowLayer.of(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
+        layer.readers = self.readers
+        return layer
 
     def tensors(self) -> list[Tensor]:
         return [] if self.k is None else [store.buffer for store in self._stores]
@@ -83,20 +86,31 @@ class WindowLayer(LayerCache):
         self.length += keys.shape[2]
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        keys, values = (store.view[:, :, -self.length :] for store in self._stores)
-        out = sliding_attention(query, keys, values, scaling, self.window)
-        if not self.whole:
+        out = self._attention(query, scaling)
+        if not self.unread:
             self._forget()
         return out
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self._attention(query, scaling)
+        if self.was_read():
+            self._forget()
+        return out
+
+    def _attention(self, query: Tensor, scaling: Scaling) -> Tensor:
+        keys, values = (store.view[:, :, -self.length :] for store in self._stores)
+        return sliding_attention(query, keys, values, scaling, self.window)
+
     def _forget(self) -> None:
         """Tokens that no later query sees count no more; their memory is freed now and then."""
+        if self.whole:
+            return
         self.length = min(self.length, self.window - 1)
         first = self._stores[0].length - self.length
         if first > SLACK:
             self.k, self.v = (Growing(store.view[:, :, first:].clone()) for store in self._stores)
 
 
-def bytes_of(layers: Iterable[LayerCache]) -> int:
-    """Bytes that the sliding layers among `layers` hold."""
-    return sum(layer.filled_bytes for layer in layers if layer.windowed)
+def fixed_bytes(layers: Iterable[StoredLayer]) -> int:
+    """Bytes that those of `layers` hold whose size does not grow with the text."""
+    return sum(layer.filled_bytes for layer in layers if layer.fixed)

@@ -29,7 +29,7 @@ class Prefill:
 class Decode:
     compress: NodeOrNull
     batch: Annotated[str, PlainValidator(_batch), "`auto`, `all` or an integer of at least 1"]  # digits, for a number
-    engine: Annotated[Literal["auto", "graph", "eager"], WORD]
+    engine: Annotated[Literal["auto", "graph", "fused", "eager"], WORD]
 
 
 @checked(prefix="wandb.", frozen=True)

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import LayerCache
+from kvbench.cache.base import StoredLayer
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.evaluation.steps import ROOM, Capture, Steps, forward
+from kvbench.models.layer_kinds import reads_one_by_one
+from kvbench.models.positions import positions_after
 from kvbench.ops.host_numbers import read as read_numbers
 
 # How much decoding in a batch may change the gap between two logits of a row, in units of eps of their dtype times the
@@ -50,6 +52,7 @@ class Generation:
     """The output of one sequence of a batch."""
 
     decode_bytes: DecodeBytes  # of its caches, from the end of the prompt on
+    repeats: Literal["graph", "fused"] = "graph"  # what steps that are repeated were recorded of
     tokens: list[int] = field(default_factory=list)  # without the stop token
     ended_by: int | None = None  # the stop token; None where something else ended the sequence
     steps: int = 0  # forward passes after prefill that included this sequence
@@ -60,8 +63,8 @@ class Generation:
 
     @property
     def engine(self) -> str:
-        """What decoded most of it: graph or eager."""
-        return "graph" if self.repeated > self.steps / 2 else "eager"
+        """What decoded most of it: graph, fused or eager."""
+        return self.repeats if self.repeated > self.steps / 2 else "eager"
 
     def withdraw(self, passes: int) -> None:
         """Count its last passes no more."""
@@ -82,7 +85,7 @@ class Generation:
         return False
 
 
-def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
+def batched(sequences: Sequence[Sequence[StoredLayer]]) -> BatchCache:
     """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
 
     The sequences are read and decoded through it alone: their layer caches may move into it (see `BatchLayer`).
@@ -92,7 +95,7 @@ def batched(sequences: Sequence[Sequence[LayerCache]]) -> BatchCache:
 
 def generate(
     model: PreTrainedModel,
-    caches: Sequence[LayerCache],
+    caches: Sequence[StoredLayer],
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
@@ -116,11 +119,12 @@ def decode_greedily(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
     capture: Capture | None = None,
+    fused: PreTrainedModel | None = None,
 ) -> list[Generation]:
     """`decode` with the likeliest token, always."""
     chooser = lambda logits, rows: choose(logits)  # noqa: E731
     sequences: list[Generation] = decode(
-        model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture
+        model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture, fused
     )
     return sequences
 
@@ -136,25 +140,28 @@ def decode(
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
     capture: Capture | None = None,
+    fused: PreTrainedModel | None = None,
 ) -> list[Generation]:
     """The tokens that `choose` makes of the logits, of all sequences of a cache. logits [sequences, vocab_size] follow
     the last token read and choose the first token.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch. `capture` records steps to repeat them (see `kvbench.evaluation.steps`). Of caches on a GPU that cannot take
-    tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1 passes more, which its `steps`
-    and `decode_bytes` count.
+    batch. `capture` records steps to repeat them, those of `fused` if it is given (see `kvbench.evaluation.steps`). Of
+    caches on a GPU that cannot take tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1
+    passes more, which its `steps` and `decode_bytes` count.
     """
-    done = [Generation(counts) for counts in cache.sequences]
-    active = list(range(len(done)))
-    ends = Ends(stop_tokens, max_new_tokens, until)
     if logits.is_cuda or capture:
         cache.make_room(min(max_new_tokens, ROOM))
+    if not cache.fuses:
+        fused = None
+    done = [Generation(counts, "fused" if fused else "graph") for counts in cache.sequences]
+    active = list(range(len(done)))
+    ends = Ends(stop_tokens, max_new_tokens, until)
     takes_back = cache.takes_back
     afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
     waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1
-    steps = Steps(model, cache, capture)
+    steps = Steps(model, cache, capture, fused)
     unread: list[Choice] = []
     length = 0
     started = time.perf_counter()
@@ -209,7 +216,8 @@ def choose(logits: Tensor) -> Choice:
     best = logits.argmax(dim=-1)
     wide = torch.promote_types(logits.dtype, torch.float32)
     first, second = logits.to(wide).topk(2, dim=-1).values.T
-    largest = logits.masked_fill(logits.isinf(), 0).abs().amax(dim=-1).to(wide)  # excluded tokens are at -inf
+    finite = logits.nan_to_num(float("nan"), 0, 0)  # excluded tokens are at -inf
+    largest = torch.linalg.vector_norm(finite, float("inf"), dim=-1).to(wide)
     noise = GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest
     return Choice(best, first - second < noise, first.isfinite())
 
@@ -218,16 +226,27 @@ def choose(logits: Tensor) -> Choice:
 def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
-    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding.
+    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding. Where
+    later layers attend to the same cache, such a one gets a pass for each token; so do the models that need it.
     """
-    return forward(model, cache, _to_all(cache, ids), logits_to_keep=1)[:, -1]
+    return _read(model, cache, ids, logits_to_keep=1)[:, -1]
 
 
 @torch.inference_mode()
 def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return forward(model, cache, _to_all(cache, ids))
+    return _read(model, cache, ids)
 
 
-def _to_all(cache: BatchCache, ids: Tensor) -> Tensor:
-    return ids.expand(len(cache.sequences), -1)
+def _read(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+    """The logits after the ids [q] that a pass, or a pass for each token, computes: [sequences, q or fewer, vocab]."""
+    every = ids.expand(len(cache.sequences), -1)
+    single = cache.token_by_token or reads_one_by_one(model.config)
+    return torch.cat(
+        [_pass(model, cache, part, **options) for part in every.split(1 if single else len(ids), 1)], dim=1
+    )
+
+
+def _pass(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+    ids = ids.to(model.device)
+    return forward(model, cache, ids, position_ids=positions_after(cache.get_seq_length(), ids), **options)

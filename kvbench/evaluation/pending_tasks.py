@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
-from kvbench.cache.base import LayerCache
+from kvbench.cache.base import AttendingLayer, StoredLayer
 from kvbench.evaluation.prefill_passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
 from kvbench.evaluation.record import AnyRun, MethodRun, Row
@@ -49,7 +49,7 @@ class Compression:
         self.conversations = conversations(task.prompts)
         # to decode, and to read FullKV's answer and the expected one
         readings = sum(2 + bool(prompt.sample.answers) if distance else 1 for prompt in self.prompts)
-        self.copies: Iterator[list[LayerCache]] = compressed.copies(readings + len(self.conversations))
+        self.copies: Iterator[list[StoredLayer]] = compressed.copies(readings + len(self.conversations))
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -58,10 +58,13 @@ class Compression:
 
     @property
     def batches(self) -> bool:
-        """Whether its sequence may decode beside those of other settings: not where it goes on from its own answers."""
-        if self.conversations:
+        """Whether its sequence may decode beside those of other settings: not where it goes on from its own answers,
+        nor where it reads questions token by token and others would have to (see `BatchCache`)."""
+        caches = self.compressed.caches
+        readers = any(isinstance(cache, AttendingLayer) and cache.readers for cache in caches)
+        if self.conversations or (readers and not all(cache.takes_blocks for cache in caches)):
             return False
-        return self.always_batches or all(cache.batches for cache in self.compressed.caches)
+        return self.always_batches or all(cache.batches for cache in caches)
 
 
 def missing_work(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:

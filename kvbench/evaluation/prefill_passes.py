@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import LayerCache, held_bytes, storage_bytes
+from kvbench.cache.base import StoredLayer, held_bytes, storage_bytes
 from kvbench.cache.kept_positions import Marks
+from kvbench.cache.linear_state import LinearState
+from kvbench.cache.sliding_window import WindowLayer
 from kvbench.methods.base import Method, as_given
-from kvbench.models.layer_windows import full_layers, sliding_windows
+from kvbench.models.layer_kinds import compressed_layers, kinds_at
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
 
@@ -27,7 +29,7 @@ class Compressed:
     activations are in the allocator's peak only.
     """
 
-    caches: list[LayerCache]
+    caches: list[StoredLayer]
     logits: Tensor  # [vocab_size]
     full_bytes: int  # of FullKV for the same prompt, in all layers
     prefill_seconds: float
@@ -41,10 +43,12 @@ class Compressed:
         held = list(zip(self._layer_bytes, self.caches, strict=True))
         # of those, what layers hold that no method compresses
         self.window_bytes = sum(layer for layer, cache in held if cache.kept is None)
-        # and all that stop growing at a sliding window: FullKV's layers, too, where every layer has one
-        self.sliding_bytes = sum(layer for layer, cache in held if cache.windowed)
+        # and all whose size does not grow with the text: FullKV's layers, too, where every layer has a sliding window
+        self.fixed_bytes = sum(layer for layer, cache in held if cache.fixed)
+        # and the states of layers with linear attention, a part of both
+        self.state_bytes = sum(layer for layer, cache in held if isinstance(cache, LinearState))
 
-    def stored_bytes(self, caches: Sequence[LayerCache]) -> int:
+    def stored_bytes(self, caches: Sequence[StoredLayer]) -> int:
         """Bytes that `caches` (these caches or copies of them) hold of the prompt, without decoded tokens.
 
         To be called after decoding: a cache that compresses the prompt while it decodes knows its bytes only then.
@@ -54,12 +58,12 @@ class Compressed:
             for cache, before in zip(caches, self._layer_bytes, strict=True)
         )
 
-    def count(self, caches: Sequence[LayerCache]) -> int:
+    def count(self, caches: Sequence[StoredLayer]) -> int:
         """Peak bytes including what `caches` hold now: call it after decoding with them."""
         return max(self.peak_bytes, held_bytes(caches, self.live))
 
     @torch.inference_mode()
-    def copies(self, count: int) -> Iterator[list[LayerCache]]:
+    def copies(self, count: int) -> Iterator[list[StoredLayer]]:
         """The caches for `count` decodings that start from the compressed prompt; the last gets the originals."""
         for _ in range(count - 1):
             yield copy.deepcopy(self.caches)
@@ -120,10 +124,10 @@ class SharedPass:
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
         live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
-        live += stored(self.state.windows.values())
+        live += stored(self.state.others.values())
         counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
         device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
-        full, logits = self.state.nbytes + self.state.window_bytes, self.state.logits
+        full, logits = self.state.nbytes + self.state.other_bytes, self.state.logits
         return Compressed(caches, logits, full, self.seconds, seconds, live, counted, device)
 
 
@@ -155,16 +159,16 @@ class StreamedPass:
         stream.finish()
         wait_for(self.model)
         stream.seconds += time.perf_counter() - started
-        windows = state.windows.values()
+        windows = [layer for layer in state.others.values() if isinstance(layer, WindowLayer)]
         one = max((layer.token_bytes * layer.seen for layer in windows), default=0)  # a whole prompt, before it is cut
         return Compressed(
             state.whole(stream.layers.caches),
             state.logits,
-            stream.full_bytes + state.window_bytes,
+            stream.full_bytes + state.other_bytes,
             seconds,
             stream.seconds,
             [],
-            max(stream.peak_bytes, one) + state.window_bytes,
+            max(stream.peak_bytes, one) + state.other_bytes,
             device_peak(self.model),
         )
 
@@ -226,9 +230,9 @@ class Stream:
 
 
 def num_layers(model: PreTrainedModel, n: int) -> int:
-    """The layers that methods compress of a prompt of n tokens: all but those with a sliding window."""
-    return len(full_layers(sliding_windows(model.config, n)))
+    """The layers that methods compress of a prompt of n tokens: those that keep keys and values of all of them."""
+    return len(compressed_layers(kinds_at(model.config, n)))
 
 
-def stored(caches: Iterable[LayerCache]) -> list[Tensor]:
+def stored(caches: Iterable[StoredLayer]) -> list[Tensor]:
     return [tensor for cache in caches for tensor in cache.tensors()]

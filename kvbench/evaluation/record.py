@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kvbench.benchmarks import Benchmark, Sample
-from kvbench.cache.base import LayerCache
+from kvbench.cache.base import StoredLayer
 from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
 from kvbench.cache.eviction_cuts import close_cuts
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
-from kvbench.cache.sliding_window import bytes_of
+from kvbench.cache.sliding_window import fixed_bytes
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import Generation
 from kvbench.evaluation.prefill_passes import Compressed
@@ -76,7 +76,7 @@ class Run(Generic[Loaded, Chosen]):
     # settings decode as one batch where that cannot change their caches; all: every setting; 1: one by one; a number:
     # so many sequences, answers with several seeds included
     batch: str = "auto"
-    decode_engine: str = "auto"  # or graph, eager: how a step is launched, see kvbench.evaluation.steps
+    decode_engine: str = "auto"  # or graph, fused, eager: how a step is launched, see kvbench.evaluation.steps
     stage: Stage = field(default_factory=Stage, compare=False)
 
     @property
@@ -100,8 +100,8 @@ class Row:
     setting: Setting
     prompt: Prompt
     compressed: Compressed
-    caches: list[LayerCache]
-    copies: Iterator[list[LayerCache]] = field(
+    caches: list[StoredLayer]
+    copies: Iterator[list[StoredLayer]] = field(
         default_factory=lambda: iter(())
     )  # more of them, as the prompt left them
     recorded: bool = True  # False: FullKV's, which has a record already or is no setting of the run
@@ -146,8 +146,8 @@ def identity(run: AnyRun, sample: Sample, setting: Measured) -> dict[str, Any]:
     }
 
 
-def full_places(caches: Sequence[LayerCache]) -> list[int]:
-    """The numbers of the layers that the method compressed: all but those with a sliding window."""
+def full_places(caches: Sequence[StoredLayer]) -> list[int]:
+    """The numbers of the layers that the method compressed: those that keep keys and values of all tokens."""
     return [number for number, cache in enumerate(caches) if cache.kept is not None]
 
 
@@ -157,18 +157,18 @@ def per_head(layers: Sequence[Kept]) -> list[list[int] | None] | None:
     return counts if any(counts) else None
 
 
-def reductions(caches: Sequence[LayerCache]) -> list[int]:
+def reductions(caches: Sequence[StoredLayer]) -> list[int]:
     """How often each layer was reduced while decoding, of those that are at intervals."""
     return [cache.triggers for cache in caches if cache.triggers is not None]
 
 
 def decode_figures(
-    compressed: Compressed, caches: Sequence[LayerCache], decode_bytes: DecodeBytes, n: int
+    compressed: Compressed, caches: Sequence[StoredLayer], decode_bytes: DecodeBytes, n: int
 ) -> DecodeFigures:
     """What `caches` held and read of a prompt of n tokens and of what they decoded, after decoding."""
     held, unread = (sum(getattr(cache, name) for cache in caches) for name in ("filled_bytes", "unread_bytes"))
-    windows = compressed.sliding_bytes, bytes_of(caches)
-    return decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread, windows)
+    fixed = compressed.fixed_bytes, fixed_bytes(caches)
+    return decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread, fixed)
 
 
 def record(
@@ -206,6 +206,7 @@ def record(
         "distance": distance and dict(distance),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **ratio.fields(windows),
+        **({"state_bytes": compressed.state_bytes} if compressed.state_bytes else {}),
         "stored_bytes": stored,
         "full_bytes": compressed.full_bytes,
         **({"full_layers": places} if len(places := full_places(caches)) < len(caches) else {}),

@@ -11,6 +11,8 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
+from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
+from kvbench.models.one_token import OneToken
 from kvbench.utils.console import warn
 from kvbench.utils.device import gpus
 
@@ -21,14 +23,16 @@ FEWEST = 8
 ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
 
 
-def forward(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
+def forward(
+    model: PreTrainedModel | OneToken, cache: BatchCache | DeviceCache, ids: Tensor, **options: object
+) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
     logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits
 
 
-def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tensor) -> Tensor:
+def step(model: PreTrainedModel | OneToken, cache: BatchCache | DeviceCache, ids: Tensor, positions: Tensor) -> Tensor:
     """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
 
     positions [1, 1] is that of the token, and afterwards that of the next one: a repeated step advances by itself.
@@ -41,14 +45,24 @@ def step(model: PreTrainedModel, cache: BatchCache, ids: Tensor, positions: Tens
 class Steps:
     """The steps of a batch. With `capture` a step is recorded after each change of the rows or their buffers, and
     repeated while all caches have tokens `ahead` (see `Pack.ahead`); Python launches the others.
+    `fused`: the model with compiled layers, of which a step is recorded (see `kvbench.evaluation.fused_layers`).
     """
 
-    def __init__(self, model: PreTrainedModel, cache: BatchCache, capture: Capture | None = None):
-        self.model, self.cache, self.capture = model, cache, capture
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        cache: BatchCache,
+        capture: Capture | None = None,
+        fused: PreTrainedModel | None = None,
+    ):
+        self.model, self.cache, self.capture, self.fused = OneToken(model), cache, capture, fused
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
+        self.ids: Tensor
+        self.logits: Tensor
         self.repeat: Callable[[], None] | None = None
         self.repeats = False  # whether the last step was one of a recording: the first is the one that was recorded
         self.moves: list[int] | None = None  # those of the cache at the last eager step, which made a step's tables
+        self.compiled: list[int] | None = None  # those at the last step that compiled what is recorded
 
     def __call__(self, ids: Tensor, left: int) -> Tensor:
         """The logits [sequences, vocab_size] after one more token ids [sequences]; at most `left` steps follow."""
@@ -65,8 +79,12 @@ class Steps:
         if not (ahead or self.cache.room):
             self.cache.make_room(min(left + 1, ROOM))
         moves, repeats = self.cache.moves, min(self.cache.room - 1, left)
-        if ahead and moves == self.moves and repeats >= FEWEST and self._record(ids, self.capture):
-            return self.logits
+        if ahead and moves == self.moves and repeats >= FEWEST:
+            self.ids = ids.clone()
+            if self.fused is not None and moves != self.compiled:
+                return self._compile()
+            if self._record(self.capture):
+                return self.logits
         self.repeats = False
         logits = step(self.model, self.cache, ids, self.positions)
         if self.cache.moves != self.moves:
@@ -75,12 +93,18 @@ class Steps:
 
     def changed(self) -> None:
         """Forget what was recorded: the batch has other rows now."""
-        self.repeat = self.moves = None
+        self.repeat = self.moves = self.compiled = None
 
-    def _record(self, ids: Tensor, capture: Capture) -> bool:
+    def _compile(self) -> Tensor:
+        """A step of compiled layers that Python launches: nothing may be compiled while a step is recorded."""
+        with compiling():
+            self._one()
+        self.compiled, self.repeats = self.moves, False
+        return self.logits
+
+    def _record(self, capture: Capture) -> bool:
         """Record this step and run it once. Where that fails, nothing has been done, and Python launches all steps."""
         before = self.cache.counted()
-        self.ids = ids.clone()
         try:
             self.repeat = capture(self._one)
         except RuntimeError as error:
@@ -91,7 +115,11 @@ class Steps:
         return self.repeats
 
     def _one(self) -> None:
-        self.logits = step(self.model, self.cache, self.ids, self.positions)
+        if self.fused is None:
+            self.logits = step(self.model.model, self.cache, self.ids, self.positions)
+        else:
+            self.logits = step(self.fused, DeviceCache(self.cache), self.ids, self.positions)
+            self.cache.advance()
 
 
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
@@ -129,12 +157,17 @@ def uncollected() -> Iterator[None]:
 def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:
     """How `decode.engine` decodes with a model: None launches every step, as a model on a CPU or on several GPUs needs.
 
-    Raises UserError where engine=graph and the model is not on one GPU.
+    Raises UserError where engine=graph or fused and the model is not on one GPU.
     """
     devices = gpus(model)
-    if engine == "graph" and len(devices) != 1:
+    if engine in ("graph", "fused") and len(devices) != 1:
         where = f"{len(devices)} GPUs" if devices else "a CPU"
-        raise UserError(f"decode.engine=graph needs a model on one GPU, and this one is on {where}: auto or eager")
+        raise UserError(f"decode.engine={engine} needs a model on one GPU, and this one is on {where}: auto or eager")
     if engine == "eager" or len(devices) != 1 or model.device.type != "cuda":
         return None
     return cuda_graph
+
+
+def fused_of(engine: str, model: PreTrainedModel) -> PreTrainedModel | None:
+    """The model with compiled layers whose steps `decode.engine` records; None: those of the model itself."""
+    return fused(model) if engine == "fused" else None

@@ -34,10 +34,13 @@ from kvbench.methods.heads.whole import WholeHeads
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.lagkv import LagKV
 from kvbench.methods.layer_drop import OnlyLazyLayers, RandomLayers
+from kvbench.methods.omnikv import OmniKV
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
 from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.rocketkv import RocketKV
+from kvbench.methods.score_threshold import ScoreThreshold
 from kvbench.methods.scoring.around_context import AroundContext
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.chunks import Chunks
@@ -46,6 +49,7 @@ from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.critical import CriticalKV
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
+from kvbench.methods.scoring.finch import Finch
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvcompose import KVCompose
@@ -57,6 +61,7 @@ from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
+from kvbench.methods.scoring.reference_attention import MatchingPursuit, ReferenceAttention
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -74,6 +79,7 @@ from kvbench.methods.storage.gear import GEAR
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.kvtc import KVTC
+from kvbench.methods.storage.matched import Matched
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.palu import Palu
 from kvbench.methods.storage.rerotated import Rerotated
@@ -112,6 +118,7 @@ __all__ = [
     "EqualHeads",
     "Eviction",
     "ExpectedAttention",
+    "Finch",
     "Fp8",
     "FullKV",
     "Ggml",
@@ -132,12 +139,15 @@ __all__ = [
     "LayerState",
     "LeverageScore",
     "LinearPyramid",
+    "Matched",
+    "MatchingPursuit",
     "MeanVariance",
     "Method",
     "Microscaling",
     "MiniCache",
     "Needs",
     "NonCausalAttention",
+    "OmniKV",
     "OnlyLazyLayers",
     "Palu",
     "PooledHeads",
@@ -151,8 +161,11 @@ __all__ = [
     "RaggedSelection",
     "Random",
     "RandomLayers",
+    "ReferenceAttention",
     "Rerotated",
+    "RocketKV",
     "ScoreEntropy",
+    "ScoreThreshold",
     "Scoring",
     "Selection",
     "SimLayerKV",

@@ -85,6 +85,9 @@ class HeavyHitterLayer(LayerCache):
             self.free = self._weakest()
         return out
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return dense_attention(query, self.k.view, self.v.view, scaling)
+
     def _weakest(self) -> Tensor:
         """Slot per head of the lowest score among tokens older than the recent ones; ties: the latest goes."""
         scores, positions = self.scores.view[..., 0], self.positions.view[..., 0]  # [heads, len]

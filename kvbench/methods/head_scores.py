@@ -92,7 +92,7 @@ def _checked(path: str, over: Heads, rows: list[list[float]], model: str, about:
 
 def calibrations(part: object) -> Iterator[HeadScores]:
     """The calibration files that a method, or a part of it, has read."""
-    for value in vars(part).values():
+    for value in getattr(part, "__dict__", {}).values():  # a NamedTuple has none
         if isinstance(value, HeadScores):
             yield value
         elif type(value).__module__.startswith("kvbench.methods"):

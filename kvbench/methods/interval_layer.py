@@ -96,9 +96,19 @@ class IntervalLayer(DenseLayer):
         if self.sums is not None:
             column_sums(query[0], self.k.view[0], scaling, self.k.length - 1, sums=self.sums.buffer[..., 0])
         out = super().attend(query, scaling)
-        if self.when.due(self.seen, self.prompt):
-            self._reduce(query.shape[1], scaling)
+        if not self.unread:
+            self._reduce_when_due(query.shape[1], scaling)
         return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = super().attend(query, scaling)
+        if self.was_read():
+            self._reduce_when_due(query.shape[1], scaling)
+        return out
+
+    def _reduce_when_due(self, num_attention_heads: int, scaling: Scaling) -> None:
+        if self.when.due(self.seen, self.prompt):
+            self._reduce(num_attention_heads, scaling)
 
     def _reduce(self, num_attention_heads: int, scaling: Scaling) -> None:
         state = LayerState(self.k.view[0], self.v.view[0], scaling, num_attention_heads, index=self.index)

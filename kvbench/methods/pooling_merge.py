@@ -188,6 +188,9 @@ class MergingLayer(LayerCache):
             self.importance.view.add_(weights.sum(dim=1)[..., None])
         return dense_attention(query, keys[None], self.v.view[None], scaling)
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return dense_attention(query, self.k.view[None], self.v.view[None], scaling)
+
     def _shrink(self) -> None:
         """Merge until at most `limit` entries are left; all groups of one sweep at once."""
         while (excess := self.k.length - self.limit) > 0:

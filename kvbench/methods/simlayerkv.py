@@ -234,6 +234,7 @@ class FirstDecodeLayer(LayerCache):
         fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers", "marks")
         self.state_fields = {name: getattr(layer, name) for name in fields}
         self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
+        self.score: Tensor | None = None  # of the first decoded token, until every reader has attended
 
     def tensors(self) -> list[Tensor]:
         return self.inner.tensors()
@@ -252,9 +253,22 @@ class FirstDecodeLayer(LayerCache):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = self.inner.attend(query, scaling)
         if self.decision is not None:
-            decision, self.decision = self.decision, None
-            decision.add(self, decision.measure(query[0], self.inner.k.view[0], scaling))
+            self.score = self.decision.measure(query[0], self.inner.k.view[0], scaling)
+            if not self.unread:
+                self._decide()
         return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self.inner.reread(query, scaling)
+        if self.was_read():
+            self._decide()
+        return out
+
+    def _decide(self) -> None:
+        if self.decision is not None and self.score is not None:
+            decision, score = self.decision, self.score
+            self.decision = self.score = None
+            decision.add(self, score)
 
     def compress(self, store: Store) -> None:
         """Replace the full cache by the one that `store` makes of the prompt."""

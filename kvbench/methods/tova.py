@@ -93,6 +93,9 @@ class CurrentQueryLayer(LayerCache):
             self.free = self._weakest(query, keys, scaling)
         return out
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return dense_attention(query, self.k.view, self.v.view, scaling)
+
     def _weakest(self, query: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
         """The slot [1] with the least attention of query [1, num_attention_heads, 1, head_dim]; ties: the latest."""
         logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)  # [heads, group, 1, len]

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import handle_torch_function
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
+from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -27,6 +29,8 @@ class Attends(Protocol):
     def get_seq_length(self) -> int: ...
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor: ...
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor: ...
 
 
 def registered_attention(
@@ -44,8 +48,12 @@ def registered_attention(
     Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a
     soft cap or sinks.
     """
+    if recording(query):  # as one call
+        arguments = (module, query, key, value, attention_mask, scaling)
+        out: tuple[Tensor, None] = handle_torch_function(registered_attention, (query,), *arguments, **kwargs)
+        return out
     window = kwargs.get("sliding_window")
-    if window is not None and key.get_seq_length() > window and not key.windowed:
+    if window is not None and not key.windowed and key.get_seq_length() > window:
         raise UserError(
             f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "
             "layer has: only method=full goes beyond it; use a shorter context or a model with layers of full attention"
@@ -54,10 +62,12 @@ def registered_attention(
         raise UserError("this model's attention uses 'position_bias', which kvbench does not implement")
     factor: float = module.head_dim**-0.5 if scaling is None else scaling
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    how: Scaling = factor
     if softcap is not None or sinks is not None:
-        bent = Softmax(factor, softcap, None if sinks is None else sinks.detach())
-        return key.attend(query, bent).transpose(1, 2).contiguous(), None
-    return key.attend(query, factor).transpose(1, 2).contiguous(), None
+        how = Softmax(factor, softcap, None if sinks is None else sinks.detach())
+    # of an earlier layer's keys (Gemma-3n, Gemma-4)
+    attend = key.reread if getattr(module, "is_kv_shared_layer", False) else key.attend
+    return attend(query, how).transpose(1, 2).contiguous(), None
 
 
 def _no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:

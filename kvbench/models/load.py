@@ -25,6 +25,7 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.hub import WHOLE, hub_options
+from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.sane_config import check_sane
@@ -34,6 +35,9 @@ from kvbench.utils.text import first_line
 
 # Buffers that old checkpoints saved with their weights; the model computes them.
 BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
+# Checkpoints of several media of which the text model alone is loaded, by model_type, with the weights that are left
+# out: their image encoders need packages of their own.
+TEXT_ALONE = {"gemma3n": ("model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.")}
 
 
 @dataclass
@@ -111,11 +115,14 @@ def load(spec: ModelSpec) -> LoadedModel:
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
-        config = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
-        check_sane(config, f"config.json of {source}")
-        if spec.shape:
+        raw = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
+        check_sane(raw, f"config.json of {source}")
+        left_out = TEXT_ALONE.get(str(raw.get("model_type")), ())
+        text = {}
+        if spec.shape or left_out:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
-            check_shape(spec.name, spec.shape, config.to_dict(), source)
+            check_shape(spec.name, spec.shape or {}, config.to_dict(), source)
+            text = {"config": config.get_text_config(decoder=True)} if left_out else {}
         tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
         model, loading = AutoModelForCausalLM.from_pretrained(
             source,
@@ -126,10 +133,16 @@ def load(spec: ModelSpec) -> LoadedModel:
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported by check_complete, in one line
             device_map=spec.device_map or ({"": device} if device != "cpu" else None),
+            **text,
             **options,
             **(spec.load_args or {}),
         )
-    check_complete(spec, source, loading)
+    check_complete(spec, source, loading, left_out)
+    if spec.device_map and any(kind.readers for kind in kinds_of(model.config)):
+        raise UserError(
+            f"model.device_map={spec.device_map}: layers of {spec.name} read keys and values of earlier layers, which "
+            "would lie on another device: model.device="
+        )
     return LoadedModel(with_length(spec, model.config), model.eval(), tokenizer, source)
 
 
@@ -165,11 +178,12 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
         ) from error
 
 
-def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any]) -> None:
+def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> None:
     """Raise UserError where the checkpoint and the model of its configuration differ in their weights.
 
     transformers draws missing weights at random and leaves out those it has no place for. `loading` is its
-    output_loading_info, in which tied weights are not missing.
+    output_loading_info, in which tied weights are not missing; weights whose names begin with one of `left_out` have no
+    place on purpose.
     """
     for kind, what in (
         ("missing_keys", "lacks"),
@@ -177,7 +191,7 @@ def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any]) -> 
         ("unexpected_keys", "has no place in its configuration for"),
     ):
         names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in loading.get(kind) or ())
-        names = [name for name in names if not name.endswith(BUFFERS)]
+        names = [name for name in names if not name.endswith(BUFFERS) and not name.startswith(left_out)]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise UserError(f"model {spec.name!r} from {source} {what} {', '.join(names[:3])}{more}")

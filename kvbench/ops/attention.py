@@ -30,12 +30,25 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scalin
     return sdpa(query, keys, values, scaling, mask, causal=q > 1 and mask is None)
 
 
-def bent_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax, seen: Tensor | None = None) -> Tensor:
+def bent_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scaling: Softmax,
+    seen: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
     """`dense_attention` with a soft cap or sinks, for any rows of a batch. Weights are float32, for a tile of queries.
 
-    seen, bool [.., q, len], replaces causality. On a GPU, causal attention of a prompt makes no weights.
+    seen, bool [.., q, len], replaces causality; bias [heads of keys, len] is added to capped logits. On a GPU, causal
+    attention of a prompt makes no weights.
     """
-    if seen is None and flexible(query) and (out := flexible_attention(query, keys, values, scaling)) is not None:
+    if (
+        seen is None
+        and bias is None
+        and flexible(query)
+        and (out := flexible_attention(query, keys, values, scaling)) is not None
+    ):
         return out
     rows, heads, q, _ = query.shape
     kv_heads, length = keys.shape[1:3]
@@ -50,6 +63,8 @@ def bent_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax
     for at in range(0, q, step):
         logits = (grouped[:, :, :, at : at + step] @ keys.mT).mul_(scaling.scaling)
         capped_(logits, scaling)
+        if bias is not None:
+            logits += bias.float()[:, None, None]
         if seen is not None:
             logits.masked_fill_(~seen[:, :, :, at : at + step], float("-inf"))
         parts = [weights(row, scaling) for row in logits]  # sinks are of the heads of a row

@@ -16,8 +16,8 @@ TINY = 1e-12
 @operator(
     "codebook_append(Tensor(a!) key_entries, Tensor(b!) key_references, Tensor(c!)? key_magnitudes, "
     "Tensor(d!) key_sizes, Tensor(e!) value_entries, Tensor(f!) value_references, Tensor(g!)? value_magnitudes, "
-    "Tensor(h!) value_sizes, Tensor keys, Tensor values, Tensor order, Tensor turns, Tensor layout, int prompt, "
-    "Tensor(i!) decoded, int most_keys, int most_values, float key_bound, float value_bound) -> ()",
+    "Tensor(h!) value_sizes, Tensor keys, Tensor values, Tensor order, Tensor turns, Tensor layout, SymInt prompt, "
+    "Tensor(i!) decoded, SymInt most_keys, SymInt most_values, float key_bound, float value_bound) -> ()",
     launches=4,
 )
 def codebook_append(

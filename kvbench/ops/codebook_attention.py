@@ -15,7 +15,7 @@ from kvbench.ops.softmax import Scaling
 @operator(
     "codebook_attention(Tensor query, Tensor key_entries, Tensor key_references, Tensor? key_magnitudes, "
     "Tensor value_entries, Tensor value_references, Tensor? value_magnitudes, Tensor? positions, Tensor? bits, "
-    "Tensor raw_keys, Tensor raw_values, Tensor order, Tensor turns, Tensor layout, int longest, int prompt, "
+    "Tensor raw_keys, Tensor raw_values, Tensor order, Tensor turns, Tensor layout, SymInt longest, SymInt prompt, "
     "Tensor decoded, float scaling) -> Tensor",
     launches=2,
 )

@@ -5,12 +5,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kvbench.ops.attention import causal_probabilities
+from kvbench.ops.attention import causal_probabilities, grouped_logits
 from kvbench.ops.operator import operator
 from kvbench.ops.softmax import Scaling, of_heads
 
 # Query rows per tile of attention weights on the CPU: a constant, so memory stays O(n · heads).
 TILE = 128
+KEYS = 1024  # of a tile whose log-sum-exps are known, which needs no whole rows: its weights stay in a core's cache
 
 
 class ColumnSums(NamedTuple):
@@ -33,7 +34,7 @@ def column_sums(
     queries [num_attention_heads, q, head_dim] at positions start … start+q-1, keys [num_key_value_heads, len, head_dim]
     at positions 0 … len-1, both after RoPE. Queries from position `first_causal` on attend to the keys up to their own
     position; those before it attend to all of the keys. weights [q] multiply what each query gives. lse
-    [num_attention_heads, q] are the log-sum-exps where attention had them, which saves a GPU half of the work.
+    [num_attention_heads, q] are the log-sum-exps where attention had them, which saves half of the work.
 
     Returns float32 sums [num_attention_heads, len] and log-sum-exps [num_attention_heads, q]. Without weights the sums
     of a head add up to q. Given `sums`, it is added to in place, in its first len columns.
@@ -58,7 +59,10 @@ def add_column_sums(
     sums: Tensor,
     lse: Tensor | None = None,
 ) -> Tensor:
-    """Add to `sums` what `column_sums` returns, and return the log-sum-exps: here always those of the weights made."""
+    """Add to `sums` what `column_sums` returns, and return the log-sum-exps: given ones if all queries are causal."""
+    if lse is not None and first_causal <= start:
+        add_known(queries, keys, scaling, start, weights, sums, lse)
+        return lse
     return add_tiled(queries, keys, scaling, start, first_causal, weights, sums, TILE)
 
 
@@ -92,3 +96,29 @@ def add_tiled(
             else:
                 sums[rows, :seen] += torch.einsum("gtn,t->gn", attention, weights[at:end])
     return lse
+
+
+def add_known(
+    queries: Tensor, keys: Tensor, scaling: Scaling, start: int, weights: Tensor | None, sums: Tensor, lse: Tensor
+) -> None:
+    """`add_tiled` for causal queries whose log-sum-exps are known: one pass over the logits of a tile."""
+    grouped, of_rows = (x.unflatten(0, (len(keys), -1)) for x in (queries, lse))  # [num_key_value_heads, group, q, …]
+    for key, query, known, total in zip(
+        keys.float(), grouped, of_rows, sums.unflatten(0, (len(keys), -1)), strict=True
+    ):
+        for at in range(0, query.shape[1], TILE):
+            rows, rest = query[:, at : at + TILE].float(), known[:, at : at + TILE, None]
+            first = start + at  # position of the tile's first query
+            seen = first + rows.shape[1]
+            for left in range(0, seen, KEYS):
+                right = min(left + KEYS, seen)
+                attention = grouped_logits(rows, key[left:right], scaling).sub_(rest)
+                if right > first + 1:
+                    columns = torch.arange(left, right, device=keys.device)
+                    hidden = columns > torch.arange(first, seen, device=keys.device)[:, None]
+                    attention.masked_fill_(hidden, float("-inf"))
+                attention.exp_()
+                if weights is None:
+                    total[:, left:right] += attention.sum(dim=1)
+                else:
+                    total[:, left:right] += torch.einsum("gtn,t->gn", attention, weights[at : at + TILE])

@@ -1,17 +1,19 @@
-"""Attention of a prompt with its queries' log-sum-exps, which torch's GPU kernels have at hand and else keep.
+"""Attention of a prompt with its queries' log-sum-exps, which torch's kernels have at hand and else keep.
 
-Column sums need them; without them QKᵀ is computed once more. All three kernels return the natural logarithm of the
-sum of exp(QKᵀ·scaling), in float32: for FlashAttention's that is documented, and torch's own context parallelism
-(torch.distributed.tensor.experimental) merges parts of attention by those of all three.
+Column sums need them; without them QKᵀ is computed once more. All kernels return the natural logarithm of the
+sum of exp(QKᵀ·scaling), in float32: for FlashAttention's that is documented, torch's own context parallelism
+(torch.distributed.tensor.experimental) merges parts of attention by those of the three for GPUs, and so does
+`attention_in_parts` by those of the CPU's.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
-from kvbench.ops.attention import dense_attention
+from kvbench.ops.attention import dense_attention, lower_right
 from kvbench.ops.sdpa import sdpa_backend, ungrouped
 from kvbench.ops.softmax import Scaling, Softmax
 
@@ -27,10 +29,14 @@ class AttentionOutput(NamedTuple):
 def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> AttentionOutput:
     """`dense_attention`, by the same kernel, and the log-sum-exps of its queries, float32 [1, num_attention_heads, q].
 
-    None in place of these on a CPU, whose column sums make their own; with a soft cap or sinks; for one query; and
-    where torch chooses a backend that has none.
+    None in place of these with a soft cap or sinks; for one query; and where torch chooses a backend that has none.
     """
-    if isinstance(scaling, Softmax) or not query.is_cuda or query.shape[2] == 1 or query.shape[3] % ALIGNED:
+    if isinstance(scaling, Softmax) or query.shape[2] == 1:
+        return AttentionOutput(dense_attention(query, keys, values, scaling), None)
+    if flash_on_cpu(query, keys, values):
+        out, log_sums = cpu(query, keys, values, scaling)
+        return AttentionOutput(out, log_sums.float())
+    if not query.is_cuda or query.shape[3] % ALIGNED:
         return AttentionOutput(dense_attention(query, keys, values, scaling), None)
     tensors = ungrouped(query, keys, values)
     kernel = KERNELS.get(backend(*tensors))
@@ -57,6 +63,44 @@ class Kernel(NamedTuple):
 
     out: Tensor
     log_sums: Tensor
+
+
+class Parts(NamedTuple):
+    out: Tensor  # like the query
+    log_sums: list[Tensor]  # of each part, at least float32 [1, num_attention_heads, q]
+
+
+def attention_in_parts(query: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scaling: Scaling) -> Parts | None:
+    """Attention of query [1, num_attention_heads, q, head_dim] over parts of all keys and values.
+
+    A part is keys and values [1, num_key_value_heads, len, head_dim], len > 0. Queries see all of every part but the
+    last, which are the queries' own tokens: there they are causal. No mask, and no work for what it would hide. None
+    where torch's CPU kernel does not compute this.
+    """
+    if isinstance(scaling, Softmax) or query.is_cuda or not all(flash_on_cpu(query, *part) for part in parts):
+        return None
+    last = len(parts) - 1
+    found = [cpu(query, *part, scaling, causal=at == last) for at, part in enumerate(parts)]
+    whole = torch.stack([lse for _, lse in found]).logsumexp(dim=0)
+    shares = torch.stack([part * (lse - whole).exp_()[..., None] for part, lse in found])  # at least float32
+    return Parts(shares.sum(dim=0).to(query.dtype), [lse for _, lse in found])
+
+
+def flash_on_cpu(query: Tensor, keys: Tensor, values: Tensor) -> bool:
+    """Whether torch's attention of these tensors on a CPU is its flash attention."""
+    return query.device.type == "cpu" and sdpa_backend(query, keys, values) == "flash_attention"
+
+
+def cpu(query: Tensor, keys: Tensor, values: Tensor, scaling: float, causal: bool = True) -> Kernel:
+    """Flash attention on a CPU: causal means that the last query sees the last key; else every query sees all keys.
+
+    The log-sum-exps of float64 are float64.
+    """
+    mask, q, length = None, query.shape[2], keys.shape[2]
+    if causal and q < length:  # the kernel's own causality is for as many keys as queries
+        mask = query.new_zeros(q, length).masked_fill_(~lower_right(q, length, query.device), float("-inf"))
+    call = aten._scaled_dot_product_flash_attention_for_cpu.default
+    return Kernel(*call(query, keys, values, 0.0, causal and mask is None, attn_mask=mask, scale=scaling))
 
 
 def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:

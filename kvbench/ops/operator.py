@@ -8,17 +8,19 @@ entry for a dispatch counter, and `LAUNCHES` has the number of kernels that it l
 in `kvbench.ops.kernels.double` runs instead, where a Triton that compiles it is installed; on a CPU that in
 `kvbench.ops.compiled.double`, where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a
 `Softmax` in place of a scaling, the reference runs on every device. Triton launches on the current device, wherever the
-arguments lie, so that device is made the current one for the call.
+arguments lie, so that device is made the current one for the call. `kvbench.ops.fakes` has a function of the same name
+by which `torch.compile` traces a call as one node of its graph.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, TypeVar, cast
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from kvbench.ops.softmax import Softmax
 
@@ -55,6 +57,7 @@ def operator(
         _LIBRARY.define(schema)
         _LIBRARY.impl(name, run, "CPU")
         _LIBRARY.impl(name, run, "CUDA")
+        torch.library.register_fake(f"kvbench::{name}", partial(_fake, name), lib=_LIBRARY)
         LAUNCHES[name] = launches
         dispatched = getattr(torch.ops.kvbench, name).default
         registered = dispatched if returns is None else lambda *args, **kwargs: returns(*dispatched(*args, **kwargs))
@@ -63,6 +66,8 @@ def operator(
         def call(*args: object, **kwargs: object) -> object:
             if any(isinstance(x, Softmax) for x in (*args, *kwargs.values())):
                 return reference(*args, **kwargs)  # no kernel bends logits
+            if is_dynamo_compiling():
+                return registered(*args, **kwargs)  # one node; the compiled code makes its device the current one
             device = _device(args, kwargs)
             # without torch's dispatcher, which takes longer than some loops, unless somebody watches it
             if device.type == "cpu" and not torch._C._len_torch_dispatch_stack():
@@ -78,7 +83,10 @@ def operator(
 
 
 def implementation(name: str, reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """What computes operator `name` for tensors on `device`: its kernel or its torch reference."""
+    """What computes operator `name` for tensors on `device`: its kernel or its torch reference, which torch fuses where
+    it compiles what is no operator."""
+    if is_dynamo_compiling():
+        return reference
     kernels = kernels_on(device)
     if kernels == "triton" and (_chosen == "triton" or has("kernels", name)):
         return _function("kernels", name)
@@ -135,6 +143,10 @@ def has(folder: str, name: str) -> bool:
 def runs_kernels(device: torch.device) -> bool:
     """Whether the kernels are for this GPU: Ampere and later."""
     return bool(torch.cuda.get_device_capability(device) >= OLDEST)
+
+
+def _fake(name: str, *args: object, **kwargs: object) -> object:
+    return getattr(import_module("kvbench.ops.fakes"), name)(*args, **kwargs)
 
 
 @cache

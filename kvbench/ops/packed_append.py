@@ -30,7 +30,8 @@ def packed_append(
     places = starts[:-1] + lengths
     if t > 1:
         places = (places[:, None] + torch.arange(t, device=places.device)).flatten()
+    places = places.long()
     for store, new in ((keys, new_keys), (values, new_values)):
         rows = new.flatten(0, 1).index_select(0, sources).flatten(0, 1)  # [segments · t, head_dim]
-        store.index_copy_(0, places.long(), rows)
+        store.index_copy_(0, places, rows)
     lengths += t

@@ -1,7 +1,7 @@
 """Attention over packed keys and values (`kvbench.cache.packed`): heads and rows of any lengths in one call."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +29,8 @@ def _torch_has_a_kernel(*args: Any) -> bool:
 
 @operator(
     "packed_attention(Tensor query, Tensor keys, Tensor values, Tensor starts, Tensor lengths, Tensor heads, "
-    "int group, int longest, float scaling, Tensor? masked=None, Tensor? bit_starts=None, Tensor? bits=None) -> Tensor",
+    "SymInt group, SymInt longest, float scaling, Tensor? masked=None, Tensor? bit_starts=None, Tensor? bits=None) "
+    "-> Tensor",
     launches=2,
     torch_first=_torch_has_a_kernel,
 )
@@ -102,9 +103,12 @@ def _on_cpu(
 ) -> Tensor:
     """One call for each `Block`: the sum of their sizes is what is read, nothing is padded."""
     rows, num_heads, q, _ = query.shape
-    hidden = [0] * len(lengths) if masked is None else masked.tolist()
+    hidden = (0,) * len(lengths) if masked is None else tuple(masked.tolist())
+    blocks = _blocks(tuple(starts.tolist()), tuple(lengths.tolist()), tuple(heads.tolist()), hidden, num_heads)
+    if len(blocks) == 1 and blocks[0].rows == rows and blocks[0].length and not any(hidden):
+        return dense_attention(query, blocks[0].of(keys), blocks[0].of(values), scaling)
     out = query.new_zeros(rows, num_heads, q, values.shape[1])
-    for block in _blocks(starts.tolist(), lengths.tolist(), heads.tolist(), hidden, num_heads):
+    for block in blocks:
         at = (slice(block.row, block.row + block.rows), slice(block.head, block.head + block.heads))
         if not block.length:
             continue
@@ -118,8 +122,9 @@ def _on_cpu(
     return out
 
 
+@lru_cache(maxsize=8)  # the layers of a model often hold their segments alike
 def _blocks(
-    starts: Sequence[int], lengths: Sequence[int], heads: Sequence[int], hidden: Sequence[int], num_heads: int
+    starts: tuple[int, ...], lengths: tuple[int, ...], heads: tuple[int, ...], hidden: tuple[int, ...], num_heads: int
 ) -> list[Block]:
     """Rows of equal heads as one block each, joined where they lie behind each other; other rows a segment each."""
     blocks: list[Block] = []

@@ -17,7 +17,7 @@ BLOCK_ELEMENTS = 2**20
 
 @operator(
     "quantised_attention(Tensor query, Tensor key_codes, Tensor key_scale, Tensor key_minimum, Tensor key_rows, "
-    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, Tensor lengths, int longest, "
+    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, Tensor lengths, SymInt longest, "
     "int ring, int key_bits, int value_bits, int group, float scaling) -> Tensor",
     launches=2,
 )

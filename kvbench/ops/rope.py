@@ -1,5 +1,6 @@
 """Rotating stored keys: the model's own rotary embedding, applied to any positions."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,7 +56,9 @@ class Rope:
             return None
         types = getattr(embedding, "rope_type", None)
         layer_type = FULL if isinstance(types, dict) and FULL in types else None
-        return cls(embedding, apply, varying_with(embedding, model.config.get_text_config(), layer_type), layer_type)
+        return cls(
+            embedding, of_pairs(apply), varying_with(embedding, model.config.get_text_config(), layer_type), layer_type
+        )
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """R(positions) x for x [heads, len, head_dim] and integer positions [len]; negative ones undo a rotation.
@@ -95,6 +98,13 @@ class Rope:
     def _of_type(self, name: str, *default: object) -> Any:
         """An attribute of the embedding, which has one for each type of layers where these differ."""
         return getattr(self.embedding, f"{self.layer_type}_{name}" if self.layer_type else name, *default)
+
+
+def of_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A modeling file's `apply_rotary_pos_emb`, which may take one tensor (Gemma-3n), as a function of two."""
+    if "k" in inspect.signature(apply).parameters:
+        return apply
+    return lambda q, k, cos, sin: (apply(q, cos, sin), apply(k, cos, sin))
 
 
 def text_decoder(model: nn.Module) -> nn.Module:

@@ -19,6 +19,7 @@ METHODS = (
     "simlayerkv cake lava minicache pooling_merge pyramidinfer squeeze quest keydiff turboquant_2 criticalkv "
     "ada_criticalkv ada_pyramidkv ggml lagkv headkv duo rkv think mxfp nvfp random only_lazy kvpress chunkkv cur "
     "leverage key_rerotation llama_cpp vllm openvino openai non_causal compactor kvcompose nacl triattention "
+    "attention_matching rocketkv omnikv finch score_threshold "
     "kvquant gear kvtc palu xkv"
 ).split()
 

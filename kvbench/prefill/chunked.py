@@ -10,6 +10,8 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
+from kvbench.models.layer_kinds import check_continues
+from kvbench.models.positions import positions_after
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -125,14 +127,22 @@ def chunked_prefill(
     rope, n = Rope.of(model), len(input_ids)
     if rope is not None and rope.varies.startswith("the length"):
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
+    check_continues(model.config, f"prefill.chunk={chunk} reads a prompt in pieces")
     layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, rope, release))
-    totals = [0.0] * len(layers.all)  # of the hidden states' similarity, over tokens
+    totals = [0.0] * len(layers.places)  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         observing: AbstractContextManager[list[float]] = nullcontext([])
         if needs.hidden_similarity:
-            observing = hidden_similarities(model)
+            observing = hidden_similarities(model, layers.places)
         with observing as similarities:
-            out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
+            cache = Cache(layers=layers.all)
+            out = model(
+                input_ids=ids,
+                past_key_values=cache,
+                position_ids=positions_after(cache.get_seq_length(), ids),
+                use_cache=True,
+                logits_to_keep=1,
+            )
         for layer, similarity in enumerate(similarities):
             totals[layer] += similarity * ids.shape[1]
     return layers.state(out.logits[0, -1], [total / n for total in totals] if needs.hidden_similarity else [])

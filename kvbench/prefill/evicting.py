@@ -10,6 +10,8 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import AttendingLayer
 from kvbench.errors import UserError
+from kvbench.models.layer_kinds import check_continues
+from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
@@ -95,12 +97,25 @@ class EvictingLayer(AttendingLayer):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = dense_attention(query, self.keys, self.values, scaling)
         self.observe(query, scaling)
-        kept = self.keep(self.state_of(scaling, query.shape[1]))
+        self.state = self.state_of(scaling, query.shape[1])
+        if not self.unread:
+            self.reduce(self.state)
+        return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = dense_attention(query, self.keys, self.values, scaling)
+        if self.was_read():
+            assert self.state is not None, "readers come after `attend`"
+            self.reduce(self.state)
+        return out
+
+    def reduce(self, state: LayerState) -> None:
+        """Drop what `keep` does not keep of the layer's state, which every layer has attended to by now."""
+        kept = self.keep(state)
         if kept is not None:
             self.drop(kept)
-        self.state = self.state_of(scaling, query.shape[1])
+        self.state = self.state_of(state.scaling, state.num_attention_heads)
         self.state.prompt, self.state.positions = self.seen, self.positions
-        return out
 
     def observe(self, query: Tensor, scaling: Scaling) -> None:
         """Note what is needed of query [1, num_attention_heads, q, head_dim]."""
@@ -147,8 +162,8 @@ def evicting_prefill(
 ) -> PrefillState:
     """Run `model` over input_ids [n] in chunks, after each of which each layer drops tokens.
 
-    Layers with a sliding window keep it. `peak_bytes` of the state counts the keys and values of all layers, with the
-    copy that replaces one of them.
+    Layers with a sliding window or a state of fixed size keep it. `peak_bytes` of the result counts the keys and values
+    of all layers, with the copy that replaces one of them.
     Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
     """
     rope = Rope.of(model)
@@ -157,12 +172,20 @@ def evicting_prefill(
             f"tokens are dropped chunk by chunk, but this model's rotation depends on {rope.varies}, which a chunk "
             "does not know"
         )
+    check_continues(model.config, "tokens are dropped chunk by chunk")
     held = Held()
     layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs, rope, held))
     for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
-        out = model(input_ids=ids, past_key_values=Cache(layers=layers.all), use_cache=True, logits_to_keep=1)
+        cache = Cache(layers=layers.all)
+        out = model(
+            input_ids=ids,
+            past_key_values=cache,
+            position_ids=positions_after(cache.get_seq_length(), ids),
+            use_cache=True,
+            logits_to_keep=1,
+        )
     state = layers.state(out.logits[0, -1], [])
-    state.peak_bytes = held.most + state.window_bytes
+    state.peak_bytes = held.most + state.other_bytes
     if release is not None:
         for layer in state.layers:
             release(layer)

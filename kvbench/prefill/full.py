@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer
+from kvbench.cache.base import AttendingLayer, NoCache, StoredLayer
+from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
-from kvbench.models.layer_windows import full_layers, sliding_windows, windows_of
+from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.log_sums import AttentionOutput, attention_and_log_sums
@@ -106,10 +108,16 @@ class CaptureLayer(AttendingLayer):
         self.finish(self.observe(query, scaling, lse))
         return out
 
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = dense_attention(query, self.keys, self.values, scaling)
+        if self.was_read() and self.state is not None:
+            self.finish(self.state)
+        return out
+
     def finish(self, state: LayerState) -> None:
-        """Keep or release the layer's state."""
+        """Keep the layer's state, or release it once every reader has attended."""
         self.state = state
-        if self.release is not None:
+        if self.release is not None and not self.unread:
             self.release(state)
             self.keys = self.values = self.state = None
 
@@ -123,38 +131,54 @@ class CaptureLayer(AttendingLayer):
 
 
 class PromptLayers:
-    """The cache layers of one pass over a prompt of n tokens: those that capture, and those of sliding windows.
+    """The cache layers of one pass over a prompt of n tokens: those that capture, and those that no method compresses.
 
     `make(index, num_layers, window)` makes one that captures, for layer `index` of the `num_layers` that methods
     compress; `window` is the layer's own, which the prompt does not exceed.
     """
 
     def __init__(
-        self, model: PreTrainedModel, n: int, needs: Needs, make: Callable[[int, int, int | None], CaptureLayer]
+        self, model: PreTrainedModel, n: int, needs: Needs, make: Callable[[int, int, int | None], AttendingLayer]
     ):
-        own, windows = windows_of(model.config), sliding_windows(model.config, n)
-        self.needs, self.places = needs, full_layers(windows)
-        self.captures = [make(index, len(self.places), own[place]) for index, place in enumerate(self.places)]
+        own, self.kinds = kinds_of(model.config), kinds_at(model.config, n)
+        self.needs, self.places = needs, compressed_layers(self.kinds)
+        self.captures = [make(index, len(self.places), own[place].window) for index, place in enumerate(self.places)]
+        for layer, place in zip(self.captures, self.places, strict=True):
+            layer.readers = self.kinds[place].readers
         # a second pass over the context begins at its end, where the prompt's last tokens are not yet read
-        self.windows = {
-            place: WindowLayer(window, whole=bool(needs.reconstructions))
-            for place, window in enumerate(windows)
-            if window is not None
+        self.others = {
+            place: layer_of(kind, whole=bool(needs.reconstructions))
+            for place, kind in enumerate(self.kinds)
+            if not kind.compressed
         }
-        self.all = interleaved(self.captures, self.windows)
+        self.all: list[Any] = interleaved(self.captures, self.others)
         if needs.value_output_norm:
-            weights = output_projections(model)
-            for layer, place in zip(self.captures, self.places, strict=True):
-                layer.projection = weights[place]
+            for layer, weight in zip(self.captures, output_projections(model, self.places), strict=True):
+                layer.projection = weight
 
     def state(self, logits: Tensor, similarities: Sequence[float]) -> PrefillState:
-        """The state after the whole prompt. `similarities` are those of all layers, or none."""
+        """The state after the whole prompt. `similarities` are those of the layers that capture, or none."""
         states = [layer.state for layer in self.captures if layer.state is not None]
         if similarities and states:  # no states where each was released
-            for state, place in zip(states, self.places, strict=True):
-                state.hidden_similarity = similarities[place]
-        windows = {place: layer if layer.whole else layer.cut(layer.seen) for place, layer in self.windows.items()}
-        return PrefillState(states, logits, windows=windows)
+            for state, similarity in zip(states, similarities, strict=True):
+                state.hidden_similarity = similarity
+        others = {at: trimmed(layer) for at, layer in self.others.items()}
+        return PrefillState(states, logits, others=others, readers=[kind.readers for kind in self.kinds])
+
+
+def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:
+    """The cache of a layer that no method compresses; `whole`: with all tokens of a sliding window."""
+    if kind.keeps == "state":
+        return LinearState(kind.states)
+    if kind.keeps == "own":
+        assert kind.window is not None, "others are compressed"
+        return WindowLayer(kind.window, whole=whole, readers=kind.readers)
+    return NoCache()
+
+
+def trimmed(layer: StoredLayer) -> StoredLayer:
+    """A layer after the prompt, without the slack of a sliding window that is not kept whole."""
+    return layer.cut(layer.seen) if isinstance(layer, WindowLayer) and not layer.whole else layer
 
 
 @torch.inference_mode()
@@ -167,7 +191,7 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, rope, release))
     observing: AbstractContextManager[list[float]] = nullcontext([])
     if needs.hidden_similarity:
-        observing = hidden_similarities(model)
+        observing = hidden_similarities(model, layers.places)
     with observing as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),

@@ -1,6 +1,6 @@
 """The change that each layer's attention makes to the residual stream, observed with hooks during a prefill."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,21 +24,25 @@ def mean_cosine(before: Tensor, added: Tensor) -> float:
 
 
 @contextmanager
-def hidden_similarities(model: nn.Module) -> Iterator[list[float]]:
-    """A list that a forward pass fills with one number per layer: the mean cosine similarity between the hidden state
-    that enters the layer and the one after its attention was added (SqueezeAttention, Wang et al. 2024).
+def hidden_similarities(model: nn.Module, places: Sequence[int]) -> Iterator[list[float]]:
+    """A list that a forward pass fills with one number for each layer of `places`: the mean cosine similarity between
+    the hidden state that enters it and the one after its attention was added (SqueezeAttention, Wang et al. 2024).
 
     For decoder layers that add the output of `self_attn` to their input, as in Llama, Mistral and Qwen, or its norm, as
     in Gemma-2 and 3; UserError for a model without such layers. The hooks are removed when the context ends.
     """
-    layers = getattr(text_decoder(model), "layers", [])
-    if not layers or not all(hasattr(layer, "self_attn") for layer in layers):
+    every = getattr(text_decoder(model), "layers", [])
+    layers = [every[place] for place in places if place < len(every) and hasattr(every[place], "self_attn")]
+    if not layers or len(layers) < len(places):
         raise UserError(f"{type(model).__name__} has no decoder layers with self_attn to observe hidden states at")
     similarities: list[float] = []
     entering: list[Tensor] = []
 
     def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entering.append((args[0] if args else kwargs["hidden_states"])[0])
+        hidden = args[0] if args else kwargs["hidden_states"]
+        if hidden.dim() != 3:  # several streams (Gemma-3n's AltUp)
+            raise UserError(f"{type(model).__name__} has no single stream of hidden states to compare")
+        entering.append(hidden[0])
 
     def attended(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         added = (output[0] if isinstance(output, tuple) else output)[0]

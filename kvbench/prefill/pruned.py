@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.models.layer_windows import sliding_windows
+from kvbench.models.layer_kinds import LayerKind, kinds_at
 from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -95,10 +95,11 @@ def pruned_prefill(
     Raises UserError for a model whose forward pass is more than its layers in sequence.
     """
     ids = input_ids[None].to(model.device)
-    if any(sliding_windows(model.config, len(input_ids))):
+    if any(kind != LayerKind() for kind in kinds_at(model.config, len(input_ids))):
         raise UserError(
-            f"{type(model).__name__} has layers with a sliding window, which would see other tokens if some are "
-            "pruned between layers: pyramidinfer works with full attention"
+            f"{type(model).__name__} has layers with a sliding window, a state of fixed size or the keys of another "
+            "layer, which would see other tokens if some are pruned between layers: pyramidinfer works with full "
+            "attention in every layer"
         )
     _check_walk(model, ids[:, :TRIAL])
     rope = Rope.of(model)

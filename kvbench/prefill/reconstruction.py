@@ -120,3 +120,23 @@ def largest_attention(
         lse = log_sum(logits, scaling)[..., None]
         torch.maximum(most, (logits[..., first:last] - lse).amax(dim=2), out=most)
     return most.amax(dim=1).exp() if group == "max" else most.exp().mean(dim=1)
+
+
+def strongest_attention(
+    queries: Tensor, keys: Tensor, scaling: float, log_sums: Tensor, group: Literal["max", "mean"] = "max"
+) -> Tensor:
+    """`largest_attention` of keys that every query sees, where the log-sum-exps of the logits are known.
+
+    queries [num_attention_heads, q, head_dim], keys [num_key_value_heads, len, head_dim] of the keys that are scored
+    alone, log_sums [num_attention_heads, q]; float32 [num_key_value_heads, len].
+    """
+    heads, q, _ = queries.shape
+    grouped = queries.unflatten(0, (len(keys), -1))
+    known = log_sums.view(*grouped.shape[:3], 1)
+    most = torch.full((*grouped.shape[:2], keys.shape[1]), float("-inf"), device=keys.device)
+    keys = keys.float()
+    step = max(TILES.get(keys.device.type, TILE) // (heads * keys.shape[1]), 1)
+    for at in range(0, q, step):
+        logits = grouped_logits(grouped[:, :, at : at + step], keys, scaling)
+        torch.maximum(most, logits.sub_(known[:, :, at : at + step]).amax(dim=2), out=most)
+    return most.amax(dim=1).exp() if group == "max" else most.exp().mean(dim=1)

@@ -1,18 +1,31 @@
 """The second pass over a context: the model reads it again, with its own cache in front (KVzip)."""
 
+import copy
 from typing import Literal
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, storage_bytes
+from kvbench.cache.base import AttendingLayer, StoredLayer, storage_bytes
+from kvbench.cache.linear_state import LinearState
+from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
+from kvbench.models.layer_kinds import check_continues
+from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
+from kvbench.ops.log_sums import attention_in_parts
 from kvbench.ops.rope import Rope
-from kvbench.ops.softmax import Scaling
-from kvbench.prefill.reconstruction import ContextFrame, ContextScores, Reconstruction, largest_attention
-from kvbench.prefill.state import LayerState, PrefillState, interleaved
+from kvbench.ops.softmax import Scaling, plain
+from kvbench.prefill.full import prefill
+from kvbench.prefill.reconstruction import (
+    ContextFrame,
+    ContextScores,
+    Reconstruction,
+    largest_attention,
+    strongest_attention,
+)
+from kvbench.prefill.state import LayerState, Needs, PrefillState, interleaved
 
 
 class RereadLayer(AttendingLayer):
@@ -23,29 +36,65 @@ class RereadLayer(AttendingLayer):
     """
 
     def __init__(
-        self, layer: LayerState, end: int, prefix: int, chunk: slice, scores: Tensor, group: Literal["max", "mean"]
+        self,
+        layer: LayerState,
+        end: int,
+        prefix: int,
+        chunk: slice,
+        scores: Tensor,
+        group: Literal["max", "mean"],
+        readers: int = 0,
     ):
         super().__init__()
         self.layer, self.end, self.prefix, self.chunk, self.scores = layer, end, prefix, chunk, scores
         self.group, self.seen = group, end
+        self.readers = readers
         self.held = 0  # bytes of the copy of keys and values
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         past = self.layer.keys[None, :, : self.end], self.layer.values[None, :, : self.end]
-        self.keys, self.values = (torch.cat(pair, dim=2) for pair in zip(past, (keys, values), strict=True))
+        self.keys, self.values = (
+            torch.cat([*self.in_parts(x), new], dim=2) for x, new in zip(past, (keys, values), strict=True)
+        )
         self.held = self.keys.nbytes + self.values.nbytes
+
+    def in_parts(self, past: Tensor) -> list[Tensor]:
+        """The prefix and the chunk, which the scores are of, and then the rest of the context."""
+        start, stop = self.chunk.start, self.chunk.stop
+        return [past[:, :, : self.prefix], past[:, :, start:stop], past[:, :, self.prefix : start], past[:, :, stop:]]
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention over all keys; scores come from the prefix, the chunk and the tokens that are read again alone."""
-        keys, (start, stop) = self.keys[0], (self.chunk.start, self.chunk.stop)
-        parts = [keys[:, : self.prefix], keys[:, self.chunk], keys[:, self.end :]]
-        last = self.prefix + stop - start
-        self.scores[:, self.chunk] = largest_attention(
-            query[0], torch.cat(parts, dim=1), scaling, self.prefix, last, group=self.group
-        )
-        out = dense_attention(query, self.keys, self.values, scaling)
-        self.keys = self.values = None
+        scored = self.prefix + self.chunk.stop - self.chunk.start
+        places = [slice(scored), slice(scored, self.end), slice(self.end, None)]
+        parts = [
+            (self.keys[:, :, place], self.values[:, :, place]) for place in places if place != slice(self.end, self.end)
+        ]
+        keys, done = self.keys[0], attention_in_parts(query, parts, scaling)
+        if done is not None:
+            out, (log_sums, *_, own) = done
+            known = torch.logaddexp(log_sums, own)[0]
+            self.scores[:, self.chunk] = strongest_attention(
+                query[0], keys[:, self.prefix : scored], plain(scaling), known, self.group
+            )
+        else:
+            near = torch.cat([keys[:, :scored], keys[:, self.end :]], dim=1)
+            self.scores[:, self.chunk] = largest_attention(
+                query[0], near, scaling, self.prefix, scored, group=self.group
+            )
+            out = dense_attention(query, self.keys, self.values, scaling)
+        self._drop_unless_unread()
         return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        self.was_read()
+        out = dense_attention(query, self.keys, self.values, scaling)
+        self._drop_unless_unread()
+        return out
+
+    def _drop_unless_unread(self) -> None:
+        if not self.unread:
+            self.keys = self.values = None
 
 
 @torch.inference_mode()
@@ -63,28 +112,47 @@ def reconstruct(
         raise UserError(
             f"a second pass over the context lengthens the text, and this model's rotation depends on {rope.varies}"
         )
+    check_continues(model.config, "the context is read a second time")
     n = len(input_ids)
     start, end = frame.span(n)
     prefix = min(start or how.sinks, end)
+    others = others_at(model, input_ids, state, end)
+    readers = [count for at, count in enumerate(state.readers) if at not in others]
     scores = [torch.full((x.num_key_value_heads, n), float("inf"), device=x.keys.device) for x in state.layers]
     held = 0
     for start in range(prefix, end, how.chunk):
         chunk = slice(start, min(start + how.chunk, end))
         ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
         layers = [
-            RereadLayer(layer, end, prefix, chunk, row, how.group)
-            for layer, row in zip(state.layers, scores, strict=True)
+            RereadLayer(layer, end, prefix, chunk, row, how.group, count)
+            for layer, row, count in zip(state.layers, scores, readers, strict=True)
         ]
-        windows = {place: layer.cut(end) for place, layer in state.windows.items()}
-        every = interleaved(layers, windows)
+        every = interleaved(layers, copy.deepcopy(others))
+        ids = ids[None].to(model.device)
         model(
-            input_ids=ids[None].to(model.device), past_key_values=Cache(layers=every), use_cache=True, logits_to_keep=1
+            input_ids=ids,
+            past_key_values=Cache(layers=every),
+            position_ids=positions_after(end, ids),
+            use_cache=True,
+            logits_to_keep=1,
         )
         held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
-    whole = sum(storage_bytes(layer.tensors()) for layer in state.windows.values())
+    whole = sum(storage_bytes(layer.tensors()) for layer in state.others.values())
     return state.nbytes + whole + held
+
+
+def others_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> dict[int, StoredLayer]:
+    """The layers that no method compresses, as the first `end` of the input_ids [n] leave them.
+
+    A sliding window is cut. A state of fixed size forgets what led to it: where the prompt goes on after the context,
+    the model reads the context once more for it.
+    """
+    if end < len(input_ids) and any(isinstance(layer, LinearState) for layer in state.others.values()):
+        once_more: PrefillState = prefill(model, input_ids[:end], Needs(), release=lambda layer: None)
+        return once_more.others
+    return {at: layer.cut(end) if isinstance(layer, WindowLayer) else layer for at, layer in state.others.items()}
 
 
 def asked(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.base import AttendingLayer, LayerCache, StoredLayer
 from kvbench.cache.kept_positions import Marks
-from kvbench.cache.sliding_window import WindowLayer, bytes_of
+from kvbench.cache.sliding_window import WindowLayer, fixed_bytes
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -73,7 +73,7 @@ class LayerState:
     context: Span | None = None  # where it begins and ends in the prompt, without the chat template
     marks: Marks = ()  # positions in the prompt between which kept tokens are counted, where spans of it are marked
     index: int = 0  # of the layer, from the lowest, among those that are compressed
-    num_layers: int = 1  # of the model that are compressed: all but those with a sliding window
+    num_layers: int = 1  # of the model that are compressed: those that keep keys and values of all tokens
     window: int | None = None  # the layer's sliding window, which does hold the prompt
     scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
@@ -134,10 +134,12 @@ class LayerState:
 class PrefillState:
     """The state after one pass over a prompt of n tokens. Methods read `layers`, and compress nothing else."""
 
-    layers: list[LayerState]  # without those that have a sliding window; empty where each was released during the pass
+    layers: list[LayerState]  # those that are compressed; empty where each was released during the pass
     logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
     peak_bytes: int = 0  # most bytes that the pass held at once, where it compressed by itself
-    windows: dict[int, WindowLayer] = field(default_factory=dict)  # by number in the model, those with one
+    # by number in the model, all other layers: sliding windows, states of fixed size, layers that store nothing
+    others: dict[int, StoredLayer] = field(default_factory=dict)
+    readers: Sequence[int] = ()  # of each layer of the model: how many later ones attend to its keys and values
 
     @property
     def n(self) -> int:
@@ -149,23 +151,36 @@ class PrefillState:
         return sum(layer.nbytes for layer in self.layers)
 
     @property
-    def window_bytes(self) -> int:
-        """Bytes of `windows`, under FullKV and every method."""
-        return bytes_of(self.windows.values())
+    def other_bytes(self) -> int:
+        """Bytes of `others`, under FullKV and every method."""
+        return fixed_bytes(self.others.values())
 
     def settle(self) -> None:
-        """Forget what only a second pass over the context had to know of `windows`."""
-        self.windows = {at: layer.cut(layer.seen) if layer.whole else layer for at, layer in self.windows.items()}
+        """Forget what only a second pass over the context had to know of `others`."""
+        self.others = {at: settled(layer) for at, layer in self.others.items()}
 
-    def whole(self, caches: Sequence[LayerCache]) -> list[LayerCache]:
-        """The caches of all layers, from those that a method made of `layers` and copies of `windows`."""
-        return interleaved(caches, copy.deepcopy(self.windows))
+    def whole(self, caches: Sequence[LayerCache]) -> list[StoredLayer]:
+        """The caches of all layers, from those that a method made of `layers` and copies of `others`."""
+        return self.placed(caches, copy.deepcopy(self.others))
+
+    def placed(self, caches: Sequence[LayerCache], others: Mapping[int, StoredLayer]) -> list[StoredLayer]:
+        """The caches of all layers, each with the number of its readers."""
+        every: list[StoredLayer] = interleaved(caches, others)
+        for cache, readers in zip(every, self.readers, strict=False):
+            if isinstance(cache, AttendingLayer):
+                cache.readers = readers
+        return every
 
 
-def interleaved(layers: Sequence[AttendingLayer], windows: Mapping[int, AttendingLayer]) -> list[AttendingLayer]:
-    """`layers` and `windows` in the order of the model, of which `windows` has numbers; lowest first."""
+def settled(layer: StoredLayer) -> StoredLayer:
+    """A layer without what came before its sliding window."""
+    return layer.cut(layer.seen) if isinstance(layer, WindowLayer) and layer.whole else layer
+
+
+def interleaved(layers: Sequence[Any], others: Mapping[int, Any]) -> list[Any]:
+    """`layers` and `others` in the order of the model, of which `others` has numbers; lowest first."""
     rest = iter(layers)
-    return [windows.get(at) or next(rest) for at in range(len(layers) + len(windows))]
+    return [others[at] if at in others else next(rest) for at in range(len(layers) + len(others))]
 
 
 # Receives the state of each layer as soon as its attention is computed; what it does not keep is freed.

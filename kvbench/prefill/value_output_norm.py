@@ -1,5 +1,7 @@
 """How much each value adds to the residual stream: the L1 norm of its projection (CriticalKV)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -10,14 +12,16 @@ from kvbench.ops.rope import text_decoder
 TILE = 4096  # (query head, token) pairs whose projections exist at a time: [TILE, hidden_size]
 
 
-def output_projections(model: PreTrainedModel) -> list[Tensor]:
-    """The weight of each layer's output projection [hidden_size, num_attention_heads · head_dim], lowest layer first.
+def output_projections(model: PreTrainedModel, places: Sequence[int]) -> list[Tensor]:
+    """The weights of the output projections [hidden_size, num_attention_heads · head_dim] of the layers at `places`.
 
     UserError for a model whose decoder layers have no `self_attn.o_proj` with a weight of floating point.
     """
+    layers = getattr(text_decoder(model), "layers", [])
     weights = [
-        getattr(getattr(getattr(layer, "self_attn", None), "o_proj", None), "weight", None)
-        for layer in getattr(text_decoder(model), "layers", [])
+        getattr(getattr(getattr(layers[at], "self_attn", None), "o_proj", None), "weight", None)
+        for at in places
+        if at < len(layers)
     ]
     if not weights or not all(isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta for x in weights):
         raise UserError(

@@ -19,7 +19,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
 from kvbench.models.flops import forward_flops
-from kvbench.models.layer_windows import windows_of
+from kvbench.models.layer_kinds import kinds_of
 
 PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
 # Fewer floating-point operations than this are over before an estimate is of use: no probe.
@@ -78,7 +78,8 @@ def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
     """`forward_flops` of a loaded model as a function of the prompt's tokens; its weights are counted once."""
     config = model.config.get_text_config()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return partial(forward_flops, model.num_parameters(), windows_of(model.config), config.num_attention_heads, size)
+    windows = [kind.window for kind in kinds_of(model.config) if kind.attends]
+    return partial(forward_flops, model.num_parameters(), windows, config.num_attention_heads, size)
 
 
 def costs(

@@ -1,5 +1,6 @@
 """What computes a run: Triton kernels or torch (`kernels=`), and torch's backend of a prompt's attention."""
 
+import platform
 from importlib.metadata import version
 
 import torch
@@ -29,18 +30,21 @@ def check_kernels(kernels: object, device: str) -> None:
 
 
 def check_decoding(engine: str, spec: ModelSpec) -> None:
-    """Refuse a CUDA graph where the model will be on no GPU or on several."""
+    """Refuse a CUDA graph where the model will be on no GPU or on several, and compiled layers without Triton."""
     device = spec.resolve_device()
-    if engine == "graph" and (torch.device(device).type != "cuda" or spec.device_map):
+    if engine in ("graph", "fused") and (torch.device(device).type != "cuda" or spec.device_map):
         where = f"spread by device_map={spec.device_map}" if spec.device_map else f"on {device}"
-        raise UserError(f"decode.engine=graph needs a model on one GPU, and the model is {where}: auto or eager")
+        raise UserError(f"decode.engine={engine} needs a model on one GPU, and the model is {where}: auto or eager")
+    if engine == "fused" and triton_version() is None:
+        raise UserError("decode.engine=fused needs triton, which is not installed: pip install triton, or graph")
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:
     """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION"), and torch's backends of attention:
     `sdpa` of a prompt's, `sdpa_decode` of a decoded token's over a dense cache.
 
-    Warns where that backend makes n × n weights on a GPU, and where Triton is too old for the kernels.
+    Warns where that backend makes n × n weights on a GPU, where Triton is too old for the kernels, and where a CPU has
+    no instructions for the model's dtype.
     """
     config, device = model.config.get_text_config(), model.device
     kernels = kernels_on(device)
@@ -56,5 +60,16 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
             f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {head_dim} has only torch's math "
             "backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
         )
+    if device.type == "cpu" and model.dtype == torch.bfloat16 and not multiplies_bfloat16():
+        warn(
+            "this CPU has neither avx512_bf16 nor AMX: products with weights take 2 to 5 times as long in bfloat16 as "
+            "in float32 (model.dtype=auto)"
+        )
     name = {"torch": "torch", "triton": f"triton {triton_version()}"}.get(kernels) or f"numba {version('numba')}"
     return {"kernels": name, "sdpa": sdpa, "sdpa_decode": decoding_backend(*shape)}
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the CPU has instructions that multiply matrices of bfloat16; True where torch does not know."""
+    known = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    return platform.machine() not in ("x86_64", "AMD64") or not all(known) or any(ask() for ask in known if ask)

@@ -14,7 +14,7 @@ from kvbench.utils.files import write_atomically
 NOTES = {
     "end": "≤ the last ratio tried still holds: the frontier may lie lower",
     "gap": "§ quality does not fall steadily with the bytes: a setting with fewer bytes holds again",
-    "floor": "no method can go below {floor}: the sliding windows of the other layers, to which ratios do not apply",
+    "floor": "no method can go below {floor}: the windows and states of the other layers, to which ratios do not apply",
     "none": f"{MISSING} not even the setting with the most bytes holds",
 }
 
@@ -22,7 +22,7 @@ NOTES = {
 def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, floor: float | None = None) -> TextTable:
     """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1].
 
-    floor   the r_bytes of the layers with a sliding window, which no method compresses; None: there are none.
+    floor   the r_bytes of the layers that no method compresses; None: there are none.
     """
     rows = [
         [

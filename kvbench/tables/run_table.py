@@ -31,12 +31,12 @@ OFF = (
 OFF_MARK = "†"
 # column of `summarise` -> mark of the requested ratio and remark below the table
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
-OF_WINDOWS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers have a sliding window
+OF_WINDOWS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers are not compressed
 UNEVEN = "settings have different numbers of samples: compare only settings over the same samples"
 VISIBLE = 5e-4  # differences of ratios that three digits show
 WINDOWS = (
     "r and r_bytes cover all layers; r_bytes_full covers those with full attention, to which the requested ratio "
-    "applies. The sliding windows of the other layers alone take {floor} of FullKV's bytes, so r_bytes is never less"
+    "applies. The {others} of the other layers alone take {floor} of FullKV's bytes, so r_bytes is never less"
 )
 DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
 TEXT = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along the scored text"
@@ -77,6 +77,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "off": ratio_off(group),
                 "changes_while_decoding": changes_while_decoding(group),
                 **({name: group[name].mean() for name in OF_WINDOWS} if has_windows(group) else {}),
+                **({"others": others(group)} if has_windows(group) else {}),
                 **(of_engines(group) if has_engines(records) else {}),
                 **of_spans(group),
             }
@@ -102,8 +103,15 @@ def ratio_off(records: pd.DataFrame) -> bool:
     return not marked and bool(abs(records[of_request].mean() / first["ratio"] - 1) > FAR)
 
 
+def others(records: pd.DataFrame) -> str:
+    """What the layers hold that no method compresses."""
+    states = records["state_bytes"].fillna(0) if "state_bytes" in records else 0 * records["window_bytes"]
+    kinds = ["sliding windows"] * bool((records["window_bytes"] > states).any()) + ["states"] * bool((states > 0).any())
+    return " and ".join(kinds)
+
+
 def has_windows(records: pd.DataFrame) -> bool:
-    """Whether the model has layers with a sliding window, which no method compresses."""
+    """Whether the model has layers that no method compresses: with a sliding window, or a state of fixed size."""
     return "window_bytes" in records and bool(records["window_bytes"].notna().any())
 
 
@@ -165,7 +173,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     ]
     notes = [f"{mark} {remark}" for column, (mark, remark) in REMARKS.items() if summary[column].any()]
     if windows:
-        notes.append(WINDOWS.format(floor=number(summary["r_bytes_floor"].mean())))
+        notes.append(WINDOWS.format(others=summary["others"].iloc[0], floor=number(summary["r_bytes_floor"].mean())))
     notes += [UNEVEN] * uneven
     notes += [BYTES, *engine_notes(summary)] if engines else []
     if "units" in summary:

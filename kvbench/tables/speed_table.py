@@ -118,9 +118,10 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     if frame["largest_batch"].notna().any():
         how = "tried" if (frame["largest_how"] == "tried").any() else "counted: weights and caches, not activations"
         found.append(f"Largest: the largest batch that fits into memory, {how}.")
-    if (frame["decode_engine"] == "graph").any():
+    if (frame["decode_engine"] != "eager").any():
         found.append(
-            "Engine: graph repeats a step as one CUDA graph, eager launches it from Python; × full is within one."
+            "Engine: graph repeats a step as one CUDA graph, fused one of compiled layers, eager launches it from "
+            "Python; × full is within one."
         )
     if not frame["fits"].all():
         found.append("No time: the batch does not fit.")

@@ -2,10 +2,12 @@
 
 A random Llama of 32 layers that are so small that arithmetic takes next to nothing: what is left is what a GPU would
 wait for. Both decode the same tokens in turn, on one thread; CPU time, since other work on the machine does not count.
+A batch is compared with `generate` of one row and with `generate` of as many rows.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -18,6 +20,8 @@ from kvbench.prefill import Needs, prefill
 from scripts.frame import arguments, tell
 
 PROMPT = 64
+ROWS = 12
+BATCHES = f"full, {ROWS} rows over generate of {ROWS}"
 METHODS = {"full": FullKV(), "snapkv": Eviction(), "kivi": FullKV(storage=Kivi(group=16))}
 
 
@@ -48,29 +52,35 @@ def main() -> None:
         logits = state.logits.expand(rows, -1)
         return lambda: decode_greedily(model, batched(caches), logits, count, frozenset())[0].tokens
 
-    def generated() -> list[int]:
+    def generated(rows: int) -> list[int]:
         new = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}
-        out = stock.generate(ids[None], attention_mask=torch.ones_like(ids[None]), eos_token_id=None, **new)
+        prompts = ids.expand(rows, -1)
+        out = stock.generate(prompts, attention_mask=torch.ones_like(prompts), eos_token_id=None, **new)
         return out[0, PROMPT:].tolist()
 
-    cases = {name: (name, 1) for name in METHODS} | {"full, 12 rows": ("full", 12)}
-    found: dict[str, list[float]] = {name: [] for name in cases}
-    theirs = []
+    cases = {name: (name, 1) for name in METHODS} | {f"full, {ROWS} rows": ("full", ROWS)}
+    found: dict[str, list[float]] = {name: [] for name in (*cases, BATCHES)}
+    theirs: dict[int, list[float]] = {1: [], ROWS: []}
     with torch.inference_mode():
         for turn in range(options.repeats + 1):  # the first one warms up
-            whole, expected = seconds_of(generated)
+            whole = {}
+            for rows in theirs:
+                whole[rows], expected = seconds_of(partial(generated, rows))
+                theirs[rows] += [whole[rows]] if turn else []
             for name, (method, rows) in cases.items():
                 took, tokens = seconds_of(decoded(method, rows))
                 assert method != "full" or tokens == expected, "FullKV differs from model.generate"
                 if turn:
-                    found[name].append(took / whole)
-            theirs += [whole] if turn else []
+                    found[name].append(took / whole[1])
+                if turn and rows > 1:
+                    found[BATCHES].append(took / whole[rows])
     tell(
         {
             "what": "CPU time of decoding through kvbench / CPU time of model.generate, prompt included",
             "prompt_tokens": PROMPT,
             "new_tokens": count,
-            "generate_ms_per_token": round(1000 * median(theirs) / count, 2),
+            "generate_ms_per_token": round(1000 * median(theirs[1]) / count, 2),
+            f"generate_ms_per_token_{ROWS}_rows": round(1000 * median(theirs[ROWS]) / count, 2),
             "ratios": {name: [round(ratio, 3) for ratio in sorted(ratios)] for name, ratios in found.items()},
             "ratio_median": {name: round(median(ratios), 3) for name, ratios in found.items()},
         },

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from kvbench.cache.sliding_window import SLACK, WindowLayer, bytes_of
+from kvbench.cache.sliding_window import SLACK, WindowLayer, fixed_bytes
 from kvbench.ops.attention import dense_attention, sliding_attention
 
 WINDOW, HEADS, WIDTH = 7, 2, 8
@@ -40,7 +40,7 @@ def test_it_holds_and_answers_as_transformers_does(steps):
         held = [store.view[:, :, -layer.length :] for store in (layer.k, layer.v)]
         assert torch.equal(held[0], theirs.keys) and torch.equal(held[1], theirs.values)
         assert layer.seen == layer.get_seq_length() == sum(steps[: number + 1])
-        assert layer.filled_bytes == 2 * theirs.keys.nbytes == bytes_of([layer])
+        assert layer.filled_bytes == 2 * theirs.keys.nbytes == fixed_bytes([layer])
         assert layer.nbytes <= layer.filled_bytes + 2 * SLACK * 2 * HEADS * WIDTH * 4  # room and slack
 
 

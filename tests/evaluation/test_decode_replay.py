@@ -19,6 +19,7 @@ from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill
 from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
+from tests.support.hybrids import hybrid_model
 from tests.support.replay import Allocations, Recorded
 from tests.support.tiny import prompt, tiny_model
 
@@ -234,3 +235,25 @@ def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(
     assert texts(found) == texts(eager) and found[0].repeated == 0
     assert [row.decode_bytes for row in found] == [row.decode_bytes for row in eager]
     assert "cannot be captured: not permitted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2"])
+@pytest.mark.parametrize("names", [["full"], ["full", "snapkv", "adakv"]], ids=len)
+def test_steps_of_hybrid_models_are_repeated_with_their_states(family, names):
+    model, recorder = hybrid_model(family), Recorder()
+    (eager, _), (graph, _) = decoded(model, names), decoded(model, names, recorder)
+    assert texts(graph) == texts(eager) and len(set(texts(graph)[0])) > 5
+    assert {row.repeated for row in graph} == {STEPS - 2}
+    assert len(recorder.recorded) == 1 and not recorder.recorded[0].reads
+    assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
+
+
+def test_a_sequence_with_a_state_ends_where_it_ends_and_the_others_go_on():
+    """Nothing can be taken back from a state, so the host looks at every token."""
+    model, names = hybrid_model("qwen3_5_text"), ["full", "snapkv", "adakv"]
+    eager, _ = decoded(model, names)
+    stop = frozenset({eager[1].tokens[9]})
+    (plain, _), (graph, _) = decoded(model, names, stop=stop), decoded(model, names, Recorder(), stop)
+    assert texts(graph) == texts(plain)
+    assert [row.steps for row in graph] == [row.steps for row in plain]
+    assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in plain]

@@ -72,7 +72,7 @@ def test_logits_in_bfloat16_are_as_near_to_those_of_float32_as_the_models(family
 def test_bytes_are_those_of_the_window_and_of_all_tokens_in_the_other_layers(family, full, n):
     compressed = SharedPass(made(family), prompt(n), FullPrefill(), Needs()).compress(FullKV(), n)
     windows = (LAYERS - full) * min(n, WINDOW - 1) * TOKEN
-    assert compressed.window_bytes == compressed.sliding_bytes == windows
+    assert compressed.window_bytes == compressed.fixed_bytes == windows
     assert compressed.full_bytes == full * n * TOKEN + windows
 
 
@@ -110,11 +110,11 @@ def test_a_windows_bytes_are_the_same_under_every_method_while_decoding():
         compressed = source.compress(method, budget)
         counts = generate(model, compressed.caches, compressed.logits, 5, frozenset()).decode_bytes
         windows = 4 * WINDOW * TOKEN  # a pass holds its own token, too
-        assert counts.windows == 4 * windows
+        assert counts.fixed == 4 * windows
         assert counts.held == sum(2 * (kept + step) * TOKEN + windows for step in (1, 2, 3, 4))
         end = sum(cache.filled_bytes for cache in compressed.caches)
-        sliding = compressed.sliding_bytes, 4 * (WINDOW - 1) * TOKEN
-        figures = counts.figures(end, 0, compressed.full_bytes, 60, windows=sliding)
+        sliding = compressed.fixed_bytes, 4 * (WINDOW - 1) * TOKEN
+        figures = counts.figures(end, 0, compressed.full_bytes, 60, fixed=sliding)
         full = sum(2 * (60 + step) * TOKEN + windows for step in (1, 2, 3, 4))
         assert figures.r_mean == counts.held / full
         assert figures.r_end == (2 * (kept + 4) + 4 * (WINDOW - 1)) / (2 * 64 + 4 * (WINDOW - 1))

@@ -14,6 +14,7 @@ from kvbench.prefill import FullPrefill
 from tests.support.answers import agree
 from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
+from tests.support.hybrids import hybrid_model
 from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
 
@@ -198,3 +199,28 @@ def test_fullkv_has_the_tokens_of_models_with_soft_caps_sinks_and_windows(family
         cache = CompressedCache(ours, setting_of("full"))
         assert new_tokens(ours, prompt(n), past_key_values=cache) == new_tokens(reference, prompt(n))
         assert cache.ratio["r_bytes"] == 1
+
+
+@pytest.mark.parametrize("name", ["snapkv", "h2o", "kivi", "simlayerkv_decode", "rkv"])
+@pytest.mark.parametrize("family", ["qwen3_next", "granitemoehybrid", "gemma3n_text"])
+def test_states_and_shared_layers_are_left_as_they_are(family, name):
+    """Also where layers with a state come after the last one that attends (Granite)."""
+    model, one, ids = hybrid_model(family), setting(name, 0.3), prompt(60)
+    answer, compressed = harness(model, ids, one)
+    cache = CompressedCache(model, one)
+    assert agree(answer, new_tokens(model, ids, past_key_values=cache))
+    assert [layer.kept for layer in cache.caches] == [layer.kept for layer in compressed.caches]
+    for name in ("full_bytes", "window_bytes", "state_bytes", "fixed_bytes"):
+        assert getattr(cache.compressed, name) == getattr(compressed, name)
+
+
+def test_further_tokens_that_a_model_or_a_cache_cannot_read_at_once_are_refused():
+    for family, name, told in (
+        ("jamba", "snapkv", "states of a jamba model are lost"),
+        ("gemma3n_text", "kivi", "one token at a time, and later layers of this model attend to the same keys"),
+    ):
+        model = hybrid_model(family)
+        cache = CompressedCache(model, setting(name, 0.3))
+        model(input_ids=prompt(40)[None], past_key_values=cache)
+        with pytest.raises(UserError, match=told):
+            model(input_ids=prompt(3)[None], past_key_values=cache)

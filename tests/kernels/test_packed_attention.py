@@ -13,7 +13,8 @@ need("triton", packages("triton", "triton"))
 
 from kvbench.ops.kernels import packed_attention as kernels  # noqa: E402
 
-TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
+# float32: the sums of 256 channels and 300 tokens round in an order that depends on the CPU, by up to 3e-6.
+TOLERANCE = {torch.float32: {"atol": 5e-6, "rtol": 5e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 
 
 def agrees(given):

@@ -12,7 +12,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass, num_layers
-from kvbench.models.layer_windows import full_layers, windows_of
+from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import FullPrefill, Needs, Reconstruction
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
@@ -58,12 +58,12 @@ def test_a_preset_compresses_the_layers_of_full_attention(name):
     assert sum(cache.nbytes for cache in windows) == compressed.window_bytes == LAYERS * (WINDOW - 1) * TOKEN
     assert compressed.full_bytes == LAYERS * N * TOKEN + compressed.window_bytes
     check_bytes(compressed.caches)
-    before = [cache.k.view.clone() for cache in shared_pass().state.windows.values()]
+    before = [cache.k.view.clone() for cache in shared_pass().state.others.values()]
     output = generate(model(), compressed.caches, compressed.logits, STEPS, frozenset())
     assert len(output.tokens) == STEPS and output.not_finite is None
     check_kept(one, layers, N, budget, LAYERS * N * TOKEN)
     assert [cache.get_seq_length() for cache in compressed.caches] == [N + STEPS - 1] * 2 * LAYERS
-    assert all(torch.equal(a, b.k.view) for a, b in zip(before, shared_pass().state.windows.values(), strict=True))
+    assert all(torch.equal(a, b.k.view) for a, b in zip(before, shared_pass().state.others.values(), strict=True))
 
 
 @pytest.mark.parametrize("name", PRUNED)
@@ -100,7 +100,7 @@ def test_rotated_keys_are_those_of_the_layers_with_full_attention(family, module
     """R(-p) of a key is what the model rotated by p with the base of full layers, not that of sliding ones."""
     model, seen = made(family), []
     layers = model.model.layers
-    first = layers[min(full_layers(windows_of(model.config)))].self_attn
+    first = layers[min(compressed_layers(kinds_of(model.config)))].self_attn
     hook = getattr(first, module).register_forward_hook(lambda module, args, output: seen.append(output))
     layer = SharedPass(model, prompt(N), FullPrefill(), Needs()).state.layers[0]
     hook.remove()

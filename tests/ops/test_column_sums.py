@@ -63,8 +63,25 @@ def test_a_pass_observes_lookahead_sums_for_every_window_that_is_needed(layout):
     causal = prefill(model, ids, Needs(column_sums=True))
     for layer, other in zip(both.layers, causal.layers, strict=True):
         assert layer.column_sums is None and set(layer.lookahead_sums) == {8, 60}
-        assert torch.equal(layer.lookahead_sums[60], other.column_sums)  # all queries are within the window
+        assert_close(layer.lookahead_sums[60], other.column_sums, atol=1e-5, rtol=1e-5)  # all are within the window
         assert not torch.allclose(layer.lookahead_sums[8], other.column_sums, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("start", [0, 30])
+def test_known_log_sums_give_the_sums_of_those_that_are_made(start, weighted, dtype, monkeypatch):
+    """In tiles of queries and keys that do not divide the prompt."""
+    monkeypatch.setattr("kvbench.ops.column_sums.TILE", 16)
+    monkeypatch.setattr("kvbench.ops.column_sums.KEYS", 7)
+    queries, keys = torch.randn(6, 50, 8).to(dtype), torch.randn(2, 50 + start, 8).to(dtype)
+    weights = torch.rand(50) if weighted else None
+    sums, lse = column_sums(queries, keys, 0.35, start, weights=weights)
+    monkeypatch.setattr("kvbench.ops.column_sums.causal_probabilities", None)  # they are not made once more
+    known, same = column_sums(queries, keys, 0.35, start, weights=weights, lse=lse)
+    assert same is lse
+    assert_close(known, sums, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(column_sums(queries, keys, 0.35, start, weights=weights, lse=lse + 1)[0], sums)
 
 
 @given(

@@ -1,5 +1,7 @@
 """A prompt's attention with its log-sum-exps: those of the logits, from the kernel that torch would choose."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -53,7 +55,40 @@ def test_they_are_those_of_the_logits_and_attention_is_as_ever(q, dtype, flash_t
     assert len(flash_takes_blocks) == (q < 24)
 
 
-@pytest.mark.parametrize("case", ["on a CPU", "one query", "bent", "padded heads", "math", "no flash for a block"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("q", [24, 5])
+def test_a_cpu_has_the_attention_of_always_and_the_log_sums_of_its_logits(q, dtype):
+    given = tensors(q, dtype=dtype)
+    out, lse = log_sums.attention_and_log_sums(*given, 0.25)
+    assert torch.equal(out, dense_attention(*given, 0.25))
+    query, keys, _ = (x[0] for x in given)
+    hidden = torch.ones(q, 24, dtype=torch.bool).triu(24 - q + 1)
+    dense = dense_logits(query, keys, 0.25).masked_fill(hidden, float("-inf")).logsumexp(-1)
+    assert lse.dtype == torch.float32
+    torch.testing.assert_close(lse[0].double(), dense, atol=1e-2 if dtype == torch.bfloat16 else 1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cuts", [(), (9,), (9, 10)])
+def test_attention_in_parts_is_that_of_the_whole(cuts, dtype):
+    """Five queries behind 19 other keys, of which any number are in parts of their own."""
+    query, keys, values = tensors(5, dtype=dtype)
+    edges = [0, *cuts, 19, 24]
+    parts = [(keys[:, :, a:b], values[:, :, a:b]) for a, b in pairwise(edges)]
+    out, sums = log_sums.attention_in_parts(query, parts, 0.25)
+    bound = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, dense_attention(query, keys, values, 0.25), atol=bound, rtol=bound)
+    whole = log_sums.attention_and_log_sums(query, keys, values, 0.25)[1]
+    torch.testing.assert_close(torch.stack(sums).logsumexp(dim=0).float(), whole, atol=1e-5, rtol=1e-5)
+
+
+def test_a_soft_cap_has_no_parts():
+    query, keys, values = tensors()
+    assert log_sums.attention_in_parts(query, [(keys, values)], Softmax(0.25, softcap=30.0)) is None
+
+
+@pytest.mark.parametrize("case", ["math on a CPU", "one query", "bent", "padded heads", "math", "no flash for a block"])
 def test_where_no_kernel_returns_them_attention_is_plain(case, monkeypatch):
     given, scaling = tensors(), 0.25
     if case == "one query":
@@ -62,7 +97,7 @@ def test_where_no_kernel_returns_them_attention_is_plain(case, monkeypatch):
         scaling = Softmax(0.25, softcap=30.0)
     if case == "padded heads":
         given = tensors(head_dim=12)
-    if case == "math":
+    if "math" in case:
         monkeypatch.setattr(torch, "_fused_sdp_choice", lambda *_, **__: 0)
     if case == "no flash for a block":
         given = tensors(q=5)
@@ -70,7 +105,7 @@ def test_where_no_kernel_returns_them_attention_is_plain(case, monkeypatch):
     expected = dense_attention(*given, scaling)
     if case == "bent":  # flex_attention is another test's
         monkeypatch.setattr(log_sums, "dense_attention", lambda *_: stamped(expected, GPU))
-    if case == "on a CPU":
+    if case == "math on a CPU":
         out, lse = log_sums.attention_and_log_sums(*given, scaling)
     else:
         out, lse = on_gpu(*given, scaling)

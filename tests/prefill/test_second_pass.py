@@ -101,6 +101,15 @@ def test_tiles_change_nothing(tile, dtype):
     assert_close(largest_attention(queries, keys, 0.25, 5, 18, tile), whole, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("group", ["max", "mean"])
+def test_scores_without_torchs_log_sums_are_the_same(group, monkeypatch):
+    how = replace(HOW, group=group)
+    own = again(tiny_model(), how)
+    monkeypatch.setattr("kvbench.prefill.second_pass.attention_in_parts", lambda *_: None)
+    for scores, others in zip(own, again(tiny_model(), how), strict=True):
+        assert_close(scores, others, atol=1e-5, rtol=1e-4)
+
+
 def test_scores_do_not_depend_on_a_question_after_the_context():
     model = tiny_model().double()
     other = torch.cat([prompt(END), prompt(30, seed=3)])

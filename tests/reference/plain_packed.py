@@ -87,12 +87,12 @@ def packed_slowly(seen: Tensor) -> list[int]:
 
 
 def plain_packed_attention(given: Segments) -> Tensor:
-    """In float32, [rows, num_attention_heads, q, head_dim]."""
+    """Computed in float64; float32 [rows, num_attention_heads, q, head_dim]."""
     _, num_heads, q, _ = given.query.shape
-    out = torch.zeros(given.query.shape)
+    out = torch.zeros(given.query.shape, dtype=torch.float64)
     for s, length in enumerate(given.lengths.tolist()):
         start = int(given.starts[s])
-        keys, values = (x[start : start + length].float() for x in (given.keys, given.values))
+        keys, values = (x[start : start + length].double() for x in (given.keys, given.values))
         for head in range(int(given.heads[s]), int(given.heads[s + 1])):
             for i in range(q):
                 sees = torch.arange(length) <= length - q + i
@@ -100,7 +100,7 @@ def plain_packed_attention(given: Segments) -> Tensor:
                     row = given.seen[s][head - int(given.heads[s])]
                     sees[: len(row)] &= row
                 if sees.any():
-                    one = given.query[head // num_heads, head % num_heads, i].float()
+                    one = given.query[head // num_heads, head % num_heads, i].double()
                     weights = (keys[sees] @ one * given.scaling).softmax(0)
                     out[head // num_heads, head % num_heads, i] = weights @ values[sees]
-    return out
+    return out.float()

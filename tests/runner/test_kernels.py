@@ -55,6 +55,31 @@ def test_a_triton_that_does_not_compile_the_kernels_is_one_line(found, computes,
         check_kernels("triton", "cuda:0")
 
 
+@pytest.mark.parametrize("has", ["avx512_bf16", "amx_tile", None])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bfloat16_without_instructions_for_it_is_warned_about(has, dtype, monkeypatch, capsys):
+    monkeypatch.setattr(kernels.platform, "machine", lambda: "x86_64")
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(kernels.torch.cpu, f"_is_{name}_supported", lambda name=name: name == has)
+    computed_by(tiny_model().to(getattr(kernels.torch, dtype)))
+    expected = (
+        "" if has or dtype == "float32" else "this CPU has neither avx512_bf16 nor AMX: products with weights take"
+    )
+    error = capsys.readouterr().err
+    assert error.startswith(expected) and bool(error) == bool(expected)
+
+
+def test_a_cpu_of_which_torch_knows_nothing_is_not_warned_about(monkeypatch):
+    monkeypatch.setattr(kernels.torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(kernels.torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(kernels.platform, "machine", lambda: "aarch64")
+    assert kernels.multiplies_bfloat16()
+    monkeypatch.setattr(kernels.platform, "machine", lambda: "x86_64")
+    assert not kernels.multiplies_bfloat16()
+    monkeypatch.delattr(kernels.torch.cpu, "_is_amx_tile_supported")
+    assert kernels.multiplies_bfloat16()
+
+
 def test_the_math_backend_on_a_gpu_is_warned_about(monkeypatch, capsys):
     model = tiny_model()
     assert computed_by(model) == {"kernels": f"numba {version('numba')}", **DENSE}

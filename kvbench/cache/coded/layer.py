@@ -40,6 +40,7 @@ class CodedRows(Pack[PackRow]):
 
     takes_blocks = False
     takes_back = True
+    fuses = False  # tables of codes and rotations would be made in every step
 
     def __init__(self, keys: CodedSequence, values: CodedSequence):
         self.k, self.v, self.rows = keys, values, [PackRow()]
@@ -59,10 +60,13 @@ class CodedRows(Pack[PackRow]):
         """One token."""
         if not self.room:
             self.make_room(BLOCK)
+        self.write(keys, values)
+        self.advance(1)
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
         for store, new in ((self.k, keys), (self.v, values)):
             store.put(of_heads(new, len(store.parts[0].buffer)), self.end)
         self.end += 1
-        self.advance(1)
 
     @property
     def ahead(self) -> int:

@@ -22,14 +22,11 @@ class SmallCodes(CodedSequence):
 
     def __init__(self, rows: Tensor, bits: int):
         self.dtype, self.bits, self.width = rows.dtype, bits, rows.shape[-1]
-        self.parts = [Growing(part) for part in self.encoded(rows)]
-
-    def encoded(self, rows: Tensor) -> list[Tensor]:
-        codes, *numbers = self.rounded(rows)
-        return [codes.to(torch.uint8), *(x.half() for x in numbers)]
+        codes, *numbers = self.encoded(rows)
+        self.parts = [Growing(codes.to(torch.uint8)), *(Growing(x.half()) for x in numbers)]
 
     @abstractmethod
-    def rounded(self, rows: Tensor) -> list[Tensor]:
+    def encoded(self, rows: Tensor) -> list[Tensor]:
         """Codes of rows [heads, t, head_dim · bits / 8], whose lowest eight bits are stored, and numbers [heads, t, 1],
         which are stored in float16: the scale, and others.
         """
@@ -72,7 +69,7 @@ class RotatedSequence(SmallCodes):
     def levels(self) -> tuple[float, ...]:
         return tuple(level / self.width**0.5 for level in normal_levels(self.bits))
 
-    def rounded(self, rows: Tensor) -> list[Tensor]:
+    def encoded(self, rows: Tensor) -> list[Tensor]:
         lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
         # a zero row is 0 / 0: its codes mean nothing, and its length is 0
         codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
@@ -95,7 +92,7 @@ class UniformSequence(SmallCodes):
     def levels(self) -> tuple[float, ...]:
         return tuple(float(code) for code in range(2**self.bits))
 
-    def rounded(self, rows: Tensor) -> list[Tensor]:
+    def encoded(self, rows: Tensor) -> list[Tensor]:
         low, high = rows.float().aminmax(dim=-1, keepdim=True)
         low = low.clamp_(-HALF.max, HALF.max).half()
         step = ((high - low) / (2**self.bits - 1)).clamp_(STEP, HALF.max).half()

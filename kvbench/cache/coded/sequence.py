@@ -40,7 +40,7 @@ class CodedSequence(Sequence):
 
     @abstractmethod
     def encoded(self, rows: Tensor) -> list[Tensor]:
-        """What `parts` store of rows [heads, t, head_dim], each [heads, t, …]."""
+        """What `parts` store of rows [heads, t, head_dim], each [heads, t, …], of that or a wider dtype."""
 
     @abstractmethod
     def decoded(self, tokens: slice) -> Tensor:

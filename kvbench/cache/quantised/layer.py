@@ -74,11 +74,14 @@ class QuantisedRows(Pack[QuantisedRow]):
     def append(self, keys: Tensor, values: Tensor) -> None:
         for token in zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True):
             self.make_way()
-            ring_append(self.k.ring.buffer, self.v.ring.buffer, self.lengths, *token, self.k.limit)
+            self.write(*token)
             self.k.came()
             self.v.came()
             self.room = max(self.room - 1, 0)
         self._count_bytes()
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        ring_append(self.k.ring.buffer, self.v.ring.buffer, self.lengths, keys, values, self.k.limit)
 
     @property
     def ahead(self) -> int:

@@ -18,9 +18,10 @@ from kvbench.evaluation.decode import batched, decode_greedily
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
-from kvbench.evaluation.steps import capture_of
+from kvbench.evaluation.steps import capture_of, fused_of
 from kvbench.methods.base import Method, as_given
 from kvbench.methods.eviction import Eviction
+from kvbench.models.positions import positions_after
 from kvbench.utils.device import device_peak, gpus, wait_for
 
 
@@ -34,7 +35,8 @@ class Footprint:
     decoded: int  # held after the last token
     peak: int  # at the largest moment of prefill and compression
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
-    windows: int = 0  # of the prompt, in layers with a sliding window: part of `full` and `kept`
+    states: int = 0  # of them, in states of fixed size
+    windows: int = 0  # of the prompt, in layers that no method compresses: part of `full` and `kept`
 
     def peak_of(self, batch: int) -> int:
         """Peak bytes of a batch: its last prompt is compressed beside the others, or all are decoded."""
@@ -55,7 +57,7 @@ class Measurement:
     footprint: Footprint
     memory: str  # stream: layers were compressed one after the other during prefill; shared: all at its end
     figures: DecodeFigures  # of one sequence
-    engine: str  # graph or eager, see `Generation.engine`
+    engine: str  # graph, fused or eager, see `Generation.engine`
     stacked_layers: int  # that answer the batch with one attention; the others answer each sequence in turn
     peak_device_bytes: int | None  # of the allocator, model included; None on a CPU
 
@@ -100,6 +102,7 @@ def measure(
         new_tokens - len(tokens),
         stop_tokens=frozenset(),
         capture=capture_of(engine, model),
+        fused=fused_of(engine, model),
     )
     wait_for(model)
     return Measurement(
@@ -117,12 +120,13 @@ def measure(
             storage_bytes(stored(cache.layers)) // batch,
             max(compressed.peak_bytes, prefilled),
             on_gpus,
+            compressed.state_bytes,
             compressed.window_bytes,
         ),
         "stream" if method.streams else "shared",
         decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids)),
         outputs[0].engine,
-        sum(layer.stacked for layer in cache.layers),
+        sum(layer.stacked for layer in cache.attending),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
     )
 
@@ -160,8 +164,10 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
     """
     started = time.perf_counter()
     token = compressed.logits.argmax()
-    cache = Cache(layers=compressed.caches)
-    compressed.logits = model(input_ids=token.view(1, 1), past_key_values=cache, use_cache=True).logits[0, -1]
+    cache, ids = Cache(layers=compressed.caches), token.view(1, 1)
+    positions = positions_after(cache.get_seq_length(), ids)
+    out = model(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True)
+    compressed.logits = out.logits[0, -1]
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started
     return (int(token),)

@@ -98,6 +98,7 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, A
         "floored": setting.floored(n, len(first.layers)),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **ratio.fields(one.windows),
+        **({"state_bytes": one.states} if one.states else {}),
         "stored_bytes": one.kept,
         "full_bytes": one.full,
         "memory": first.memory,

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, LayerCache, attend_one_by_one
+from kvbench.cache.base import AttendingLayer, LayerCache, StoredLayer, attend_one_by_one
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
@@ -19,17 +20,18 @@ from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
 from kvbench.methods.base import as_given
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.ops.rope import Rope
 from kvbench.prefill import ContextFrame
-from kvbench.prefill.full import CaptureLayer, PromptLayers
+from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
 
 
 class CompressingLayer(AttendingLayer):
     """One layer of a CompressedCache: first `inner` captures the prompt, then it is the compressed cache."""
 
-    def __init__(self, cache: "CompressedCache", index: int):
+    def __init__(self, cache: "CompressedCache", index: int, readers: int):
         super().__init__()
-        self.cache, self.index = cache, index
+        self.cache, self.index, self.readers = cache, index, readers
         self.inner: AttendingLayer | None = None
         self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a cache that takes no blocks
 
@@ -45,7 +47,14 @@ class CompressingLayer(AttendingLayer):
         if self.inner is None:
             self.cache.begin(t)
         assert self.inner is not None, "`begin` set it"
+        if self.cache.compressed and t > 1:
+            check_continues(self.cache.config, "generate reads further tokens at once")
         if self.cache.compressed and t > 1 and not self.inner.takes_blocks:
+            if self.readers:
+                raise UserError(
+                    f"{self.cache.setting.label} reads one token at a time, and later layers of this model attend to "
+                    f"the same keys: {t} further tokens have to come one by one, or in the harness"
+                )
             self.waiting = keys, values
         else:
             self.inner.update(keys, values)
@@ -57,8 +66,14 @@ class CompressingLayer(AttendingLayer):
             (keys, values), self.waiting = self.waiting, None
             return attend_one_by_one(self.inner, keys, values, query, scaling)
         out = self.inner.attend(query, scaling)
-        if self.cache.compressed is None and self is self.cache.layers[-1]:
-            self.cache.compress()
+        self.cache.attended()
+        return out
+
+    @torch.no_grad()
+    def reread(self, query: Tensor, scaling: float) -> Tensor:
+        assert self.inner is not None, "`append` comes first"
+        out = self.inner.reread(query, scaling)
+        self.cache.attended()
         return out
 
     @property
@@ -106,22 +121,38 @@ class CompressedCache(Cache):
                 f"kvbench's for a block, model.set_attn_implementation({ATTENTION!r}) permanently"
             )
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
-        self.compressed: Compressed | None = None  # once the prompt was read
+        self._compressed: Compressed | None = None
+        self._placed: list[StoredLayer] | None = None  # the caches of all layers, once the prompt was read
         self._model = model
         self._prompt: PromptLayers | None = None
         self._stream: Stream | None = None
-        self._config = model.config
-        count = model.config.get_text_config().num_hidden_layers
-        super().__init__(layers=[CompressingLayer(self, index) for index in range(count)])
+        self.config = model.config
+        kinds = kinds_of(model.config)
+        super().__init__(layers=[self._layer(index, kind) for index, kind in enumerate(kinds)])
+
+    def _layer(self, index: int, kind: LayerKind) -> CompressingLayer | StoredLayer:
+        return CompressingLayer(self, index, kind.readers) if kind.keeps == "own" else layer_of(kind, whole=False)
 
     @property
-    def caches(self) -> list[LayerCache]:
+    def compressed(self) -> Compressed | None:
+        """The compressed prompt, with what its layers hold; None before it was read.
+
+        Made after the pass over the prompt and before the next: states of fixed size may come after the last layer that
+        attends.
+        """
+        if self._compressed is None and self._placed is not None:
+            full = self._full_bytes + self._state.other_bytes
+            self._compressed = Compressed(self._placed, self._state.logits, full, 0.0, 0.0, [], 0, None)
+        return self._compressed
+
+    @property
+    def caches(self) -> list[StoredLayer]:
         """The compressed cache of each layer; empty before a prompt was read."""
         return [] if self.compressed is None else self.compressed.caches
 
     def check_model(self, model: PreTrainedModel) -> None:
         """Raise UserError for another model than the one that the cache was made for."""
-        if model.config is not self._config:
+        if model.config is not self.config:
             raise UserError("this CompressedCache was made for another model: make one for this model")
 
     def begin(self, n: int) -> None:
@@ -139,11 +170,22 @@ class CompressedCache(Cache):
         self._stream = Stream(method, layers, self._budget, self._span) if method.streams else None
         make = partial(CaptureLayer, method.needs, Rope.of(model), self._stream)
         self._prompt = PromptLayers(model, n, method.needs, make)
-        for layer, inner in zip(self.layers, self._prompt.all, strict=True):
-            layer.inner = inner
+        for at, layer in enumerate(self.layers):
+            if isinstance(layer, CompressingLayer):
+                layer.inner = self._prompt.all[at]
+            else:
+                self._prompt.others[at] = layer
+        self._left = sum(kind.attends for kind in self._prompt.kinds)
+
+    def attended(self) -> None:
+        """Count a layer that has attended; the last one to attend to the prompt has it compressed."""
+        if self._prompt is not None:
+            self._left -= 1
+            if not self._left:
+                self.compress()
 
     def compress(self) -> None:
-        """Make the layer caches, now that every layer has read the prompt."""
+        """Make the layer caches, now that every layer that attends has read the prompt."""
         assert self._prompt is not None, "`begin` made its layers"
         state = self._prompt.state(torch.empty(0), [])
         if self._stream is not None:
@@ -153,10 +195,11 @@ class CompressedCache(Cache):
             for layer in state.layers:
                 layer.context = self._span
             made, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
-        full += state.window_bytes
-        self.compressed = Compressed(state.whole(made), state.logits, full, 0.0, 0.0, [], 0, None)
-        for layer, cache in zip(self.layers, self.caches, strict=True):
-            layer.inner = cache
+        self._state, self._full_bytes = replace(state, layers=[]), full
+        self._placed = state.placed(made, state.others)
+        for layer, cache in zip(self.layers, self._placed, strict=True):
+            if isinstance(layer, CompressingLayer) and isinstance(cache, LayerCache):
+                layer.inner = cache
         self._model = self._prompt = self._stream = None
 
     @property

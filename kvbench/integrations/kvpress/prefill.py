@@ -14,7 +14,7 @@ from kvbench.cache.base import storage_bytes
 from kvbench.errors import UserError
 from kvbench.integrations.kvpress.presses import build_press, complaints, rerotates
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.layer_windows import windows_of
+from kvbench.models.layer_kinds import kinds_of
 from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 from kvbench.prefill.state import Release
 
@@ -57,7 +57,13 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
 
     Raises UserError with what the press complains about, and for a prompt beyond a sliding window.
     """
-    window = min(filter(None, windows_of(model.config)), default=len(input_ids))
+    kinds = kinds_of(model.config)
+    if any(kind.keeps != "own" or kind.readers for kind in kinds):
+        raise UserError(
+            f"presses compress every layer, and {type(model).__name__} has layers without keys and values of their "
+            "own: kvbench's own methods leave such layers alone"
+        )
+    window = min((kind.window for kind in kinds if kind.window), default=len(input_ids))
     if len(input_ids) > window:
         raise UserError(
             f"presses compress every layer, and {len(input_ids)} tokens exceed this model's sliding window of "

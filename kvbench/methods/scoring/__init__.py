@@ -7,6 +7,7 @@ from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.scoring.compactor import Compactor
 from kvbench.methods.scoring.cur import CUR
 from kvbench.methods.scoring.expected_attention import ExpectedAttention
+from kvbench.methods.scoring.finch import Finch
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.scoring.key_norm import KNorm
 from kvbench.methods.scoring.kvcompose import KVCompose
@@ -18,6 +19,7 @@ from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.nacl import NACL
 from kvbench.methods.scoring.non_causal import NonCausalAttention
 from kvbench.methods.scoring.random import Random
+from kvbench.methods.scoring.reference_attention import MatchingPursuit, ReferenceAttention
 from kvbench.methods.scoring.rkv import RKV
 from kvbench.methods.scoring.triattention import TriAttention
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -32,6 +34,7 @@ __all__ = [
     "ColumnSums",
     "Compactor",
     "ExpectedAttention",
+    "Finch",
     "KNorm",
     "KVCompose",
     "KVzip",
@@ -39,9 +42,11 @@ __all__ = [
     "LAVa",
     "LastQuery",
     "LeverageScore",
+    "MatchingPursuit",
     "MeanVariance",
     "NonCausalAttention",
     "Random",
+    "ReferenceAttention",
     "Scoring",
     "TriAttention",
     "WindowAttention",

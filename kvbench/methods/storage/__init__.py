@@ -9,6 +9,7 @@ from kvbench.methods.storage.gear import GEAR
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.methods.storage.kvquant import KVQuant
 from kvbench.methods.storage.kvtc import KVTC
+from kvbench.methods.storage.matched import Matched
 from kvbench.methods.storage.minicache import MiniCache
 from kvbench.methods.storage.palu import Palu
 from kvbench.methods.storage.rerotated import Rerotated
@@ -26,6 +27,7 @@ __all__ = [
     "Ggml",
     "KVQuant",
     "Kivi",
+    "Matched",
     "Microscaling",
     "MiniCache",
     "Palu",

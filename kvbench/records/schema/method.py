@@ -48,27 +48,34 @@ class MethodRecord(OfSetting):
         since="0.2",
     )
     r_full: Number = field(
-        "r of the layers with full attention alone; missing where no layer has a sliding window", "1", optional=True
+        "r of the compressed layers alone; missing where methods compress every layer", "1", optional=True
     )
     r_bytes_full: Number = field(
-        "r_bytes of the layers with full attention alone: the requested ratio and papers refer to these; missing where "
-        "no layer has a sliding window",
+        "r_bytes of the compressed layers alone: the requested ratio and papers refer to these; missing where methods "
+        "compress every layer",
         "1",
         optional=True,
     )
     r_bytes_floor: Number = field(
-        "window_bytes / full_bytes: no method can bring r_bytes lower; missing where no layer has a sliding window",
+        "window_bytes / full_bytes: no method can bring r_bytes lower; missing where methods compress every layer",
         "1",
         optional=True,
     )
     window_bytes: Count = field(
-        "bytes of the prompt in layers with a sliding window, part of stored_bytes and full_bytes; missing where no "
-        "layer has one",
+        "bytes of the prompt in layers that no method compresses (with a sliding window or a state of fixed size), "
+        "part of stored_bytes and full_bytes; missing where there are none",
         "bytes",
         optional=True,
     )
+    state_bytes: Count = field(
+        "bytes of the states of layers with linear attention, state spaces or convolutions, part of window_bytes; "
+        "missing where no layer has one",
+        "bytes",
+        since="0.2",
+        optional=True,
+    )
     full_layers: list[Count] = field(
-        "numbers of the layers with full attention, which the lists by layer refer to; missing where all have it",
+        "numbers of the compressed layers, which the lists by layer refer to; missing where these are all layers",
         optional=True,
     )
     stored_bytes: Count = field("bytes of the prompt's compressed cache", "bytes")
@@ -131,6 +138,8 @@ class MethodRecord(OfSetting):
     )
     question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True)
     decode_batch: Count = field("sequences that decoded together", "sequences", optional=True)
-    decode_engine: Literal["graph", "eager"] = field(
-        "graph: most steps of decoding were repeated as one; eager: Python launched each", optional=True
+    decode_engine: Literal["graph", "fused", "eager"] = field(
+        "graph: most steps of decoding were repeated as one; fused: so were those of compiled layers; eager: Python "
+        "launched each",
+        optional=True,
     )

@@ -135,6 +135,10 @@ class Codebooks(Pack[CodebookRow]):
         """One token's vectors [rows, num_key_value_heads, 1, head_dim]."""
         if not self.ahead:
             self._make_place(BLOCK)
+        self.write(keys, values)
+        self.advance(1)
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
         width, k, v = keys.shape[-1], self.k, self.v
         codebook_append(
             k.entries,
@@ -156,7 +160,6 @@ class Codebooks(Pack[CodebookRow]):
             k.bound,
             v.bound,
         )
-        self.advance(1)
 
     @property
     def ahead(self) -> int:

@@ -1,0 +1,90 @@
+"""Keys and values of which each query reads the tokens with the best approximate scores, from a few channels of keys'
+bounds."""
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, LayerCache, filled
+from kvbench.cache.paged import page_bounds
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.softmax import Scaling, plain
+
+
+class HybridLayer(LayerCache):
+    """All that it is given, and for each page of `page` consecutive tokens the smallest and largest key per channel.
+
+    The query heads of a KV head read the same `tokens` tokens (hybrid sparse attention, RocketKV): those of the largest
+    mean of approximate attention. This takes the `channels` channels in which the group's queries are largest, and in
+    each the page's largest key where the queries' sum is positive, else its smallest; all tokens of a page have its
+    score, and of equal ones the earlier is read. Pages of one token need no bounds.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, page: int, tokens: int, channels: int, seen: int, kept: Kept):
+        """keys, values [num_key_value_heads, len, head_dim]."""
+        super().__init__(seen, kept)
+        self.page, self.tokens, self.channels = page, tokens, channels
+        self.k, self.v = Growing(keys[None]), Growing(values[None])
+        self.bounds = Growing(page_bounds(keys, page)) if page > 1 else None  # [heads, pages, 2 · head_dim]
+
+    def tensors(self) -> list[Tensor]:
+        stored = [self.k.buffer, self.v.buffer]
+        return stored if self.bounds is None else [*stored, self.bounds.buffer]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(self.k, self.v, self.bounds)
+
+    @property
+    def read_bytes(self) -> int:
+        """The chosen tokens, and `channels` of the keys that scores are made of: one bound of each page."""
+        length, width = self.k.length, self.k.buffer.shape[3]
+        if length <= self.tokens:
+            return self.k.filled_bytes + self.v.filled_bytes
+        pages = -(-length // self.page)
+        return int((2 * self.tokens * width + pages * self.channels) * self.k.row_bytes // width)
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """Append one token, [1, num_key_value_heads, 1, head_dim]."""
+        number, place = divmod(self.k.length, self.page)
+        self.k.append(keys)
+        self.v.append(values)
+        if self.bounds is not None and place == 0:
+            self.bounds.append(torch.cat([keys[0], keys[0]], dim=2))
+        elif self.bounds is not None:
+            low, high = self.bounds.view[:, number].chunk(2, dim=1)
+            torch.minimum(low, keys[0, :, 0], out=low)
+            torch.maximum(high, keys[0, :, 0], out=high)
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """Attention of one query per head."""
+        keys, values = self.k.view, self.v.view
+        if keys.shape[2] > self.tokens:
+            chosen = self.choose(query, scaling)[None, :, :, None].expand(-1, -1, -1, keys.shape[3])
+            keys, values = keys.gather(2, chosen), values.gather(2, chosen)
+        return dense_attention(query, keys, values, scaling)
+
+    def choose(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The stored tokens that each KV head's query heads read, [num_key_value_heads, tokens]."""
+        order = self.scores(query, scaling).sort(dim=1, descending=True, stable=True).indices
+        return order[:, : self.tokens]
+
+    def scores(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """Approximate attention, the mean over a group's query heads, float32 [num_key_value_heads, len].
+
+        A model's soft cap and sinks are left out.
+        """
+        stored = self.k.view[0] if self.bounds is None else self.bounds.view
+        grouped = query[0, :, 0].unflatten(0, (len(stored), -1)).float()  # [heads, g, head_dim]
+        sizes = grouped.abs()
+        best = sizes.sum(dim=1).sort(dim=1, descending=True, stable=True).indices[:, : self.channels]
+        own = grouped.gather(2, best[:, None].expand(-1, grouped.shape[1], -1))  # [heads, g, channels]
+        columns = best
+        if self.bounds is not None:
+            columns = torch.where(own.sum(dim=1) > 0, best + grouped.shape[2], best)
+        part = stored.gather(2, columns[:, None].expand(-1, stored.shape[1], -1)).float()
+        # fewer channels make smaller products: the softmax is as much sharper (SparQ attention, equation 8)
+        share = (own.abs().sum(dim=2, keepdim=True) / sizes.sum(dim=2, keepdim=True)).nan_to_num(1)
+        logits = own @ part.mT * plain(scaling) / share.sqrt()
+        by_token = logits.repeat_interleave(self.page, dim=2)[..., : self.k.length]
+        return by_token.softmax(dim=2).mean(dim=1)

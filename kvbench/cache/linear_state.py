@@ -1,0 +1,55 @@
+"""The states of a layer that reads its text once: linear attention, state spaces, short convolutions."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import LinearAttentionLayer
+
+from kvbench.cache.base import StoredLayer, storage_bytes
+from kvbench.cache.pack import PackRow
+
+
+class LinearState(StoredLayer, LinearAttentionLayer):
+    """A layer's convolution and recurrent states [1, …], which transformers' own code reads and writes.
+
+    Their size is fixed by the model. No method compresses them; each setting has a copy, since what it leaves of other
+    layers changes what this one reads from the first decoded token on. A token that was read cannot be taken back.
+    """
+
+    fixed = takes_blocks = batches = True
+
+    def tensors(self) -> list[Tensor]:
+        return [state for state in (*self.conv_states.values(), *self.recurrent_states.values()) if state is not None]
+
+    @property
+    def filled_bytes(self) -> int:
+        return super().filled_bytes + (self.packed_row.filled_bytes if self.packed_row else 0)
+
+    @classmethod
+    def joined(cls, rows: Sequence[Self]) -> Self:
+        """The states [rows, …] of several sequences, which their own layers no longer hold."""
+        batch = cls(rows[0].number_of_states)
+        flags = ("is_conv_states_initialized", "is_recurrent_states_initialized", "has_previous_state")
+        for name in (*flags, "conv_kernel_size", "device", "dtype"):
+            setattr(batch, name, getattr(rows[0], name))
+        for number in range(batch.number_of_states):
+            batch.conv_states[number] = _together([row.conv_states[number] for row in rows])
+            batch.recurrent_states[number] = _together([row.recurrent_states[number] for row in rows])
+        for row in rows:
+            held = storage_bytes(row.tensors())
+            row.packed_row = PackRow(held, held)
+            for states in (row.conv_states, row.recurrent_states):
+                states.update(dict.fromkeys(states))
+        return batch
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these sequences of several and drop the others."""
+        for states in (self.conv_states, self.recurrent_states):
+            states.update({at: state[list(rows)] for at, state in states.items() if state is not None})
+
+
+def _together(states: Sequence[Tensor | None]) -> Tensor | None:
+    there = [state for state in states if state is not None]
+    return torch.cat(there) if there else None

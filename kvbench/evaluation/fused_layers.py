@@ -1,0 +1,97 @@
+"""Decoding with the layers of a model compiled: what lies between matrix products and kvbench's operators is fused.
+
+`torch.compile` gets transformers' layers as they are. A second model object has the same weights and the compiled
+layers, so that prefill and everything else go on with the first. All layers share one compilation: a layer is told
+its number by nothing that it reads, and takes its cache from the one before it.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from kvbench.cache.batch import BatchCache, BatchLayer
+from kvbench.errors import UserError
+from kvbench.ops.softmax import Scaling
+
+# Compilations of a layer: for one row and several, for equal and other lengths, for each mixture of caches. Torch's own
+# limit is 8.
+MOST = 64
+# In fused operations values of 16 bits stay in float32. Rounded where eager operations round them, they differ less.
+OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"emulate_precision_casts": True}
+_fused: WeakKeyDictionary[PreTrainedModel, PreTrainedModel] = WeakKeyDictionary()
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Raises UserError where torch cannot compile a layer within it."""
+    from torch._dynamo import config
+    from torch._dynamo.exc import TorchDynamoException
+
+    try:
+        # a model's floats, such as a norm's epsilon, are the same in all layers
+        with config.patch(specialize_float=True):
+            yield
+    except TorchDynamoException as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise UserError(f"decode.engine=fused: a layer cannot be compiled ({lines[0]}): graph or eager") from error
+
+
+def fused(model: PreTrainedModel) -> PreTrainedModel:
+    """`model` with compiled layers: another object, the same weights. For decoding steps over a `DeviceCache` alone."""
+    if model not in _fused:
+        _fused[model] = with_compiled_layers(model, options=OPTIONS)
+    return _fused[model]
+
+
+def with_compiled_layers(model: PreTrainedModel, **options: Any) -> PreTrainedModel:
+    """A new object with the model's weights, whose layers are compiled with these options of `torch.compile`. A layer
+    that is no single graph raises an error at its first step."""
+    weights = [*model.parameters(), *model.buffers()]
+    other: PreTrainedModel = copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
+    for layer in other.get_decoder().layers:
+        layer.compile(fullgraph=True, dynamic=True, recompile_limit=MOST, **options)
+    return other
+
+
+class DeviceLayer:
+    """What a step does on the device in one layer of a batch. `BatchLayer.advance` counts it."""
+
+    windowed = True  # or shorter than the window: the step that Python launched before has checked it
+    next: "DeviceLayer"
+
+    def __init__(self, layer: BatchLayer):
+        self.layer = layer
+
+    def get_seq_length(self) -> int:
+        return self.layer.seen
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return self.layer.attended(query, scaling)
+
+
+class DeviceCache(Cache):
+    """The caches of a batch for one step, of which the host counts nothing. All must have tokens `ahead`."""
+
+    def __init__(self, cache: BatchCache):
+        super().__init__(layers=cache.layers)
+        layers = [DeviceLayer(layer) for layer in cache.layers]
+        for layer, following in pairwise([*layers, layers[0]]):
+            layer.next = following
+        self.layer = layers[0]  # whose turn it is: a number would be compiled into each layer
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[DeviceLayer, DeviceLayer]:
+        layer = self.layer
+        self.layer = layer.next
+        layer.layer.write(key_states, value_states)
+        return layer, layer
+
+    def count(self, tokens: int) -> None:
+        return None

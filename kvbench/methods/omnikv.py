@@ -1,0 +1,145 @@
+"""OmniKV (Hao et al. 2025): a few layers choose the prompt tokens that the layers after them read."""
+
+from dataclasses import field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.errors import UserError
+from kvbench.methods.base import Method
+from kvbench.methods.selection import Selection, top_indices
+from kvbench.ops.attention import dense_attention, grouped_logits
+from kvbench.ops.softmax import Scaling
+from kvbench.prefill import LayerState, PrefillState
+from kvbench.utils.checked import NonNegative, Positive, checked
+
+
+@checked
+class OmniKV(Method):
+    """Dynamic selection without eviction (ICLR 2025, §4; the code's `OmniKVMulLM`).
+
+    At each decoded token a filter layer attends to everything. The `budget` prompt tokens with the largest attention of
+    any of its heads are those that all heads of the layers up to the next filter read, beside all decoded tokens.
+    Layers before the first filter, and `wait` layers after each, read everything. The cache is FullKV's: r and r_bytes
+    are 1, and what is saved is in r_read.
+
+    filters   numbers of the filter layers in a model of `of` layers; in others, those at the same share of the depth.
+    by        attention: softmax over the prompt tokens, then the maximum over heads. logits: the maximum of these.
+
+    A budget of the prompt's length or more is FullKV.
+    """
+
+    filters: list[NonNegative] = field(default_factory=lambda: [2, 8, 18])
+    of: Positive = 32
+    wait: NonNegative = 1
+    by: Literal["attention", "logits"] = "attention"
+
+    def __post_init__(self) -> None:
+        if not self.filters or self.filters != sorted(set(self.filters)) or self.filters[-1] >= self.of:
+            raise UserError(f"filters={self.filters} must be ascending numbers of layers below of={self.of}")
+
+    @property
+    def divisible(self) -> bool:
+        return False  # a layer holds everything, whatever its budget
+
+    def filter_layers(self, num_layers: int) -> list[int]:
+        """Those of a model of `num_layers`."""
+        return sorted({number * num_layers // self.of for number in self.filters})
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        count = len(state.layers)
+        caches = [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        if budget >= state.n:
+            return caches
+        filters = self.filter_layers(count)
+        for number, stop in zip(filters, [*filters[1:], count], strict=True):
+            readers = range(number + self.wait + 1, stop)
+            if readers:
+                choices: dict[int, Tensor] = {}
+                caches[number] = FilterLayer(state.layers[number], budget, self.by, choices)
+                for index in readers:
+                    caches[index] = ReadingLayer(state.layers[index], budget, choices, index == readers[-1])
+        return caches
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        """A layer that no other chooses for reads everything."""
+        return DenseLayer(layer.keys, layer.values, layer.n, everything(layer))
+
+
+def everything(layer: LayerState) -> Kept:
+    return Selection.everything(layer).kept(layer)
+
+
+class AloneLayer(DenseLayer):
+    """A `DenseLayer` of which tokens come one by one, alone: rounding could change what is chosen."""
+
+    takes_blocks = False
+    batches = False
+
+    def __init__(self, layer: LayerState, tokens: int, choices: dict[int, Tensor]):
+        """tokens: of the prompt, to read. choices: by the number of tokens seen, [tokens], until the last reader."""
+        super().__init__(layer.keys, layer.values, layer.n, everything(layer))
+        self.prompt, self.tokens, self.choices = layer.n, tokens, choices
+
+    def pack(self) -> None:
+        return None
+
+
+class FilterLayer(AloneLayer):
+    """Reads everything, and chooses for the layers that share its choices."""
+
+    def __init__(self, layer: LayerState, tokens: int, by: Literal["attention", "logits"], choices: dict[int, Tensor]):
+        super().__init__(layer, tokens, choices)
+        self.by = by
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        self.choices[self.seen] = self.choose(query, scaling)
+        return super().attend(query, scaling)
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return super().attend(query, scaling)
+
+    def choose(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The prompt tokens, ascending, [tokens], for query [1, num_attention_heads, 1, head_dim]."""
+        keys = self.k.view[0, :, : self.prompt]
+        scores = grouped_logits(query[0].unflatten(0, (len(keys), -1)), keys, scaling)  # [heads, group, 1, prompt]
+        if self.by == "attention":
+            scores = scores.softmax(dim=-1)
+        return top_indices(scores.amax(dim=(0, 1)), self.tokens)[0]
+
+
+class ReadingLayer(AloneLayer):
+    """Reads the prompt tokens that its filter layer chose for the same query, and all decoded ones."""
+
+    def __init__(self, layer: LayerState, tokens: int, choices: dict[int, Tensor], last: bool):
+        """last: no later layer reads the choices."""
+        super().__init__(layer, tokens, choices)
+        self.last = last
+
+    @property
+    def read_bytes(self) -> int:
+        read = self.tokens + self.k.length - self.prompt
+        return int(read * (self.k.row_bytes + self.v.row_bytes))
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self._attention(query, scaling)
+        if self.last and not self.unread:
+            del self.choices[self.seen]
+        return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self._attention(query, scaling)
+        if self.was_read() and self.last:
+            del self.choices[self.seen]
+        return out
+
+    def _attention(self, query: Tensor, scaling: Scaling) -> Tensor:
+        chosen = self.choices[self.seen]
+        decoded = torch.arange(self.prompt, self.k.length, device=query.device)
+        read = torch.cat([chosen.to(query.device), decoded])  # layers may be on several devices
+        keys, values = (x.view.index_select(2, read) for x in (self.k, self.v))
+        return dense_attention(query, keys, values, scaling)

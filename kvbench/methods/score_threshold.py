@@ -1,0 +1,73 @@
+"""A threshold of scores in place of a budget, as DMS evicts, with any scorer in place of its trained one."""
+
+import math
+from dataclasses import field
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.errors import UserError
+from kvbench.methods.base import Method
+from kvbench.methods.eviction import Eviction
+from kvbench.methods.ragged_selection import RaggedSelection
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.window_attention import WindowAttention
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import Storage, require_ragged
+from kvbench.methods.storage.dense import Dense
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, Number, checked
+
+
+@checked
+class ScoreThreshold(Method):
+    """Keep the tokens of a score of at least `threshold`, and the last `window`: each head as many as it has.
+
+    DMS (Łańcucki et al. 2025, arXiv 2506.05345) trains a model to say at each token whether it will be dropped when it
+    leaves a sliding window. Without trained weights, any scorer can decide, as in kvpress's DMSPress. There is no
+    budget: r is what the prompt makes it. Tokens are dropped once, after the prompt. The device is waited
+    for in each layer.
+
+    threshold   of `scoring`'s own scores, whose unit depends on it: of SnapKV's, the attention of `window` queries.
+    window      last tokens that always stay, or those of the scoring if these are more.
+    """
+
+    threshold: Number
+    scoring: Scoring = field(default_factory=WindowAttention)
+    window: NonNegative = 128
+    granularity: Literal["kv_head", "query_head"] = "kv_head"
+    group_reduce: Literal["mean", "max", "sum"] = "mean"
+    storage: Storage = field(default_factory=Dense)
+
+    takes_budget = False
+
+    def __post_init__(self) -> None:
+        if not self.scoring.orders_by_scores:
+            raise UserError(f"{type(self.scoring).__name__} does not choose by one score of each token: no threshold")
+        require_ragged(self.storage, type(self).__name__)
+        self._eviction = Eviction(
+            scoring=self.scoring,
+            granularity=self.granularity,
+            group_reduce=self.group_reduce,
+            storage=self.storage,
+        )
+        self.needs = self._eviction.needs
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        if layer.n <= self.recent(layer):
+            return self.storage.store(layer, Selection.everything(layer))
+        chosen = self.chosen(layer)
+        mean = math.ceil(int(chosen.sum()) / len(chosen))
+        return self.storage.store(layer, RaggedSelection(chosen, mean))
+
+    def chosen(self, layer: LayerState) -> Tensor:
+        """The tokens that each head keeps, bool [heads, n], of a prompt that is longer than what always stays."""
+        window = self.recent(layer)
+        above = self._eviction.scores(layer, window) >= self.threshold
+        return F.pad(above, (0, window), value=True)
+
+    def recent(self, layer: LayerState) -> int:
+        """The last tokens, which always stay."""
+        return max(self.window, self.scoring.protected(layer.n))

@@ -1,0 +1,111 @@
+"""What each layer of a model keeps of a text: all keys and values, a window of them, a fixed state, or nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from transformers import PreTrainedConfig
+
+from kvbench.errors import UserError
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+LINEAR = ("linear_attention", "conv")  # recurrent layers and convolutions, in transformers' words
+WITHOUT = ("moe", "mlp", "dummy")  # layers that read no other token
+# Models whose code in transformers begins a new state with every pass over several tokens
+ONE_BY_ONE = frozenset({"jamba"})
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """One layer.
+
+    keeps     own: keys and values of its own; shared: it attends to those of an earlier layer; state: what it has read,
+              in tensors of fixed size (linear attention, state spaces, convolutions); nothing: it reads no other token.
+    window    the tokens that it attends to, the query's own and those before it; None: all of them.
+    readers   how many later layers attend to its keys and values.
+    states    how many states of fixed size it has.
+    """
+
+    keeps: Literal["own", "shared", "state", "nothing"] = "own"
+    window: int | None = None
+    readers: int = 0
+    states: int = 0
+
+    @property
+    def attends(self) -> bool:
+        return self.keeps in ("own", "shared")
+
+    @property
+    def compressed(self) -> bool:
+        """Whether methods compress it: it keeps keys and values of all tokens."""
+        return self.keeps == "own" and self.window is None
+
+
+Kinds = tuple[LayerKind, ...]  # by layer, lowest first
+
+
+def kinds_of(config: PreTrainedConfig) -> Kinds:
+    """The kind of each layer of a model's configuration. A window that holds every text the model takes is none.
+
+    Raises UserError for layers of other kinds (chunked or indexed attention, attention beside a state in one layer) and
+    for a model without attention.
+    """
+    config = config.get_text_config(decoder=True)
+    count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None) or [FULL if window is None else SLIDING] * count
+    if others := sorted(set(types) - {FULL, SLIDING, *LINEAR, *WITHOUT}):
+        raise UserError(f"this model has layers of {others[0]!r}, for which kvbench has no cache")
+    if not {FULL, SLIDING} & set(types):
+        raise UserError("this model has no layer with attention, and thus no keys and values to compress")
+    if getattr(config, "num_kv_shared_layers", None) and getattr(config, "kv_sharing_modes", None) is None:
+        raise UserError("this model has layers that read other layers' keys and values, and does not say which")
+    longest = getattr(config, "max_position_embeddings", None)
+    if window is not None and longest is not None and window >= longest:
+        window = None
+    windows = [window if kind == SLIDING else None for kind in types]
+    modes = getattr(config, "kv_sharing_modes", None) or [None] * count
+    states = getattr(config, "number_of_conv_states", 1)
+    kinds = []
+    for at, (kind, own, mode) in enumerate(zip(types, windows, modes, strict=True)):
+        if kind in LINEAR:
+            kinds.append(LayerKind("state", states=states))
+        elif kind in WITHOUT:
+            kinds.append(LayerKind("nothing"))
+        elif mode == "reuse":
+            kinds.append(LayerKind("shared", own))
+        else:
+            later = zip(types[at + 1 :], modes[at + 1 :], strict=True)
+            readers = sum(mode == "reuse" and other == kind for other, mode in later) if mode == "store" else 0
+            kinds.append(LayerKind("own", own, readers))
+    return tuple(kinds)
+
+
+def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
+    """`kinds_of` for a prompt of n tokens; without windows where all layers that attend have one that holds the prompt.
+
+    Methods compress the layers without a window. Where a model has only sliding ones (Mistral-7B-v0.1), they compress
+    all, as long as no window is exceeded.
+    """
+    kinds = kinds_of(config)
+    if all(kind.window is not None and n <= kind.window for kind in kinds if kind.attends):
+        return tuple(replace(kind, window=None) for kind in kinds)
+    return kinds
+
+
+def compressed_layers(kinds: Sequence[LayerKind]) -> list[int]:
+    """The numbers of the layers that methods compress, lowest first: those that keep keys and values of all tokens."""
+    return [index for index, kind in enumerate(kinds) if kind.compressed]
+
+
+def reads_one_by_one(config: PreTrainedConfig) -> bool:
+    """Whether what follows a prompt has to be read in passes of one token."""
+    return config.get_text_config(decoder=True).model_type in ONE_BY_ONE
+
+
+def check_continues(config: PreTrainedConfig, what: str) -> None:
+    """Raise UserError for a model that cannot go on with several tokens at once after others, which `what` needs."""
+    if reads_one_by_one(config):
+        raise UserError(
+            f"{what}, but the states of a {config.get_text_config(decoder=True).model_type} model are lost between two "
+            "passes over several tokens: its prompts have to be read in one"
+        )

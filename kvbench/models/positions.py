@@ -1,0 +1,12 @@
+"""Positions of tokens that follow others."""
+
+import torch
+from torch import Tensor
+
+
+def positions_after(seen: int, ids: Tensor) -> Tensor:
+    """The positions [1, q] of ids [sequences, q] after `seen` tokens.
+
+    Some models (Bamba) count from 0 in every pass unless they are told.
+    """
+    return torch.arange(seen, seen + ids.shape[1], device=ids.device)[None]

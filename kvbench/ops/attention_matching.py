@@ -1,0 +1,97 @@
+"""Fewer keys, a bias for each and values that give given queries the attention of all keys, by least squares."""
+
+import torch
+from torch import Tensor
+
+ITERATIONS = 3  # of the power method, from a vector of ones: masses are positive
+
+
+def masses(logits: Tensor) -> Tensor:
+    """exp(logit - largest logit of the query), [r, len], of logits [r, len]."""
+    return (logits - logits.amax(dim=1, keepdim=True)).exp_()
+
+
+def least_squares(a: Tensor, b: Tensor, ridge: float) -> Tensor:
+    """The x [k, m] of the least ‖ax - b‖² + λ‖x‖², float64, for a [r, k] and b [r, m].
+
+    λ is `ridge` times the largest squared norm of a's columns, or of its rows where these are fewer.
+    """
+    a, b = a.double(), b.double()
+    if len(a) < a.shape[1]:
+        return a.mT @ torch.cholesky_solve(b, _factor(a @ a.mT, ridge))
+    return torch.cholesky_solve(a.mT @ b, _factor(a.mT @ a, ridge))
+
+
+def _factor(gram: Tensor, ridge: float) -> Tensor:
+    """The Cholesky factor of gram, which is written to, with λ on its diagonal."""
+    diagonal = gram.diagonal()
+    diagonal += ridge * diagonal.amax()
+    return torch.linalg.cholesky(gram)
+
+
+def mass_weights(own: Tensor, total: Tensor, least: float, most: float, steps: int, ridge: float) -> Tensor:
+    """Weights in [least, most] by which the masses own [r, k] add up to about total [r]; float64 [k].
+
+    The least squares without bounds, moved into the bounds, then `steps` of projected gradient descent, whose step is
+    one over the largest eigenvalue.
+    """
+    own, total = own.double(), total.double()
+    weights = least_squares(own, total[:, None], ridge)[:, 0].clamp_(least, most)
+    if steps:
+        direction = own.new_ones(own.shape[1])
+        for _ in range(ITERATIONS):
+            direction = own.mT @ (own @ direction)
+            direction /= direction.norm()
+        step = 1 / (own @ direction).square().sum()
+        for _ in range(steps):
+            weights = (weights - step * (own.mT @ (own @ weights - total))).clamp_(least, most)
+    return weights
+
+
+def matched_values(logits: Tensor, bias: Tensor, outputs: Tensor, ridge: float) -> Tensor:
+    """Values whose attention by softmax(logits + bias) is about `outputs`; float64 [k, head_dim].
+
+    logits [r, k] of the queries and the keys that are left, bias [k], outputs [r, head_dim] of all keys.
+    """
+    return least_squares((logits.double() + bias).softmax(dim=1), outputs, ridge)
+
+
+def matching_pursuit(
+    of: Tensor, first: Tensor, count: int, step: int, least: float, most: float, ridge: float
+) -> Tensor:
+    """Indices of `count` columns of the masses `of` [r, len], in the order of orthogonal matching pursuit.
+
+    Columns are added `step` at a time: those with the largest products with the residual, the sum of all columns less
+    the columns so far times their weights. These are of least squares, moved into [least, most] afterwards. The columns
+    `first` are there from the beginning. λ as in `least_squares`, from all columns.
+    """
+    total, chosen = of.sum(dim=1).double(), first
+    damping = ridge * of.square().sum(dim=0).amax().double()
+    own = total.new_empty(len(of), count)  # the chosen columns
+    factor = total.new_zeros(count, count)  # the Cholesky factor of their products, row by row
+    done, residual = 0, total
+    while True:
+        if (end := len(chosen)) > done:
+            own[:, done:end] = of[:, chosen[done:]]
+            _extend(factor, own[:, :end], done, damping)
+            done, columns = end, own[:, :end]
+            weights = torch.cholesky_solve((columns.mT @ total)[:, None], factor[:done, :done])[:, 0].clamp_(
+                least, most
+            )
+            residual = total - columns @ weights
+        if done >= count:
+            return chosen
+        products = of.mT @ residual.to(of)
+        products[chosen] = float("-inf")
+        best = products.sort(descending=True, stable=True).indices
+        chosen = torch.cat([chosen, best[: min(step, count - done)]])
+
+
+def _extend(factor: Tensor, own: Tensor, done: int, damping: Tensor) -> None:
+    """Rows `done`, … of the factor, for the columns of own [r, k] after the first `done`."""
+    old, new = own[:, :done], own[:, done:]
+    end = own.shape[1]
+    across = torch.linalg.solve_triangular(factor[:done, :done], old.mT @ new, upper=False)
+    rest = new.mT @ new - across.mT @ across
+    rest.diagonal().add_(damping)
+    factor[done:end, :done], factor[done:end, done:end] = across.mT, torch.linalg.cholesky(rest)
