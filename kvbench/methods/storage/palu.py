@@ -7,7 +7,6 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage
 from kvbench.methods.storage.by_head import by_head
@@ -24,7 +23,7 @@ class Palu(Storage):
     §3.2). Decoded tokens stay as they are.
 
     rank    share of a group's channels.
-    group   heads that have one basis, as far as there are so many.
+    group   heads that have one basis; the next smaller number that divides the heads of a layer.
 
     The paper decomposes the weights of the projections, offline and whitened by a calibration, searches ranks by Fisher
     information and can quantise what remains. Here the basis is that of the kept prompt's vectors in this layer, by a
@@ -40,9 +39,7 @@ class Palu(Storage):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         rope = fixed_rotation(layer.rope, "Palu")
         heads, k = selection.heads(layer), selection.count(layer)
-        group = min(self.group, heads)
-        if heads % group:
-            raise UserError(f"group={self.group} does not divide the {heads} heads of a layer into equal groups")
+        group = max(count for count in range(1, self.group + 1) if heads % count == 0)
         rows = selection.of(layer.keys)
         positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
         keys = self._sequence(positions.undo(rows.float(), 0), group, rows.dtype, positions)
