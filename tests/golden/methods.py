@@ -1,7 +1,7 @@
 """What every preset of conf/method makes of one prompt on a tiny model.
 
-No token is there twice, so no two scores tie, and `SEED` was chosen so that every choice is beyond a margin: noise of
-1e-6 in the model's weights changes none, and rounding is less. Numbers are compared with a tolerance.
+No token is there twice, so no two scores tie, and `SEED` and `SEEDS` were chosen so that every choice is beyond a
+margin: noise of 1e-6 in the model's weights changes none, and rounding is less. Numbers are compared with a tolerance.
 """
 
 import copy
@@ -19,9 +19,8 @@ from tests.support.every_method import HEAD_DIM, LAYERS, setting, steps
 from tests.support.tiny import BLOCKS, REREAD, tiny_model
 
 N, RATIO, TOKENS, SEED = 90, 0.5, 4, 0
-# What rounding may decide after all, and is not compared: a code half-way between two changes the length of a DEFLATE
-# stream, and the low rank part of rounding errors, which are noise.
-ROUNDED = {"kvtc": ("bytes", "tokens"), "gear": ("tokens",)}
+# Other prompts for presets that have a choice, such as a code, within the margin in SEED's.
+SEEDS = {"gear_4": 2, "kvquant_3": 1, "kvquant_4": 2, "kvtc_3": 8, "kvtc_5": 17}
 
 
 @cache
@@ -30,10 +29,10 @@ def model() -> PreTrainedModel:
 
 
 @cache
-def shared_pass(plan: PrefillPlan) -> SharedPass:
+def shared_pass(plan: PrefillPlan, seed: int) -> SharedPass:
     again = frozenset({Reconstruction(), REREAD}) if plan == FullPrefill() else frozenset()
     needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, again, block_sums=BLOCKS)
-    ids = 3 + torch.randperm(94, generator=torch.Generator().manual_seed(SEED))[:N]
+    ids = 3 + torch.randperm(94, generator=torch.Generator().manual_seed(seed))[:N]
     return SharedPass(model(), ids, plan, needs)
 
 
@@ -49,20 +48,19 @@ def result(name: str) -> dict:
     """One preset's versions, kept positions by layer, bytes, next tokens, and what its caches answer to a query."""
     one = setting(name, RATIO)
     budget = one.budget_at(N, LAYERS, TOKENS)
-    compressed = shared_pass(one.method.plan(N, LAYERS, budget)).compress(one.method, budget)
+    prefilled = shared_pass(one.method.plan(N, LAYERS, budget), SEEDS.get(name, SEED))
+    compressed = prefilled.compress(one.method, budget)
     caches = compressed.caches
     answers = steps(copy.deepcopy(caches), 1)
     # of each layer's answer [1, heads, 1, head_dim]: two numbers and the length
     numbers = [float(x) for out in answers for x in (out[0, 0, 0, 0], out[0, -1, 0, -1], out.norm())]
-    made = {
+    return {
         "versions": versions(one.method),
         "kept": [cache.kept.positions and cache.kept.positions.text for cache in caches],
         "bytes": compressed.stored_bytes(caches),
         "tokens": generate(model(), caches, compressed.logits, TOKENS, frozenset()).tokens,
         "numbers": [round(x, 5) for x in numbers],
     }
-    left_out = [key for part, keys in ROUNDED.items() if part in name.split("_") for key in keys]
-    return {key: value for key, value in made.items() if key not in left_out}
 
 
 def results() -> dict[str, dict]:
