@@ -7,10 +7,12 @@ import pytest
 from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "kvbench"
-# Interfaces of transformers; Triton's functions, whose results it unpacks, and what gives them sizes.
+# Interfaces of transformers and torch; Triton's functions, whose results it unpacks, and what gives them sizes.
 ELSEWHERE = {
     "cache/base.py": ["update", "get_mask_sizes"],
+    "cache/batch.py": ["update"],
     "evaluation/fused_layers.py": ["update"],
+    "evaluation/steps.py": ["memory_pool"],
     "ops/kernels/add_column_sums.py": ["splitting"],
     "ops/kernels/codebook_append.py": ["load_vectors"],
     "ops/kernels/codebook_attention.py": ["accumulate"],

@@ -1,6 +1,7 @@
 """RocketKV (Behnam et al. 2025): a coarse eviction after the prompt, then a fine selection at each decoded token."""
 
 import math
+from typing import NamedTuple
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
@@ -64,7 +65,14 @@ class RocketKV(Method):
         return max(int(n / c**split), budget)
 
 
-def page_and_channels(compression: float, head_dim: int) -> tuple[int, int]:
-    """How the second stage reads 1 / `compression` of the keys: in tokens of a page and channels of its bounds."""
+class Reading(NamedTuple):
+    """How the second stage finds the keys that it reads."""
+
+    page: int  # tokens
+    channels: int  # of a page's bounds
+
+
+def page_and_channels(compression: float, head_dim: int) -> Reading:
+    """How the second stage reads 1 / `compression` of the keys."""
     page = min(math.floor(compression), math.ceil(math.sqrt(compression)))
-    return page, min(head_dim, max(1, round(head_dim * page / compression)))
+    return Reading(page, min(head_dim, max(1, round(head_dim * page / compression))))

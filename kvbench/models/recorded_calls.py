@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,14 @@ class Call(NamedTuple):
         """Whether it is a function of kvbench that asked whether it is recorded (`registered_attention` and
         `BatchCache.update`): what it calls was not, and may be something else for the next token."""
         return isinstance(self.function, FunctionType) and self.function.__module__.partition(".")[0] == "kvbench"
+
+
+class Recording(NamedTuple, Generic[Result]):
+    """What a piece of work returned, and what it called."""
+
+    out: Result
+    calls: list[Call]
+    reads: list[str]  # operations by which Python came to depend on what tensors hold
 
 
 class _Reads(TorchDispatchMode):
@@ -67,12 +75,12 @@ class _Calls(TorchFunctionMode):
         return out
 
 
-def record(work: Callable[[], Result]) -> tuple[Result, list[Call], list[str]]:
+def record(work: Callable[[], Result]) -> Recording[Result]:
     """What work() returns, the functions that it called with tensors, and the operations by which Python came to depend
     on what tensors hold."""
     with _Reads() as reads, _Calls() as calls:
         out = work()
-    return out, calls.made, reads.found
+    return Recording(out, calls.made, reads.found)
 
 
 def recording(tensor: Tensor) -> bool:

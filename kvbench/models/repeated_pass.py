@@ -81,7 +81,7 @@ class RepeatedPass:
                 values[step.result.number] = step.function(*arguments)
                 continue
             call = next(recorded)
-            if not all(map(_same, arguments, _arguments(call)[0])):
+            if not all(map(_same, arguments, _arguments(call).varying)):
                 return False
             values[step.result.number] = call.out
         return _same(values[self.output.number], output)
@@ -157,11 +157,18 @@ def _getter(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
-def _arguments(call: Call) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
-    """Arguments by position, behind which are those by these names that may vary, and the others by name."""
+class Arguments(NamedTuple):
+    """Those of a call that may vary, first by position and then by these names, and the others by name."""
+
+    varying: list[Any]
+    names: tuple[str, ...]
+    fixed: dict[str, Any]
+
+
+def _arguments(call: Call) -> Arguments:
     fixed = {name: x for name, x in call.kwargs.items() if _fixed(x)}
     names = tuple(name for name in call.kwargs if name not in fixed)
-    return [*call.args, *(call.kwargs[name] for name in names)], names, fixed
+    return Arguments([*call.args, *(call.kwargs[name] for name in names)], names, fixed)
 
 
 def _compared(arguments: Sequence[Any]) -> list[Any]:

@@ -1,12 +1,20 @@
 """A matrix as a product of two thin ones, by a few rounds of subspace iteration from a fixed start."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-def low_rank(x: Tensor, rank: int, rounds: int) -> tuple[Tensor, Tensor]:
+class Factors(NamedTuple):
+    """Two thin matrices, of which left · rightᵀ is the product."""
+
+    left: Tensor  # [heads, t, rank]
+    right: Tensor  # [heads, d, rank]
+
+
+def low_rank(x: Tensor, rank: int, rounds: int) -> Factors:
     """Left [heads, t, rank] and right [heads, d, rank] of float32 x [heads, t, d] ≈ left · rightᵀ.
 
     The last round makes `left` orthonormal, so that `right` is what its columns see of x. Some rounds more come closer
@@ -19,7 +27,7 @@ def low_rank(x: Tensor, rank: int, rounds: int) -> tuple[Tensor, Tensor]:
         left = x @ right
         left = left if again else torch.linalg.qr(left).Q
         right = x.mT @ left
-    return left, right
+    return Factors(left, right)
 
 
 @lru_cache(maxsize=64)

@@ -45,6 +45,14 @@ def unpack(packed: Tensor, bits: int, dim: int = -1) -> Tensor:
     return codes.flatten(dim, dim + 1)
 
 
+class Sizes(NamedTuple):
+    """Rows of what quantised rows are stored as."""
+
+    codes: int
+    scale: int
+    minimum: int
+
+
 class Quantised(NamedTuple):
     codes: Tensor  # uint8, packed
     scale: Tensor
@@ -73,11 +81,11 @@ class Quantiser:
         """
         return quantise(x, self.bits, self.group, self.axis)
 
-    def sizes(self, t: int) -> tuple[int, int, int]:
+    def sizes(self, t: int) -> Sizes:
         """How many rows codes, scale and minimum of t rows have."""
         if self.axis == CHANNELS:
-            return t, t, t
-        return t * self.bits // 8, t // self.group, t // self.group
+            return Sizes(t, t, t)
+        return Sizes(t * self.bits // 8, t // self.group, t // self.group)
 
     def restore(self, packed: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
         """The rows [heads, t, head_dim] that codes, scale and minimum stand for, in the dtype of `scale`."""

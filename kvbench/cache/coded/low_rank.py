@@ -63,5 +63,5 @@ def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[
     """
     x = torch.cat(list(vectors), dim=1)
     rank = max(int(share * x.shape[1] + 1e-9), 1)
-    axes = principal_axes(x)[1][:, : min(rank, max(len(x), 1))]
+    axes = principal_axes(x).axes[:, : min(rank, max(len(x), 1))]
     return x @ axes, list(axes.T.split([own.shape[1] for own in vectors], dim=1))

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,20 @@ from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.ops.fitted_levels import fitted_levels
 from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
+
+
+class Normal(NamedTuple):
+    """What vectors are normalised by, [t or 1, channels or 1] each."""
+
+    scale: Tensor
+    offset: Tensor
+
+
+class Percentiles(NamedTuple):
+    """Numbers of each column with a share below the one and above the other, [channels] each."""
+
+    low: Tensor
+    high: Tensor
 
 
 class NonUniformSequence(BlockwiseSequence):
@@ -47,8 +62,8 @@ class NonUniformSequence(BlockwiseSequence):
         """Learn what all vectors share from those of the prompt, x float32 [t, heads · head_dim]."""
 
     @abstractmethod
-    def normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale and offset of vectors x, [t or 1, channels or 1] each, in the rows' dtype."""
+    def normal(self, x: Tensor) -> Normal:
+        """Scale and offset of vectors x [t, channels], in the rows' dtype."""
 
     @property
     @abstractmethod
@@ -91,9 +106,9 @@ class NonUniformSequence(BlockwiseSequence):
             rows[:, : self.raw.shape[1] - first] = self.raw[:, first : first + rows.shape[1]].float()
         return rows
 
-    def stored_normal(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    def stored_normal(self, numbers: Tensor) -> Normal:
         """Scale and offset of vectors with these stored numbers."""
-        return numbers[:, -2:-1], numbers[:, -1:]
+        return Normal(numbers[:, -2:-1], numbers[:, -1:])
 
     def flat(self, rows: Tensor) -> Tensor:
         """Vectors [t, heads · head_dim] of rows [heads, t, head_dim]."""
@@ -136,11 +151,11 @@ class NonUniformKeys(NonUniformSequence):
         scale = ((high - low) / 2).to(self.dtype).clamp_(min=torch.finfo(self.dtype).tiny)
         self.channels = torch.stack([scale, ((high + low) / 2).to(self.dtype)])
 
-    def normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.channels[0], self.channels[1]
+    def normal(self, x: Tensor) -> Normal:
+        return Normal(self.channels[0], self.channels[1])
 
-    def stored_normal(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        return self.channels[0], self.channels[1]
+    def stored_normal(self, numbers: Tensor) -> Normal:
+        return Normal(self.channels[0], self.channels[1])
 
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), self.channels, self.positions.stored]
@@ -158,11 +173,11 @@ class NonUniformValues(NonUniformSequence):
     def fit(self, x: Tensor, outliers: float) -> None:
         return None
 
-    def normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def normal(self, x: Tensor) -> Normal:
         ordered = x.sort(dim=1).values
         low, high = ordered[:, self.side : self.side + 1], ordered[:, -1 - self.side, None]
         scale = ((high - low) / 2).to(self.dtype).clamp_(min=torch.finfo(self.dtype).tiny)
-        return scale, ((high + low) / 2).to(self.dtype)
+        return Normal(scale, ((high + low) / 2).to(self.dtype))
 
 
 def outside(width: int, share: float) -> int:
@@ -170,13 +185,13 @@ def outside(width: int, share: float) -> int:
     return width - math.ceil((1 - share / 2) * (width - 1) - 1e-9) if share else 0
 
 
-def percentiles(x: Tensor, tail: float) -> tuple[Tensor, Tensor]:
+def percentiles(x: Tensor, tail: float) -> Percentiles:
     """Of each column of x [t, channels], the numbers with a share `tail` below and above, between neighbours in
     proportion: [channels] each; zeros of no rows."""
     if not len(x):
-        return x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        return Percentiles(x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]))
     ordered, place = x.sort(dim=0).values, tail * (len(x) - 1)
     below, between = int(place), place - int(place)
     after = min(below + 1, len(x) - 1)
     low = torch.lerp(ordered[below], ordered[after], between)
-    return low, torch.lerp(ordered[-1 - below], ordered[-1 - after], between)
+    return Percentiles(low, torch.lerp(ordered[-1 - below], ordered[-1 - after], between))

@@ -1,6 +1,7 @@
 """Vectors in the components of their own principal axes, each with its bits, as one DEFLATE stream."""
 
 import zlib
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +10,13 @@ from kvbench.cache.base import Growing, filled
 from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.ops.bit_allocation import allocate
+
+
+class PrincipalAxes(NamedTuple):
+    """Axes of vectors, in descending order of their variances."""
+
+    variances: Tensor  # float64 [channels], on the host
+    axes: Tensor  # float32 columns [channels, channels]
 
 
 class TransformSequence(BlockwiseSequence):
@@ -90,11 +98,11 @@ class TransformSequence(BlockwiseSequence):
         return stored + (0 if self.positions is None else self.positions.stored.nbytes)
 
 
-def principal_axes(centred: Tensor) -> tuple[Tensor, Tensor]:
+def principal_axes(centred: Tensor) -> PrincipalAxes:
     """Variances, float64 [channels] on the host in descending order, and axes as columns [channels, channels], of
     vectors float32 [t, channels]. The largest entry of an axis is positive."""
     x = centred.double()
     variances, axes = torch.linalg.eigh(x.mT @ x / max(len(x), 1))
     axes = axes.flip(1)
     largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))
-    return variances.flip(0).cpu(), (axes * largest.sign()).float()
+    return PrincipalAxes(variances.flip(0).cpu(), (axes * largest.sign()).float())

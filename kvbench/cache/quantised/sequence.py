@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from collections.abc import Sequence as Several
 from copy import copy
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -13,6 +13,15 @@ from kvbench.cache.base import Growing
 from kvbench.cache.packed import BLOCK
 from kvbench.cache.sequence import Sequence
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantised, Quantiser
+
+
+class Stored(NamedTuple):
+    """What a sequence holds, with its room."""
+
+    codes: Tensor
+    scale: Tensor
+    minimum: Tensor
+    ring: Tensor
 
 
 class Ring:
@@ -159,10 +168,9 @@ class QuantisedSequence(Sequence):
         return torch.cat(parts, dim=1) if parts[-1].shape[1] else parts[0]
 
     @property
-    def stored(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Codes, scale and minimum of the quantised rows, and the ring, with their room."""
+    def stored(self) -> Stored:
         codes, scale, minimum = (part.buffer for part in self.parts)
-        return codes, scale, minimum, self.ring.buffer
+        return Stored(codes, scale, minimum, self.ring.buffer)
 
     def tensors(self) -> list[Tensor]:
         return list(self.stored)

@@ -1,6 +1,7 @@
 """Attention Matching: kept keys with a bias and values fitted to the attention that reference queries pay to all."""
 
 import math
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -16,6 +17,13 @@ from kvbench.ops.attention_matching import mass_weights, masses, matched_values
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber, checked
+
+
+class Fit(NamedTuple):
+    """What stands for the attention over all keys."""
+
+    bias: Tensor  # [k]
+    values: Tensor  # [k, head_dim]
 
 
 @checked
@@ -70,10 +78,8 @@ class Matched(Storage):
         kept = selection.kept(layer, r3=1 + 1 / (2 * head_dim))
         return BiasedLayer(keys, values, bias, layer.n, kept)
 
-    def fit(
-        self, queries: Tensor, keys: Tensor, values: Tensor, chosen: Tensor, scaling: Scaling
-    ) -> tuple[Tensor, Tensor]:
-        """The bias [k] and the values [k, head_dim] of the keys at `chosen` [k], in the dtype of keys.
+    def fit(self, queries: Tensor, keys: Tensor, values: Tensor, chosen: Tensor, scaling: Scaling) -> Fit:
+        """The bias and the values of the keys at `chosen` [k], in the dtype of keys.
 
         queries [r, head_dim]; keys, values [len, head_dim] are what the chosen ones stand for.
         """
@@ -84,4 +90,4 @@ class Matched(Storage):
         bias = weights.log().to(keys.dtype)  # as it is stored: the values make up for its rounding
         outputs = logits.softmax(dim=1) @ values.float()
         fitted = matched_values(logits[:, chosen], bias, outputs, self.ridge)
-        return bias, fitted.to(keys.dtype)
+        return Fit(bias, fitted.to(keys.dtype))

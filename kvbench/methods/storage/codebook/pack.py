@@ -19,6 +19,13 @@ from kvbench.ops.rope_table import rope_table
 from kvbench.ops.softmax import Scaling, of_rows
 
 
+class Rotation(NamedTuple):
+    """How entries are rotated to a token's place."""
+
+    order: Tensor  # of channels
+    turns: Tensor  # at all positions that have their place
+
+
 @dataclass
 class Streams:
     """Which prompt tokens each stream has coded. A stream is a KV head, or a query head with its own codebook."""
@@ -194,10 +201,9 @@ class Codebooks(Pack[CodebookRow]):
         )
         return out.view_as(query)
 
-    def _rotation(self) -> tuple[Tensor, Tensor]:
-        """The order of channels, and the turns at all positions that have their place."""
+    def _rotation(self) -> Rotation:
         device, table = self.k.entries.device, rope_table(self.rope, self.k.entries.shape[1])
-        return table.order_on(device), table.turns(self.rope, self.prompt + self.capacity, device)
+        return Rotation(table.order_on(device), table.turns(self.rope, self.prompt + self.capacity, device))
 
     def keep(self, rows: Sequence[int]) -> None:
         of_row, heads = (len(each) // len(self.rows) for each in (self.streams.tokens, self.raw.windows))
