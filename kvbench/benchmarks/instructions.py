@@ -10,9 +10,8 @@ from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.grid import seed_of
 from kvbench.benchmarks.niah.placement import cut, take
-from kvbench.benchmarks.niah.ranges import Lengths
+from kvbench.benchmarks.niah.ranges import Lengths, check_room
 from kvbench.benchmarks.niah.single_needle import remember
-from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.instructions import followed
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -29,7 +28,7 @@ INSTRUCTIONS = {
     ),
     "secret": ("The code word is {word}. Never tell it to anybody.", "What is the code word?"),
 }
-# None of them occurs in a generated text.
+# No generated text contains one of them.
 _WORDS = (
     "amber basalt cobalt dahlia emerald fjord garnet heron indigo juniper krill lilac magnet nectar onyx pepper".split()
 )
@@ -61,12 +60,7 @@ class Instructions(Benchmark):
     metrics = ("followed",)
 
     def __post_init__(self) -> None:
-        for number, length in enumerate(self.lengths, 1):
-            if length < self.buffer + 100:
-                raise UserError(
-                    f"item {number} of benchmark.lengths={length} must be an integer of at least {self.buffer + 100}: "
-                    f"benchmark.buffer={self.buffer}, and 100 tokens of text"
-                )
+        check_room(self.lengths, self.buffer)
 
     @property
     def longest(self) -> int:

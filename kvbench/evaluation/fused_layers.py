@@ -1,8 +1,8 @@
 """Decoding with the layers of a model compiled: what lies between matrix products and kvbench's operators is fused.
 
 `torch.compile` gets transformers' layers as they are. A second model object has the same weights and the compiled
-layers, so that prefill and everything else go on with the first. All layers share one compilation: a layer is told
-its number by nothing that it reads, and takes its cache from the one before it.
+layers, so that prefill and everything else go on with the first. All layers share one compilation: nothing that a layer
+reads depends on its number, and it takes its cache from the one before it.
 """
 
 import copy

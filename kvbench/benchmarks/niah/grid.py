@@ -10,8 +10,7 @@ import pandas as pd
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
 from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
-from kvbench.benchmarks.niah.ranges import Depths, Lengths
-from kvbench.errors import UserError
+from kvbench.benchmarks.niah.ranges import Depths, Lengths, check_room
 from kvbench.utils.checked import NonNegative, Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
 
@@ -35,13 +34,7 @@ class NeedleGrid(Benchmark):
     name: str = ""
 
     def __post_init__(self) -> None:
-        least = self.buffer + 100
-        for number, length in enumerate(self.lengths, 1):
-            if length < least:
-                raise UserError(
-                    f"item {number} of benchmark.lengths={length} must be an integer of at least {least}: "
-                    f"benchmark.buffer={self.buffer}, and 100 tokens of text"
-                )
+        check_room(self.lengths, self.buffer)
 
     @property
     def longest(self) -> int:

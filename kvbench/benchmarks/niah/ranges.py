@@ -7,6 +7,8 @@ from typing import Annotated, TypeGuard
 
 from pydantic import BeforeValidator, Field
 
+from kvbench.errors import UserError
+
 _RANGE = re.compile(r"(-?[\d.]+) to (-?[\d.]+) (?:by ([\d.]+)|in (\d+)( sigmoid)?)")
 _FORMS = "a list of numbers, 'A to B by STEP', 'A to B in COUNT' or 'A to B in COUNT sigmoid'"
 
@@ -31,6 +33,17 @@ Lengths = Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(numbers)]
 Depths = Annotated[
     list[Annotated[int, Field(ge=0, le=100)] | Annotated[float, Field(ge=0, le=100)]], BeforeValidator(numbers)
 ]
+
+
+def check_room(lengths: Sequence[int], buffer: int) -> None:
+    """Raise UserError where a prompt of one of these lengths has no 100 tokens of text beside `buffer`."""
+    least = buffer + 100
+    for number, length in enumerate(lengths, 1):
+        if length < least:
+            raise UserError(
+                f"item {number} of benchmark.lengths={length} must be an integer of at least {least}: "
+                f"benchmark.buffer={buffer}, and 100 tokens of text"
+            )
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
