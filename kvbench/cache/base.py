@@ -7,11 +7,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import CacheLayerMixin, DummyLayer
+from transformers.cache_utils import CacheLayerMixin
 
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.cache.packed import BLOCK
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.models.cache_layers import DummyLayer
 from kvbench.ops.softmax import Scaling
 
 

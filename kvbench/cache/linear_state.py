@@ -5,10 +5,10 @@ from typing import Self
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import LinearAttentionLayer
 
 from kvbench.cache.base import StoredLayer, storage_bytes
 from kvbench.cache.pack import PackRow
+from kvbench.models.cache_layers import LinearAttentionLayer
 
 
 class LinearState(StoredLayer, LinearAttentionLayer):

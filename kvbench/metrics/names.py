@@ -7,6 +7,7 @@ ANSWERS = ("contains", "exact", "f1", "rouge_l", "choice")
 OF_BENCHMARK = {
     "BABILong": ("score",),
     "InfiniteBench": ("score",),
+    "Instructions": ("followed",),
     "KVPressNeedle": ("rouge1",),
     "KVPressRuler": ("score",),
     "KamradtNeedle": ("rouge1", "recall"),

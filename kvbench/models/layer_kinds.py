@@ -7,6 +7,7 @@ from typing import Literal
 from transformers import PreTrainedConfig
 
 from kvbench.errors import UserError
+from kvbench.models.cache_layers import check_known
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = ("linear_attention", "conv")  # recurrent layers and convolutions, in transformers' words
@@ -47,8 +48,8 @@ Kinds = tuple[LayerKind, ...]  # by layer, lowest first
 def kinds_of(config: PreTrainedConfig) -> Kinds:
     """The kind of each layer of a model's configuration. A window that holds every text the model takes is none.
 
-    Raises UserError for layers of other kinds (chunked or indexed attention, attention beside a state in one layer) and
-    for a model without attention.
+    Raises UserError for layers of other kinds (chunked or indexed attention, attention beside a state in one layer),
+    for those that an older transformers does not know, and for a model without attention.
     """
     config = config.get_text_config(decoder=True)
     count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
@@ -67,6 +68,8 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
     states = getattr(config, "number_of_conv_states", 1)
     kinds = []
     for at, (kind, own, mode) in enumerate(zip(types, windows, modes, strict=True)):
+        if kind not in (FULL, SLIDING) or mode == "reuse":
+            check_known(kind)
         if kind in LINEAR:
             kinds.append(LayerKind("state", states=states))
         elif kind in WITHOUT:

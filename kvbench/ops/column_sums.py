@@ -62,7 +62,7 @@ def add_column_sums(
     """Add to `sums` what `column_sums` returns, and return the log-sum-exps: given ones if all queries are causal."""
     if lse is not None and first_causal <= start:
         add_known(queries, keys, scaling, start, weights, sums, lse)
-        return lse
+        return lse.clone(memory_format=torch.contiguous_format)  # an operator returns none of its arguments
     return add_tiled(queries, keys, scaling, start, first_causal, weights, sums, TILE)
 
 

@@ -71,7 +71,15 @@ def test_only_caches_that_decide_nothing_while_decoding_are_batched(name):
     """A cache that batches leaves its prompt as compression did, and decoded tokens are its last rows, untouched."""
     caches = method(name).compress(state(60), 40)
     kinds = {type(cache).__name__ for cache in caches if cache.batches}
-    assert kinds <= {"DenseLayer", "UnionLayer", "RaggedLayer", "SlidingLayer", "DuoLayer", "ThinKeysLayer"}
+    assert kinds <= {
+        "DenseLayer",
+        "UnionLayer",
+        "RaggedLayer",
+        "SlidingLayer",
+        "DuoLayer",
+        "ThinKeysLayer",
+        "BiasedLayer",
+    }
     assert not LayerCache.batches, "a cache of a user's own decodes alone unless it says otherwise"
 
 

@@ -67,7 +67,7 @@ def test_only_a_run_that_asks_observes_and_no_hook_stays():
     before = hook_count(model)
     prefill(model, prompt(9), OBSERVE)
     assert hook_count(model) == before
-    with pytest.raises(RuntimeError), hidden_similarities(model):
+    with pytest.raises(RuntimeError), hidden_similarities(model, range(3)):
         assert hook_count(model) == before + 6
         raise RuntimeError
     assert hook_count(model) == before
@@ -96,7 +96,7 @@ def test_needs_join():
 def test_a_model_without_such_layers_is_refused():
     model = torch.nn.Linear(2, 2)
     model.base_model = torch.nn.Linear(2, 2)
-    with pytest.raises(UserError, match="Linear has no decoder layers"), hidden_similarities(model):
+    with pytest.raises(UserError, match="Linear has no decoder layers"), hidden_similarities(model, range(3)):
         pass
 
 
