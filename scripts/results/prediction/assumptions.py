@@ -45,7 +45,7 @@ SLOW = Assumptions(
 SOURCES = {
     "host": (
         "CPU time of a step's Python and dispatch, over that measured here",
-        "bench_host.py, on a virtual Xeon that other work shares. Less on a faster core, and as the tiny "
+        "bench_host.py, on a virtual EPYC. Less on a faster core, and as the tiny "
         "model's arithmetic is included; more, as streams, allocator and cuBLAS are not. Public eager figures for 32 "
         "layers are 39 ms a token on an A100 (gpt-fast's first step, see `weights`) to 8.4 ms on an H100",
     ),
