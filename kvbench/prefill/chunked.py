@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.models.layer_kinds import check_continues
-from kvbench.models.positions import positions_after
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -135,14 +134,7 @@ def chunked_prefill(
         if needs.hidden_similarity:
             observing = hidden_similarities(model, layers.places)
         with observing as similarities:
-            cache = Cache(layers=layers.all)
-            out = model(
-                input_ids=ids,
-                past_key_values=cache,
-                position_ids=positions_after(cache.get_seq_length(), ids),
-                use_cache=True,
-                logits_to_keep=1,
-            )
+            logits = layers.read(model, ids)
         for layer, similarity in enumerate(similarities):
             totals[layer] += similarity * ids.shape[1]
-    return layers.state(out.logits[0, -1], [total / n for total in totals] if needs.hidden_similarity else [])
+    return layers.state(logits, [total / n for total in totals] if needs.hidden_similarity else [])

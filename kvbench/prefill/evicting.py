@@ -6,12 +6,11 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from kvbench.cache.base import AttendingLayer
 from kvbench.errors import UserError
 from kvbench.models.layer_kinds import check_continues
-from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
@@ -176,15 +175,8 @@ def evicting_prefill(
     held = Held()
     layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs, rope, held))
     for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
-        cache = Cache(layers=layers.all)
-        out = model(
-            input_ids=ids,
-            past_key_values=cache,
-            position_ids=positions_after(cache.get_seq_length(), ids),
-            use_cache=True,
-            logits_to_keep=1,
-        )
-    state = layers.state(out.logits[0, -1], [])
+        logits = layers.read(model, ids)
+    state = layers.state(logits, [])
     state.peak_bytes = held.most + state.other_bytes
     if release is not None:
         for layer in state.layers:

@@ -14,6 +14,7 @@ from kvbench.cache.base import AttendingLayer, NoCache, StoredLayer
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
+from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.log_sums import AttentionOutput, attention_and_log_sums
@@ -155,6 +156,14 @@ class PromptLayers:
         if needs.value_output_norm:
             for layer, weight in zip(self.captures, output_projections(model, self.places), strict=True):
                 layer.projection = weight
+
+    def read(self, model: PreTrainedModel, ids: Tensor) -> Tensor:
+        """The logits [vocab_size] after ids [1, q], which follow what these layers have read."""
+        cache = Cache(layers=self.all)
+        positions = positions_after(cache.get_seq_length(), ids)
+        out = model(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True, logits_to_keep=1)
+        logits: Tensor = out.logits[0, -1]
+        return logits
 
     def state(self, logits: Tensor, similarities: Sequence[float]) -> PrefillState:
         """The state after the whole prompt. `similarities` are those of the layers that capture, or none."""
