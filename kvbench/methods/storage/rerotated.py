@@ -1,4 +1,6 @@
-"""Keys rotated to the positions that the kept tokens have among themselves."""
+"""Keys rotated so that the kept tokens follow each other without a gap."""
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,24 +17,27 @@ from kvbench.utils.checked import checked
 
 @checked
 class Rerotated(Storage):
-    """Keys and values in the model's dtype, keys rotated as if the kept tokens had followed each other from position 0.
+    """Keys and values in the model's dtype, keys rotated as if the kept tokens followed each other without a gap.
 
-    A head's i-th kept token, of position p, is stored as R(i - p)k. Source: Corallo & Papotti 2024, Finch (arXiv
-    2408.00167), as kvpress's KeyRerotationPress does it after any scorer. Later tokens have their true positions there
-    and here, so that they stand farther from the prompt than they would in a text of the kept tokens.
+    A head's i-th of k kept tokens, of position p in a prompt of n, is stored as R(n - k + i - p)k: the last one stands
+    right before the next token, at position n. Source: Corallo & Papotti 2024, Finch (arXiv 2408.00167), as kvpress's
+    KeyRerotationPress does it after any scorer. There the kept tokens begin at position 0 and the next token follows
+    at k, whereas later tokens have their true positions here: rotary attention reads only distances, which are equal.
     """
+
+    version: ClassVar[int] = 2  # 1 closed up towards position 0, away from the next token
 
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         selection = alike(selection)
         rope = fixed_rotation(layer.rope, "Rerotated")
         keys, values, kept = selection.of(layer.keys), selection.of(layer.values), selection.kept(layer)
         if selection.indices is not None:
-            keys = closed_up(keys, selection.indices, rope)
+            keys = closed_up(keys, selection.indices, layer.n, rope)
         return DenseLayer(keys, values, layer.n, kept)
 
 
-def closed_up(keys: Tensor, indices: Tensor, rope: Rope) -> Tensor:
-    """Keys [heads, k, head_dim] of positions indices [heads or 1, k], rotated to positions 0 … k-1."""
+def closed_up(keys: Tensor, indices: Tensor, n: int, rope: Rope) -> Tensor:
+    """Keys [heads, k, head_dim] of positions indices [heads or 1, k] below n, rotated to positions n-k … n-1."""
     heads, k, _ = keys.shape
-    moves = torch.arange(k, device=indices.device) - indices.expand(heads, -1)
+    moves = torch.arange(n - k, n, device=indices.device) - indices.expand(heads, -1)
     return rope.rotate(keys.flatten(0, 1)[None], moves.flatten())[0].unflatten(0, (heads, k))

@@ -1,4 +1,8 @@
-"""kvpress's KeyRerotationPress.rerotate_keys against Rerotated: the keys that are stored."""
+"""kvpress's KeyRerotationPress.rerotate_keys against Rerotated: the keys that are stored.
+
+kvpress's stand from position 0 and the next token follows them; kvbench's stand right before the next token's true
+position. Distances are equal, and kvbench's keys are turned back for the comparison.
+"""
 
 from collections.abc import Iterator
 from itertools import product
@@ -38,11 +42,11 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
             indices = indices.sort(dim=1).values
             module = SimpleNamespace(rotary_emb=embedding, head_dim=head_dim)
             state = LayerState(layer.keys, layer.values, head_dim**-0.5, len(layer.queries), rope)
-            ours = (
-                Rerotated().store(state, Selection(indices, indices.shape[1])).k.view[0, :, : indices.shape[1]].float()
-            )
+            k = indices.shape[1]
+            stored = Rerotated().store(state, Selection(indices, k)).k.view[0, :, :k].float()
+            ours = rope.rotate(stored, torch.full((k,), k - n))
             theirs = rerotate(module, indices[None], layer.keys[None])[0].float()
-            exact = rerotate(module, indices[None], layer.keys[None].float())[0].to(layer.keys.dtype).float()
+            exact = rerotate(module, indices[None], layer.keys[None].float())[0]
             size = exact.norm(dim=-1)
             gap, exact_gap = ((ours - other).norm(dim=-1) / size for other in (theirs, exact))
             near = gap <= ROUNDING
