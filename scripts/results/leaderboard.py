@@ -18,7 +18,7 @@ from kvbench.config import CONF
 from kvbench.configuration import Configuration, resolved
 from kvbench.runner import run as command
 from scripts.frame import script_parser
-from scripts.results.leaderboard_tables import report
+from scripts.results.leaderboard_tables import Board, report
 
 ROOT = Path(__file__).parents[2]
 TARGETS = (0.1, 0.2, 0.3, 0.5)  # of FullKV's bytes
@@ -36,6 +36,7 @@ OTHER = {
     "quest": [0.1, 0.3],  # reads less, stores everything: ranked nowhere
 }
 FIXED = "full kivi kivi_k4v2 kivi_longbench_2bit fp8_token turboquant_2 turboquant_3 turboquant_4 minicache".split()
+BOARD = Board("smollm2-135m, bfloat16", {"needles_visible": "digits", "needles_hidden": "digits", "ruler": "score"})
 SCORES = "results/leaderboard/retrieval_scores.json"
 OVERRIDES = [
     # a 16-bit cache; all settings of a sample in one batch
@@ -95,7 +96,7 @@ def main() -> None:
     if options.do == "run":
         run(options.parts, options.limit, options.runs, options.shard, options.shards)
     else:
-        report(Path(options.runs), ROOT / "results/leaderboard", TARGETS)
+        report(Path(options.runs), ROOT / "results/leaderboard", TARGETS, BOARD)
 
 
 if __name__ == "__main__":

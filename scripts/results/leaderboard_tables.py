@@ -1,7 +1,8 @@
-"""Tables and the figure of leaderboard.py: each method within a target of bytes, its score and its rank."""
+"""Tables and the figure of leaderboards: each method within a target of bytes, its score and its rank."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pandas as pd
 from kvbench.errors import UserError
 from kvbench.figures.style import SCALE, new_figure, save, scale
 from kvbench.leaderboard.ranks import above, within
+from kvbench.metrics.aggregate import units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records import load, manifests
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -16,25 +18,33 @@ from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 
 FACTS = ("kvbench", "git", "data_sha256", "processor", "torch", "transformers")  # of the runs, for manifest.json
-MEASURES = {"needles_visible": "digits", "needles_hidden": "digits", "ruler": "score"}
 
 
-def settings_of(records: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """A row per setting over the samples that every setting has: method, r_bytes, score, low and high (95 %)."""
+@dataclass(frozen=True)
+class Board:
+    """A leaderboard: its heading, the measure of each of its parts, and the share of bytes that is compared."""
+
+    heading: str
+    measures: Mapping[str, str]
+    size: str = "r_bytes"
+
+
+def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> pd.DataFrame:
+    """A row per setting over the samples that every setting has: method, r_bytes (of `size`), score, low and high
+    (95 %)."""
     complete = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
     records = records[records["sample"].map(complete)]
     records = records.assign(value=[scores[measure] for scores in records["scores"]])
-    # needles of one seed share their text, in every context
-    texts = records["seed"] if "seed" in records else records["sample"]
+    drawn = units(records)
     rows = []
     for (method, setting), own in records.groupby(["method", "setting"], sort=False):
-        low, high = clustered([own["value"].tolist()], [texts[own.index].tolist()])
+        low, high = clustered([own["value"].tolist()], [drawn[own.index].tolist()])
         rows.append(
             {
                 "method": method,
                 "setting": setting,
                 "samples": len(own),
-                "r_bytes": own["r_bytes"].mean(),
+                "r_bytes": own[size].mean(),
                 "score": own["value"].mean(),
                 "low": low,
                 "high": high,
@@ -89,16 +99,14 @@ def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption:
     return drawing
 
 
-def report(runs: Path, target: Path, targets: Sequence[float]) -> None:
+def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> None:
     """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
-    there = [part for part in MEASURES if list((runs / part).glob("*/records*.jsonl"))]
+    there = [part for part in board.measures if list((runs / part).glob("*/records*.jsonl"))]
     if not there:
-        raise UserError(
-            f"{runs} has no records of {', '.join(MEASURES)}: scripts/results/leaderboard.py run makes them"
-        )
-    parts = {part: settings_of(load(runs / part), MEASURES[part]) for part in there}
+        raise UserError(f"{runs} has no records of {', '.join(board.measures)}: the script's run makes them")
+    parts = {part: settings_of(load(runs / part), board.measures[part], board.size) for part in there}
     counts = ", ".join(f"{part.replace('_', ' ')} {int(settings['samples'].max())}" for part, settings in parts.items())
-    caption = f"smollm2-135m, bfloat16; samples: {counts}; each method's setting with the most bytes within the target"
+    caption = f"{board.heading}; samples: {counts}; each method's setting with the most bytes within the target"
     target.mkdir(parents=True, exist_ok=True)
     pd.concat(parts, names=["part"]).reset_index("part").round(4).to_csv(target / "leaderboard.csv", index=False)
     tables = [table(parts, share, f"## r_bytes up to {share:g}") for share in targets]

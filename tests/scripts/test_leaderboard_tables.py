@@ -14,7 +14,7 @@ def records(
     rows = []
     for method, size in sizes:
         for number, score in enumerate(SCORES.get(method, [0.5] * 4) * times):
-            row = {"sample": str(number), "seed": number, "method": method, "setting": f"{method} {size}"}
+            row = {"sample": str(number), "unit": f"text {number}", "method": method, "setting": f"{method} {size}"}
             rows.append(row | {"r_bytes": size, "scores": {"digits": score}})
     return pd.DataFrame(rows)
 
