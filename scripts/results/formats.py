@@ -241,6 +241,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/formats"))
     parser.add_argument("--add", action="store_true", help="measure only the formats that the files lack")
     options = parser.parse_args()
+    facts: dict[str, object] = {name: version(name) for name in ("kvbench", "torch", "transformers")} | provenance()
     loaded = embedded_model()
     options.out.mkdir(parents=True, exist_ok=True)
     text, needle, facts_file = (options.out / name for name in ("text.csv", "needles.csv", "provenance.json"))
@@ -252,7 +253,6 @@ def main() -> None:
         options.add,
     )
     needles = written(of_needles(loaded, options.needles, formats), needle, "needle", options.add)
-    facts: dict[str, object] = {name: version(name) for name in ("kvbench", "torch", "transformers")} | provenance()
     if options.add:
         earlier = json.loads(facts_file.read_text(encoding="utf-8"))
         facts = earlier | {"added": [*earlier.get("added", []), facts | {"formats": formats[1:]}]}

@@ -139,8 +139,8 @@ def test_launches_do_not_depend_on_the_vectors(monkeypatch):
 
 TYPES = {"x": "*bf16", "halves": "*fp16", "limit": "i64", "below": "fp32", "above": "fp32", "n": "i32", "words": "i32"}
 TYPES |= {name: "*i64" for name in ("lengths", "counts", "owners")}  # all others are *i32
-TILE_OPTIONS = {"num_warps": neighbour_bits.TILE_WARPS, "num_stages": kernels.STAGES}
-TILES = {name: getattr(kernels, name) for name in ("TILE", "EXACT", "LANES")}
+TILE_OPTIONS = {"num_warps": neighbour_bits.TILE.warps, "num_stages": kernels.STAGES}
+TILES = {"TILE": neighbour_bits.TILE.side, "EXACT": kernels.EXACT, "LANES": kernels.LANES}
 
 
 @compiled

@@ -190,6 +190,8 @@ def block_sizes(group: int, head_dim: int) -> dict[str, int]:
 def compiler_options(head_dim: int, element_size: int) -> dict[str, int]:
     """Options with which the split kernel spills no registers.
 
-    More stages would hold several blocks of scattered loads; wide float32 heads compile to fewer registers for 4 warps.
+    More stages would hold several blocks of scattered loads. Narrow heads, and wide ones in float32, compile to fewer
+    registers for 4 warps.
     """
-    return {"num_warps": 4 if head_dim > 128 and element_size == 4 else 8, "num_stages": 1}
+    few = head_dim <= 64 or (head_dim > 128 and element_size == 4)
+    return {"num_warps": 4 if few else 8, "num_stages": 1}

@@ -20,10 +20,9 @@ from kvbench.ops.kernels.neighbour_bits import (
     EXACT,
     LANES,
     STAGES,
-    TILE,
     adjacency,
     limits,
-    tile_warps,
+    tile,
     unit_directions,
 )
 
@@ -38,7 +37,8 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> C
     """See `kvbench.ops.greedy_cover.greedy_covers`."""
     x, lengths, counts = x.contiguous(), lengths.contiguous(), counts.contiguous()
     sets, n, d = x.shape
-    words = triton.cdiv(n, TILE) * (TILE // 32)
+    side, warps = tile()
+    words = triton.cdiv(n, side) * (side // 32)
     new = {"device": x.device}
     steps = torch.empty(sets, n, d, dtype=torch.int32, **new)
     halves = torch.empty(sets, n, 2, triton.cdiv(d, LANES) * LANES, dtype=torch.float16, **new)
@@ -54,9 +54,9 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> C
             x, lengths, counts, steps, halves, left, members, picked, owners, alive, weight_most, n,
             D=d, PADDED=padded, WIDTH=width, ROWS=16,
         )  # fmt: skip
-        adjacency[(triton.cdiv(n, TILE), triton.cdiv(n, TILE), sets)](
+        adjacency[(triton.cdiv(n, side), triton.cdiv(n, side), sets)](
             halves, steps, lengths, bits, *limits(theta, d), n, words,
-            D=d, PADDED=padded, TILE=TILE, EXACT=EXACT, LANES=LANES, num_warps=tile_warps(), num_stages=STAGES,
+            D=d, PADDED=padded, TILE=side, EXACT=EXACT, LANES=LANES, num_warps=warps, num_stages=STAGES,
         )  # fmt: skip
         for step in ("weights", *("degrees", "slices", "votes", "settle") * ROUNDS, "finish"):
             alone = step in ("settle", "finish")

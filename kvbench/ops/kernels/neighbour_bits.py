@@ -5,6 +5,7 @@ so near to theta that this error matters is computed again in float64, which rou
 """
 
 import math
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -12,20 +13,30 @@ from triton.runtime import driver
 
 from kvbench.ops.directions import bound
 
-TILE, EXACT = 128, 64  # vectors on either side of a tile of similarities, and of those in float64
-LANES = 16  # components that these take at once; twice as many take too many registers of an A100
+EXACT = 64  # vectors on either side of a tile in float64
+LANES = 16  # components that tiles take at once; twice as many take too many registers of an A100
 STAGES = 3
-TILE_WARPS = 8  # of a program that has such a tile
+
+
+class Tile(NamedTuple):
+    """Of similarities: vectors on either side, and warps of a program that has one."""
+
+    side: int
+    warps: int
+
+
+TILE = Tile(128, 8)
 # Before Triton 3.9 the compiler fails on such tiles in Blackwell's tensor memory (compute capability 10 and 11), which
-# it uses for programs of 4 and 8 warps. With 16 some registers spill.
+# it uses for programs of 4 and 8 warps. Programs of 16 have half of the registers a thread: those of a smaller tile.
 NO_TENSOR_MEMORY = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
+WITHOUT_TENSOR_MEMORY = Tile(64, 16)
 
 
-def tile_warps() -> int:
-    """Warps of a program that has a tile of similarities, on the current GPU."""
+def tile() -> Tile:
+    """That of the current GPU."""
     if not NO_TENSOR_MEMORY or triton.knobs.runtime.interpret:
-        return TILE_WARPS
-    return 16 if 100 <= driver.active.get_current_target().arch < 120 else TILE_WARPS
+        return TILE
+    return WITHOUT_TENSOR_MEMORY if 100 <= driver.active.get_current_target().arch < 120 else TILE
 
 
 def limits(theta: float, d: int) -> tuple[int, float, float]:
