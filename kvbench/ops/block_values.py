@@ -3,20 +3,19 @@
 from torch import Tensor
 
 from kvbench.ops.block_packing import unpack
-from kvbench.ops.operator import implementation
+from kvbench.ops.operator import operator
 
 
+@operator(
+    "block_values(Tensor stored, int header, int bits, Tensor levels, Tensor scale, Tensor minimum) -> Tensor",
+    launches=1,
+)
 def block_values(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
     """scale · levels[code] + minimum for the codes of n blocks: float32 [n, block].
 
     stored [n, block_bytes] uint8: `header` bytes and the codes of a block, as `kvbench.ops.block_packing` packs them;
-    levels [2^bits], scale and minimum [n]: float32. On a CPU by compiled loops.
+    levels [2^bits], scale and minimum [n]: float32.
     """
-    return implementation("block_values", looked_up, stored.device)(stored, header, bits, levels, scale, minimum)
-
-
-def looked_up(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
-    """The reference of `block_values`."""
     codes = unpack(stored[:, header:], bits)
     numbers = levels.index_select(0, codes.flatten()).view(codes.shape)
     return numbers.mul_(scale[:, None]).add_(minimum[:, None])

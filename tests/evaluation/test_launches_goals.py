@@ -24,8 +24,8 @@ DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
 COVERS = 2 * LAUNCHES["greedy_covers"]
 # TurboQuant's codes are made and read by operations of torch, several for each decoded token.
 DECODE_OF = {"turboquant_2": 68, "turboquant_3": 84, "turboquant_4": 68, "turboquant_vllm": 84}
-# So are the blocks of ggml's, MX' and NVFP4's formats, which have no kernel of their own yet.
-DECODE_OF |= dict.fromkeys([name for name in NAMES if name.startswith(("ggml_", "mxfp")) or "nvfp4" in name], 160)
+# So are the blocks of a token in ggml's, MX' and NVFP4's formats; one kernel reads those of all tokens.
+DECODE_OF |= dict.fromkeys([name for name in NAMES if name.startswith(("ggml_", "mxfp")) or "nvfp4" in name], 145)
 # So are KVQuant's levels and outliers, GEAR's three parts, and the rows of Palu, xKV and KVTC: caches that restore what
 # they store a block of rows at a time.
 PER_STORAGE = {"kvquant": 180, "gear": 90, "kvtc": 90, "palu": 80, "xkv": 80}

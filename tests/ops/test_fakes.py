@@ -19,7 +19,7 @@ from tests.support.tiny import prompt, tiny_model
 pytestmark = pytest.mark.heavy
 
 # Presets that between them call every operator.
-PRESETS = ("full", "adakv", "h2o", "kivi", "spindle", "minicache", "spindlekv_paper")
+PRESETS = ("full", "adakv", "h2o", "kivi", "spindle", "minicache", "spindlekv_paper", "ggml_q5_1", "nvfp4")
 N = 70
 # Of what opcheck tries: which arguments are written, and the results' metadata where sizes are known and where not.
 CHECKS = ("test_schema", "test_faketensor")

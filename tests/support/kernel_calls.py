@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.codebook_layout import Place
+from kvbench.ops.formats import GGML, MICROSCALING
 
 HIDDEN = 32  # queries that are read at once
 CODES = ((4, 4), (2, 2), (8, 8), (4, 2))  # bits of keys and of values
@@ -129,7 +130,7 @@ def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def others(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Column sums, merged rows, and greedy covers."""
+    """Column sums, merged rows, greedy covers, and numbers of block formats."""
     heads, n, width = shape.rows * shape.kv_heads, shape.tokens, shape.head_dim
     sums = shape.new(heads * shape.group, n, dtype=torch.float32)
     keys = shape.new(heads, n, width)
@@ -140,6 +141,11 @@ def others(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
     merged = n - n // 8
     args = (shape.new(heads, merged, width), shape.new(heads, merged), shape.new(heads, n - merged, width))
     yield "merged_rows", partial(kernel("merged_rows"), *args, shape.bytes(heads, -(-n // 8)))
+    for form in (GGML | MICROSCALING).values():
+        blocks = heads * n * max(width // form.block, 1)
+        stored, scales = shape.bytes(blocks, form.block_bytes), shape.new(2, blocks, dtype=torch.float32)
+        args = (stored, form.header, form.bits, shape.new(2**form.bits, dtype=torch.float32), *scales)
+        yield f"block_values of {form.name}", partial(kernel("block_values"), *args)
     vectors = min(n, MOST_VECTORS)
     args = (shape.new(heads, vectors, width), shape.longs(heads), shape.longs(heads, vectors), 0.98)
     yield "greedy_covers", partial(kernel("greedy_covers"), *args)
