@@ -1,9 +1,9 @@
-"""Formats and methods of today on two models: `python -m scripts.results.leaderboard_today run MODEL`, then `… report`.
+"""Formats and methods of today on two models: `python -m scripts.results.leaderboard_today run`, then `… report`.
 
-run MODEL  makes the records of a model under --runs (default runs/leaderboard_today): number needles at five depths,
-           each in a text of its own, so that all samples are independent. --limit N stops after so many of each part;
-           the same command with a larger N continues, and a stopped one goes on where it was.
-report     writes tables, figures and what made them to results/leaderboard/MODEL, of each model with records.
+run     makes the records under --runs (default runs/leaderboard_today): number needles at five depths, each in a text
+        of its own, so that all samples are independent. --limit N stops after so many of each part; the same command
+        with a larger N continues, and a stopped one goes on where it was. --models and --parts divide it.
+report  writes tables, figures and what made them to results/leaderboard/MODEL.
 
 SmolLM2-135M-Instruct: 1,024 tokens, question visible and hidden. Gemma-3-270M, which takes no questions: 4,096, 8,192
 and 16,384 tokens, question visible; its shares of bytes are of the layers with full attention, which methods compress
@@ -91,7 +91,7 @@ def configuration(name: str, part: str, limit: int | None) -> Configuration:
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("do", choices=["run", "report"])
-    parser.add_argument("models", nargs="*", choices=MODELS, default=[*MODELS], help="default: all")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: both")
     parser.add_argument("--parts", nargs="+", help="of run: visible, hidden; 4k, 8k, 16k; default: all of the model")
     parser.add_argument("--limit", type=int, help="samples of each part; default: all")
     parser.add_argument("--runs", default="runs/leaderboard_today")
