@@ -48,18 +48,23 @@ FREE = ["score_threshold"]  # keeps what it keeps
 DEPTHS = "benchmark.depths=[10,30,50,70,90]"
 
 
+class Part(NamedTuple):
+    overrides: list[str]
+    without: frozenset[str] = frozenset()  # methods that would take minutes a sample
+
+
 class Model(NamedTuple):
     board: Board
-    parts: dict[str, list[str]]  # the overrides of each
-    without: frozenset[str] = frozenset()
+    parts: dict[str, Part]
 
 
 CHAT = ["benchmark=niah", DEPTHS, "benchmark.lengths=[1024]", "benchmark.seeds=12", "benchmark.max_new_tokens=20"]
 BASE = ["benchmark=niah_base", DEPTHS, "benchmark.max_new_tokens=9", "question=visible"]
+MATCHING = frozenset({"attention_matching", "attention_matching_omp"})
 MODELS = {
     "smollm2-135m": Model(
         Board("SmolLM2-135M-Instruct, bfloat16, 1,024 tokens", {"visible": "digits", "hidden": "digits"}),
-        {question: [*CHAT, f"question={question}"] for question in ("visible", "hidden")},
+        {question: Part([*CHAT, f"question={question}"]) for question in ("visible", "hidden")},
     ),
     "gemma3-270m": Model(
         Board(
@@ -68,22 +73,24 @@ MODELS = {
             "r_bytes_full",
         ),
         {
-            f"{length // 1024}k": [*BASE, f"benchmark.lengths=[{length}]", f"benchmark.seeds={seeds}"]
-            for length, seeds in ((4096, 6), (8192, 4), (16384, 3))
+            f"{length // 1024}k": Part([*BASE, f"benchmark.lengths=[{length}]", f"benchmark.seeds={seeds}"], without)
+            for length, seeds, without in (
+                (4096, 6, frozenset({"attention_matching_omp"})),
+                (8192, 4, frozenset({"attention_matching_omp"})),
+                (16384, 3, MATCHING),
+            )
         },
-        frozenset({"attention_matching_omp"}),  # minutes a sample at these lengths
     ),
 }
 
 
-def configuration(name: str, part: str, limit: int | None) -> Configuration:
+def configuration(model: str, part: Part, limit: int | None) -> Configuration:
     """The configuration of a part, each method at ratios of its own."""
-    model = MODELS[name]
     ratios = {method: list(TARGETS) for method in EVICTION} | OTHER
-    methods = [one for one in (*KNOWN, *FORMATS, *ratios, *FREE) if one not in model.without]
-    overrides = [f"model={name}", "model.dtype=bfloat16", "decode.batch=all", f"method=[{','.join(methods)}]"]
+    methods = [one for one in (*KNOWN, *FORMATS, *ratios, *FREE) if one not in part.without]
+    overrides = [f"model={model}", "model.dtype=bfloat16", "decode.batch=all", f"method=[{','.join(methods)}]"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = resolved(compose("config", [*overrides, *model.parts[part], f"limit={limit or 'null'}"]))
+        cfg = resolved(compose("config", [*overrides, *part.overrides, f"limit={limit or 'null'}"]))
     own = {method: {**cfg.method[method], "ratio": ratios[method]} for method in methods if method in ratios}
     return cfg.changed(method={**cfg.method, **own})
 
@@ -101,7 +108,7 @@ def main() -> None:
         for part in MODELS[name].parts if options.do == "run" else ():
             if not options.parts or part in options.parts:
                 print(f"== {name}, {part}", flush=True)
-                cfg = configuration(name, part, options.limit)
+                cfg = configuration(name, MODELS[name].parts[part], options.limit)
                 command.run(cfg.changed(output_dir=f"{options.runs}/{name}/{part}"))
         if options.do == "report":
             report(Path(options.runs) / name, ROOT / "results/leaderboard" / name, TARGETS, MODELS[name].board)
