@@ -83,11 +83,11 @@ class SequenceLayer(LayerCache):
         self.k, self.v, self.heads = keys, values, heads
 
     def tensors(self) -> list[Tensor]:
-        return self.k.tensors() + self.v.tensors()
+        return [] if self.packed_row else self.k.tensors() + self.v.tensors()
 
     @property
     def filled_bytes(self) -> int:
-        return self.k.filled_bytes + self.v.filled_bytes
+        return self.packed_row.filled_bytes if self.packed_row else self.k.filled_bytes + self.v.filled_bytes
 
     @property
     def read_bytes(self) -> int:

@@ -116,13 +116,6 @@ class CodedLayer(SequenceLayer):
     def __init__(self, keys: CodedSequence, values: CodedSequence, seen: int, kept: Kept):
         super().__init__(keys, values, len(keys.parts[0].buffer), seen, kept)
 
-    def tensors(self) -> list[Tensor]:
-        return [] if self.packed_row else super().tensors()
-
-    @property
-    def filled_bytes(self) -> int:
-        return self.packed_row.filled_bytes if self.packed_row else super().filled_bytes
-
     @property
     def read_bytes(self) -> int:
         return self.filled_bytes

@@ -148,13 +148,6 @@ class QuantisedLayer(SequenceLayer):
     def __init__(self, keys: QuantisedKeys, values: QuantisedValues, seen: int, kept: Kept):
         super().__init__(keys, values, keys.heads, seen, kept)
 
-    def tensors(self) -> list[Tensor]:
-        return [] if self.packed_row else super().tensors()
-
-    @property
-    def filled_bytes(self) -> int:
-        return self.packed_row.filled_bytes if self.packed_row else super().filled_bytes
-
     @property
     def read_bytes(self) -> int:
         return self.packed_row.read_bytes if self.packed_row else super().read_bytes
