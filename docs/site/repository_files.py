@@ -14,13 +14,15 @@ ROOT = Path(__file__).parents[2]
 PLACE = "repository"
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
 PAGES += ["results/leaderboard/README.md", "results/leaderboard/leaderboard.md"]
+PAGES += [f"results/leaderboard/{model}/leaderboard.md" for model in ("smollm2-135m", "gemma3-270m")]
 PAGES += ["results/community/README.md", "results/community/leaderboard.md"]
 PAGES += ["results/published/README.md", "results/smollm2/README.md"]
 PAGES += ["results/engines/README.md", "results/engines/server/README.md", "results/benchmarks/coverage.md"]
 PAGES += ["results/smollm2/first_token/table.md"]
 PAGES += ["results/gemma3/README.md", *(f"results/gemma3/{length}/table.md" for length in (4096, 8192, 16384))]
 PAGES += ["results/frontier/essays/frontier.md", "results/formats/formats.md", "results/README.md"]
-FILES = ["results/**/*.png", "results/benchmarks/*.json", "results/leaderboard/*.csv", "results/leaderboard/*.json"]
+FILES = ["results/**/*.png", "results/benchmarks/*.json"]
+FILES += ["results/leaderboard/**/*.csv", "results/leaderboard/**/*.json"]
 FILES += ["results/community/**/records.parquet", "results/community/leaderboard.[hc]*", "results/community/**/*.yaml"]
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
