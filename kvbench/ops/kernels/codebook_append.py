@@ -11,7 +11,7 @@ from kvbench.ops.kernels.codebook_references import store_reference
 MOST_SPLITS = 64
 LEAST_ENTRIES = 128  # of a split
 BLOCK_N = 32
-WIDE = 2048  # numbers of a new token's vectors, for whose registers the threads of 4 warps are too few
+WIDE = 512  # pairs of channels of a new token, for whose registers the threads of 4 warps are too few
 FIELDS = len(Place._fields)
 TINY = tl.constexpr(1e-12)  # that of the reference
 NONE = tl.constexpr((1 << 31) - 1)  # an index above all others
@@ -235,5 +235,5 @@ def append_side(
         entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turns, layout,
         best, where, decoded, prompt, splits, bound,
         ROWS=rows, MAGNITUDES=magnitudes is not None, COUNTS=side == VALUES, SPLITS=MOST_SPLITS, **shared,
-        num_warps=8 if rows * head_dim >= WIDE else 4,
+        num_warps=8 if rows * shared["HALF"] >= WIDE else 4,
     )  # fmt: skip
