@@ -39,9 +39,11 @@ def both(x, lengths, counts, theta):
 
 
 @interpreted
+@pytest.mark.parametrize("tile", [neighbour_bits.TILE, neighbour_bits.WITHOUT_TENSOR_MEMORY])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("n, d, noise, theta", [(70, 64, 0.2, 0.95), (129, 80, 0.1, 0.98), (33, 256, 0.3, 0.8)])
-def test_entries_are_the_references(n, d, noise, theta, dtype):
+def test_entries_are_the_references(n, d, noise, theta, dtype, tile, monkeypatch):
+    monkeypatch.setattr(kernels, "tile", lambda: tile)
     x = sets(n, d, noise, dtype)
     counts = torch.randint(1, 5, (3, n), generator=torch.Generator().manual_seed(0))
     found, expected = both(x, torch.tensor([n, 0, n // 2]), counts, theta)
