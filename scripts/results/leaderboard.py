@@ -10,12 +10,10 @@ results/leaderboard/retrieval_scores.json, which `kvbench calibrate` made from o
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-
-from kvbench.config import CONF
-from kvbench.configuration import Configuration, resolved
+from kvbench.configuration import Configuration, configured
 from kvbench.runner import run as command
 from scripts.frame import script_parser
 from scripts.results.leaderboard_tables import Board, report
@@ -67,11 +65,14 @@ PARTS = {
 def configuration(grid: list[str], limit: int) -> Configuration:
     """The configuration of one grid of a part, each method at ratios of its own."""
     names = [*FIXED, *EVICTION, *OTHER]
-    overrides = [f"method=[{','.join(names)}]", *OVERRIDES, *grid, f"limit={limit}"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = resolved(compose("config", overrides))
     ratios = {name: list(TARGETS) for name in EVICTION} | OTHER
-    own = {name: {**cfg.method[name], "ratio": its} for name, its in ratios.items()}
+    return at_own_ratios(names, ratios, [*OVERRIDES, *grid, f"limit={limit}"])
+
+
+def at_own_ratios(names: Sequence[str], ratios: Mapping[str, list[float]], overrides: Sequence[str]) -> Configuration:
+    """The configuration of methods, those in `ratios` at ratios of their own."""
+    cfg = configured([f"method=[{','.join(names)}]", *overrides])
+    own = {name: {**cfg.method[name], "ratio": ratios[name]} for name in names if name in ratios}
     return cfg.changed(method={**cfg.method, **own})
 
 

@@ -14,12 +14,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from hydra import compose, initialize_config_dir
-
-from kvbench.config import CONF
-from kvbench.configuration import Configuration, resolved
+from kvbench.configuration import Configuration
 from kvbench.runner import run as command
 from scripts.frame import script_parser
+from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_tables import Board, report
 
 ROOT = Path(__file__).parents[2]
@@ -88,11 +86,8 @@ def configuration(model: str, part: Part, limit: int | None) -> Configuration:
     """The configuration of a part, each method at ratios of its own."""
     ratios = {method: list(TARGETS) for method in EVICTION} | OTHER
     methods = [one for one in (*KNOWN, *FORMATS, *ratios, *FREE) if one not in part.without]
-    overrides = [f"model={model}", "model.dtype=bfloat16", "decode.batch=all", f"method=[{','.join(methods)}]"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = resolved(compose("config", [*overrides, *part.overrides, f"limit={limit or 'null'}"]))
-    own = {method: {**cfg.method[method], "ratio": ratios[method]} for method in methods if method in ratios}
-    return cfg.changed(method={**cfg.method, **own})
+    overrides = [f"model={model}", "model.dtype=bfloat16", "decode.batch=all", *part.overrides]
+    return at_own_ratios(methods, ratios, [*overrides, f"limit={limit or 'null'}"])
 
 
 def main() -> None:
