@@ -12,7 +12,7 @@ from tests.support.needs import need, packages
 pytestmark = [pytest.mark.kernels, compiled]
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels.neighbour_bits import NO_TENSOR_MEMORY  # noqa: E402
+from kvbench.ops.kernels.registers import most_registers  # noqa: E402
 from tests.support.fake_triton import FakeTriton  # noqa: E402
 from tests.support.kernel_calls import GROUP, Shape, calls  # noqa: E402
 
@@ -36,5 +36,11 @@ def test_kernels_spill_no_registers_and_fit_in_shared_memory(sm):
     assert len({one.name for one, _ in used.values()}) >= (14 if head_dim % GROUP else 17)
     for one, needs in used.values():
         assert needs["shared"] <= SHARED[sm], (one.name, needs)
-        allowed = 8 if NO_TENSOR_MEMORY else 0  # Triton before 3.9: docs/gpu.md has the kernels
-        assert needs["spills"] <= allowed, (one.name, one.constants, needs)
+        assert needs["spills"] == 0, (one.name, one.constants, needs)
+
+
+def test_registers_are_limited_by_an_option_that_only_nvidias_compiler_has(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert most_registers(128) == {"maxnreg": 128}
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert most_registers(128) == {}

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kvbench.ops.kernels.dot import dot
+from kvbench.ops.kernels.registers import most_registers
 
 WARPS = 4
 MOST_PROGRAMS = 1024  # of the first pass, about what fills a GPU
@@ -47,9 +48,11 @@ def add_column_sums(
         parts, splits = lse[None].contiguous(), 1
     lse = torch.empty(heads, q, dtype=torch.float32, device=queries.device)
     weights = None if weights is None else weights.float().contiguous()
+    wide = head_dim > 128 and queries.dtype != torch.float32
+    limit = most_registers(255) if wide else {}
     sum_columns[(triton.cdiv(length, shape["COLUMNS"]), heads)](
         queries, keys, parts, lse, weights, sums, *strides, sums.stride(0), *counts, splits,
-        D=head_dim, **shape, num_warps=WARPS,
+        D=head_dim, **shape, num_warps=WARPS, **limit,
     )  # fmt: skip
     return lse
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.ops.codebook_layout import KEYS, VALUES, Place
 from kvbench.ops.kernels.codebook_references import store_reference
+from kvbench.ops.kernels.registers import most_registers
 
 MOST_SPLITS = 64
 LEAST_ENTRIES = 128  # of a split
@@ -235,5 +236,5 @@ def append_side(
         entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turns, layout,
         best, where, decoded, prompt, splits, bound,
         ROWS=rows, MAGNITUDES=magnitudes is not None, COUNTS=side == VALUES, SPLITS=MOST_SPLITS, **shared,
-        num_warps=8 if rows * shared["HALF"] >= WIDE else 4,
+        num_warps=8 if rows * shared["HALF"] >= WIDE else 4, **most_registers(128),
     )  # fmt: skip

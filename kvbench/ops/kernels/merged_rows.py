@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvbench.ops.kernels.registers import most_registers
+
 COUNTED = 1024  # tokens whose bits are counted at a time
 
 
@@ -45,7 +47,7 @@ def merged_rows(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: 
     sizes = block_sizes(head_dim)
     merged_rows_kernel[(heads, triton.cdiv(n, sizes["BLOCK"]))](
         directions, magnitudes.contiguous(), retained, bits.contiguous(), out, n, k, bits.shape[1],
-        directions.stride(0), retained.stride(0), D=head_dim, **sizes,
+        directions.stride(0), retained.stride(0), D=head_dim, **sizes, **most_registers(168),
     )  # fmt: skip
     return out
 

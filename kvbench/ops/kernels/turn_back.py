@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvbench.ops.kernels.registers import most_registers
+
 ROWS = 16  # of one program
 
 
@@ -37,6 +39,6 @@ def turn_back(x: Tensor, positions: Tensor, turns: Tensor, order: Tensor) -> Ten
     if rows:
         turn_back_kernel[(triton.cdiv(rows, ROWS),)](
             x, positions, turns, order, out, rows, D=d, PAIRS=turns.shape[1], ROWS=ROWS,
-            HALF=triton.next_power_of_2(max(d // 2, 1)), enable_fp_fusion=False,
+            HALF=triton.next_power_of_2(max(d // 2, 1)), enable_fp_fusion=False, **most_registers(128),
         )  # fmt: skip
     return out
