@@ -13,6 +13,7 @@ from kvbench.ops.codebook_layout import KEYS, VALUES, Place
 from kvbench.ops.kernels.codebook_references import load_references
 from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
+from kvbench.ops.kernels.registers import most_registers
 
 MOST_PROGRAMS = 4096  # about what fills a GPU with several programs on each of its multiprocessors
 LEAST_TOKENS = 256  # of a split
@@ -194,4 +195,5 @@ def compiler_options(head_dim: int, element_size: int) -> dict[str, int]:
     registers for 4 warps.
     """
     few = head_dim <= 64 or (head_dim > 128 and element_size == 4)
-    return {"num_warps": 4 if few else 8, "num_stages": 1}
+    limit = most_registers(255) if element_size == 2 else {}
+    return {"num_warps": 4 if few else 8, "num_stages": 1, **limit}

@@ -45,9 +45,10 @@ def merged_rows(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: 
     n = k + directions.shape[1]
     out = retained.new_empty(heads, n, head_dim)
     sizes = block_sizes(head_dim)
+    limit = most_registers(168) if retained.element_size() == 2 else {}
     merged_rows_kernel[(heads, triton.cdiv(n, sizes["BLOCK"]))](
         directions, magnitudes.contiguous(), retained, bits.contiguous(), out, n, k, bits.shape[1],
-        directions.stride(0), retained.stride(0), D=head_dim, **sizes, **most_registers(168),
+        directions.stride(0), retained.stride(0), D=head_dim, **sizes, **limit,
     )  # fmt: skip
     return out
 

@@ -4,8 +4,8 @@ import torch
 
 
 def most_registers(count: int) -> dict[str, int]:
-    """For kernels that the compiler, left alone, gives fewer than they need, and then spills 8 bytes a thread.
+    """For kernels that the compiler, left alone, gives fewer than they need, and then spills 8 to 24 bytes a thread.
 
-    On AMD's GPUs there is no such option.
+    `count` has been tried: below it some architecture or version of Triton spills. AMD's GPUs have no such option.
     """
     return {} if torch.version.hip else {"maxnreg": count}

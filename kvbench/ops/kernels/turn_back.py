@@ -39,6 +39,6 @@ def turn_back(x: Tensor, positions: Tensor, turns: Tensor, order: Tensor) -> Ten
     if rows:
         turn_back_kernel[(triton.cdiv(rows, ROWS),)](
             x, positions, turns, order, out, rows, D=d, PAIRS=turns.shape[1], ROWS=ROWS,
-            HALF=triton.next_power_of_2(max(d // 2, 1)), enable_fp_fusion=False, **most_registers(128),
+            HALF=triton.next_power_of_2(max(d // 2, 1)), enable_fp_fusion=False, **most_registers(168),
         )  # fmt: skip
     return out
