@@ -18,26 +18,22 @@ NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS
 
 # What presets leave out: a calibration file, here of a model of 4 layers with 6 query heads.
 SCORES = str(ROOT / "tests" / "data" / "head_scores" / "four-layers.json")
-FILES = {
-    "DuoAttention": {"gates_file": SCORES},
-    "HeadKV": {"scores_file": SCORES},
-    "WholeHeads": {"scores_file": SCORES},
-}
+FILES = {"DuoAttention": "gates_file", "HeadKV": "scores_file", "WholeHeads": "scores_file"}
 
 
-def with_files(config):
-    """A method's configuration with the calibration files that it leaves out."""
+def with_files(config, scores: str = SCORES):
+    """A method's configuration with the calibration file that it leaves out."""
     if not isinstance(config, dict):
         return config
-    own = FILES.get(config.get("_target_", "").rpartition(".")[2], {})
-    own = {key: value for key, value in own.items() if config[key] is None}
-    return {key: with_files(value) for key, value in config.items()} | own
+    key = FILES.get(config.get("_target_", "").rpartition(".")[2])
+    own = {key: scores} if key and config[key] is None else {}
+    return {key: with_files(value, scores) for key, value in config.items()} | own
 
 
-def method_configs(*names: str, overrides: tuple[str, ...] = ()) -> dict[str, dict]:
-    """What `method=[names]` with more overrides makes of conf/method, by name."""
+def method_configs(*names: str, overrides: tuple[str, ...] = (), scores: str = SCORES) -> dict[str, dict]:
+    """What `method=[names]` with more overrides makes of conf/method, by name; with this calibration file."""
     composed = _composed(names, overrides) if overrides or not set(names) <= set(NAMES) else _every()
-    return {name: with_files(copy.deepcopy(composed[name])) for name in names}
+    return {name: with_files(copy.deepcopy(composed[name]), scores) for name in names}
 
 
 @cache

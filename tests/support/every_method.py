@@ -13,7 +13,7 @@ from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Reconstruction
 from kvbench.prefill.pruned import PrunedPrefill
-from tests.support.config import NAMES, method_configs
+from tests.support.config import NAMES, SCORES, method_configs
 from tests.support.tiny import BLOCKS, REREAD, prompt, random_state, tiny_model
 
 LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
@@ -122,8 +122,8 @@ OVERSPENDS = {
 
 
 @cache
-def configs() -> dict[str, dict]:
-    return method_configs(*NAMES)
+def configs(scores: str = SCORES) -> dict[str, dict]:
+    return method_configs(*NAMES, scores=scores)
 
 
 def small(config):
@@ -135,8 +135,11 @@ def small(config):
     return config | {key: value for key, value in changed.items() if config.get(key) is not None}
 
 
-def setting(name: str, ratio: float | None = 0.5, budget: int | None = None, shipped: bool = False) -> Setting:
-    config = copy.deepcopy(configs()[name])
+def setting(
+    name: str, ratio: float | None = 0.5, budget: int | None = None, shipped: bool = False, scores: str = SCORES
+) -> Setting:
+    """`scores`: the calibration file, of models with `LAYERS` layers of `HEADS` query heads."""
+    config = copy.deepcopy(configs(scores)[name])
     (one,) = build_settings({name: config if shipped else small(config)}, None if budget else ratio, budget)
     return one
 

@@ -4,7 +4,7 @@ import torch
 
 from kvbench.evaluation.decode import batched, decode_greedily, generate
 from kvbench.evaluation.settings import Setting
-from scripts.benchmarks.gpu.models import token_ids
+from scripts.benchmarks.gpu.models import budget_of, prefilled
 from scripts.benchmarks.gpu.presets import STEPS
 
 MIXED = ("full", "streaming_llm", "snapkv", "pyramidkv", "adakv", "kivi", "spindle", "knorm")
@@ -13,11 +13,9 @@ MIXED = ("full", "streaming_llm", "snapkv", "pyramidkv", "adakv", "kivi", "spind
 @torch.inference_mode()
 def against_alone(settings: list[Setting], model, n: int) -> dict:
     """Whether each setting decodes in a batch the tokens that it decodes alone; rounding may change a close call."""
-    ids, layers = token_ids(n, model.config.vocab_size), len(model.model.layers)
     caches, logits, alone = [], [], {}
     for one in settings:
-        budget = one.budget_at(n, layers)
-        state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
+        state, budget = prefilled(one, model, n), budget_of(one, model, n)
         alone[one.name] = generate(model, one.method.compress(state, budget), state.logits, STEPS, frozenset())
         caches.append(one.method.compress(state, budget))
         logits.append(state.logits)

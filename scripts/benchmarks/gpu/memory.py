@@ -8,16 +8,14 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import storage_bytes
 from kvbench.evaluation.prefill_passes import stored
 from kvbench.evaluation.settings import Setting
-from scripts.benchmarks.gpu.models import token_ids
+from scripts.benchmarks.gpu.models import budget_of, prefilled
 
 
 @torch.inference_mode()
 def bytes_of(one: Setting, model: PreTrainedModel, n: int) -> dict:
     """Bytes that a prompt's caches count, and by which the allocator shrinks when they are freed (null on a CPU)."""
-    layers = len(model.model.layers)
-    budget = one.budget_at(n, layers)
-    state = one.method.plan(n, layers, budget).run(model, token_ids(n, model.config.vocab_size), one.method.needs)
-    caches = one.method.compress(state, budget)
+    state = prefilled(one, model, n)
+    caches = one.method.compress(state, budget_of(one, model, n))
     counted = storage_bytes(stored(caches))
     del state
     if model.device.type != "cuda":

@@ -1,14 +1,20 @@
 """The models and prompts of the check: random weights, no tokenizer, nothing from the network."""
 
-from dataclasses import replace
+import json
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.evaluation.settings import Setting
+from kvbench.methods.head_scores import KIND
 from kvbench.models.random_weights import random_model
+from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState
 
 SHAPE = Path(__file__).parents[3] / "conf" / "model" / "llama3-8b-random.yaml"
@@ -29,11 +35,36 @@ def token_ids(n: int, vocabulary: int, seed: int = 0) -> Tensor:
     return torch.randint(3, vocabulary, (n,), generator=torch.Generator().manual_seed(seed))
 
 
+def prefilled(one: Setting, model: PreTrainedModel, n: int) -> PrefillState:
+    """A prompt of n random tokens as a setting's method needs it, with its second passes over the context."""
+    plan = one.method.plan(n, len(model.model.layers), budget_of(one, model, n))
+    return SharedPass(model, token_ids(n, model.config.vocab_size), plan, one.method.needs).state
+
+
+def budget_of(one: Setting, model: PreTrainedModel, n: int) -> int:
+    return one.budget_at(n, len(model.model.layers))
+
+
+def write_head_scores(file: Path, model: PreTrainedModel) -> None:
+    """A calibration file for methods that read one: random numbers for a model's query heads."""
+    shape = model.config.num_hidden_layers, model.config.num_attention_heads
+    scores = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    made = {"kind": KIND, "about": "drawn at random", "model": "", "over": "query_heads", "scores": scores}
+    file.write_text(json.dumps(made), encoding="utf-8")
+
+
 def on_cpu(state: PrefillState) -> PrefillState:
     """A copy of a prefill state on the CPU. Its RoPE stays that of the model, which moves what it returns."""
-    layers = []
-    for layer in state.layers:
-        moved = {name: value.cpu() for name, value in vars(layer).items() if isinstance(value, Tensor)}
-        moved["lookahead_sums"] = {w: sums.cpu() for w, sums in layer.lookahead_sums.items()}
-        layers.append(replace(layer, **moved))  # without what it remembers of its device
-    return PrefillState(layers, state.logits.cpu())
+    return PrefillState([moved(layer) for layer in state.layers], state.logits.cpu())
+
+
+def moved(value: Any) -> Any:
+    """A copy on the CPU of a tensor, or of what holds some; without what a layer remembers of its device."""
+    if isinstance(value, Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {key: moved(part) for key, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, Rope):
+        own = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        return replace(value, **{name: moved(part) for name, part in own.items()})
+    return value

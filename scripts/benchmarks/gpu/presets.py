@@ -11,7 +11,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.evaluation.decode import batched, decode_greedily, generate
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import capture_of
-from scripts.benchmarks.gpu.models import on_cpu, token_ids
+from scripts.benchmarks.gpu.models import budget_of, on_cpu, prefilled
 from scripts.benchmarks.gpu.twins import Twins
 
 RATIO, STEPS = 0.3, 8
@@ -21,10 +21,7 @@ REPEATED = 72  # tokens decoded with and without a CUDA graph: Python makes room
 @torch.inference_mode()
 def preset(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: int) -> dict:
     """Prefill on the device; compress and decode there and, from a copy of the state, on the CPU."""
-    layers = len(model.model.layers)
-    budget = one.budget_at(n, layers)
-    ids = token_ids(n, model.config.vocab_size)
-    state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
+    state, budget = prefilled(one, model, n), budget_of(one, model, n)
     caches, twins = one.method.compress(state, budget), one.method.compress(on_cpu(state), budget)
     kept = [same_kept(a, b) for a, b in zip(caches, twins, strict=True)]
     codes = [same_tensors(a, b) for a, b in zip(caches, twins, strict=True)]
@@ -62,12 +59,9 @@ def repeated(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor) -
 @torch.inference_mode()
 def operators(one: Setting, model: PreTrainedModel, n: int) -> dict[str, dict]:
     """Every operator that a setting calls from prompt to tokens, beside its reference."""
-    layers = len(model.model.layers)
-    budget = one.budget_at(n, layers)
-    ids = token_ids(n, model.config.vocab_size)
     with Twins() as twins:
-        state = one.method.plan(n, layers, budget).run(model, ids, one.method.needs)
-        cache = batched([one.method.compress(state, budget)])
+        state = prefilled(one, model, n)
+        cache = batched([one.method.compress(state, budget_of(one, model, n))])
         cache.make_room(STEPS)  # as on a GPU, on every machine
         decode_greedily(model, cache, state.logits[None], STEPS, frozenset())
     return {name: asdict(compared) for name, compared in twins.operators.items()}

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import transformers
 from transformers import PreTrainedModel
 
+from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
 from scripts.benchmarks.gpu import batches, long, memory, models, presets, speed
@@ -83,9 +86,17 @@ def small(check: Check, device: str, dtype: torch.dtype = torch.float32) -> PreT
     return model.to(device, dtype)
 
 
+def fitting(check: Check, name: str) -> Setting:
+    """A preset for `small`, of whose heads a calibration file is written where it reads one."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "head_scores.json"
+        models.write_head_scores(file, small(check, "cpu"))
+        return setting(name, ratio=presets.RATIO, scores=str(file))
+
+
 def preset(check: Check, name: str) -> dict:
     """A preset in float32 on the device and on the CPU, and its operators beside their references in two dtypes."""
-    one = setting(name, ratio=presets.RATIO)
+    one = fitting(check, name)
     found = presets.preset(one, small(check, check.device), small(check, "cpu"), check.tokens)
     for dtype in DTYPES:
         found[str(dtype)] = presets.operators(one, small(check, check.device, dtype), check.tokens)
