@@ -8,20 +8,69 @@ import torch
 from scripts.benchmarks.gpu import judge, models, presets
 from scripts.benchmarks.gpu.rows import Check, fitting, small
 from tests.support.config import NAMES
-from tests.support.fake_devices import FakeDevices, device_of, place, tensors_in
+from tests.support.fake_devices import FakeDevices, place
 
 CHECK = Check(dry_run=True)
 
 
 @cache
 def on_gpu():
-    return place(models.llama3_8b("cpu", torch.float32, **models.TRIAL), gpus=1)
+    return place(models.sharpened(models.llama3_8b("cpu", torch.float32, **models.TRIAL)), gpus=1)
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    monkeypatch.setattr(presets, "capture_of", lambda engine, model: None)  # a fake GPU records no graph
+
+
+def found(name: str) -> dict:
+    with FakeDevices():
+        return presets.preset(fitting(CHECK, name), on_gpu(), small(CHECK, "cpu"), CHECK.tokens)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_preset_is_compared_with_itself_on_the_cpu(name, monkeypatch):
-    monkeypatch.setattr(presets, "capture_of", lambda engine, model: None)  # a fake GPU records no graph
-    one = fitting(CHECK, name)
-    with FakeDevices():
-        found = presets.preset(one, on_gpu(), small(CHECK, "cpu"), CHECK.tokens)
-    assert list(judge.preset(found)) == []
+def test_every_preset_runs_on_both_devices_and_is_right_where_they_compute_the_same(name):
+    one = found(name)
+    assert list(judge.preset(one)) == []
+    assert one["prompts"] == 1 and one["outputs"] == 0
+
+
+def test_another_prompt_is_tried_where_one_is_decided_by_rounding(monkeypatch):
+    attempts = Attempts([False, True])
+    monkeypatch.setattr(presets, "of_prompt", attempts)
+    one = found("snapkv")
+    assert one["prompts"] == 2 and one["kept_equal"] and attempts.seeds == [0, 1]
+
+
+def test_what_differs_with_every_prompt_fails(monkeypatch):
+    monkeypatch.setattr(presets, "of_prompt", Attempts([False, False, False, True]))
+    one = found("snapkv")
+    assert one["prompts"] == presets.PROMPTS
+    assert list(judge.preset(one)) == ["other tokens are kept than on the CPU"]
+
+
+def test_one_key_of_another_token_is_more_than_is_allowed():
+    """Of one head in one layer, the key that the query attends to most."""
+    one, model = fitting(CHECK, "snapkv"), small(CHECK, "cpu")
+    state = models.prefilled(one, model, CHECK.tokens)
+    caches = one.method.compress(state, models.budget_of(one, model, CHECK.tokens))
+    good = presets.seen(caches, state)
+    assert presets.compared(good, presets.seen(caches, state))["outputs"] == 0
+    gaps = []
+    for key in caches[0].k.view[0, 0]:
+        before = key.clone()
+        key.zero_()
+        gaps.append(presets.compared(good, presets.seen(caches, state))["outputs"])
+        key.copy_(before)
+    assert max(gaps) > 10 * presets.OUTPUTS
+
+
+class Attempts:
+    """`presets.of_prompt` whose kept sets are equal or not, one after the other."""
+
+    def __init__(self, equal: list[bool]):
+        self.equal, self.seeds, self.real = iter(equal), [], presets.of_prompt
+
+    def __call__(self, *arguments) -> dict:
+        self.seeds.append(arguments[-1])
+        return self.real(*arguments) | {"kept_equal": next(self.equal)}

@@ -22,6 +22,7 @@ SHAPE = Path(__file__).parents[3] / "conf" / "model" / "llama3-8b-random.yaml"
 SMALL = {"num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 512, "vocab_size": 2048}
 # For a trial of the script on any machine.
 TRIAL = SMALL | {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "hidden_size": 128}
+LOGITS = 3.0  # by how much logits of attention deviate
 
 
 def llama3_8b(device: str, dtype: torch.dtype, **changes) -> PreTrainedModel:
@@ -30,15 +31,28 @@ def llama3_8b(device: str, dtype: torch.dtype, **changes) -> PreTrainedModel:
     return random_model(shape | changes, dtype, device).eval()
 
 
+@torch.no_grad()
+def sharpened(model: PreTrainedModel) -> PreTrainedModel:
+    """`model` with queries so long that logits of attention deviate by `LOGITS`, as a trained model's do.
+
+    As drawn, attention is almost uniform: a wrong key hardly shows, and rounding decides between scores.
+    """
+    config = model.config
+    length = config.initializer_range * config.hidden_size**0.5  # of a channel of queries and keys, behind the norm
+    for layer in model.model.layers:
+        layer.self_attn.q_proj.weight *= LOGITS / length**2
+    return model
+
+
 def token_ids(n: int, vocabulary: int, seed: int = 0) -> Tensor:
     """Random token ids [n]."""
     return torch.randint(3, vocabulary, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def prefilled(one: Setting, model: PreTrainedModel, n: int) -> PrefillState:
+def prefilled(one: Setting, model: PreTrainedModel, n: int, seed: int = 0) -> PrefillState:
     """A prompt of n random tokens as a setting's method needs it, with its second passes over the context."""
     plan = one.method.plan(n, len(model.model.layers), budget_of(one, model, n))
-    return SharedPass(model, token_ids(n, model.config.vocab_size), plan, one.method.needs).state
+    return SharedPass(model, token_ids(n, model.config.vocab_size, seed), plan, one.method.needs).state
 
 
 def budget_of(one: Setting, model: PreTrainedModel, n: int) -> int:

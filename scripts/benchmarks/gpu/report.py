@@ -74,13 +74,14 @@ def told(one: dict) -> str:
 
 
 def presets(rows: dict) -> list[str]:
-    lines = ["| preset | kept sets | stored | tokens | largest difference |", "| :-- | :-- | :-- | :-- | --: |"]
+    lines = ["| preset | kept sets | prompts | attention differs by | tokens |"]
+    lines += ["| :-- | :-- | --: | --: | :-- |"]
     for name, one in rows.items():
         if "error" in one:
             lines.append(f"| {name} | {one['error']} | | | |")
             continue
-        words = ["equal" if one[key] else "DIFFERENT" for key in ("kept_equal", "stored_equal", "tokens_equal")]
-        lines.append(f"| {name} | {' | '.join(words)} | {one['largest_difference']:.1e} |")
+        kept, tokens = ("equal" if one[key] else "DIFFERENT" for key in ("kept_equal", "tokens_equal"))
+        lines.append(f"| {name} | {kept} | {one['prompts']} | {one['outputs']:.1e} | {tokens} |")
     return lines
 
 

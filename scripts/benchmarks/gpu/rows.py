@@ -82,8 +82,8 @@ def machine(check: Check) -> dict:
 @cache
 def small(check: Check, device: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """Few layers with the heads of Llama-3-8B; the same weights on every device."""
-    model = models.llama3_8b("cpu", torch.float32, **(models.TRIAL if check.dry_run else models.SMALL))
-    return model.to(device, dtype)
+    shape = models.TRIAL if check.dry_run else models.SMALL
+    return models.sharpened(models.llama3_8b("cpu", torch.float32, **shape)).to(device, dtype)
 
 
 def fitting(check: Check, name: str) -> Setting:
@@ -108,7 +108,7 @@ def heads(check: Check, head_dim: int) -> dict:
     found = {}
     for group in GROUPS[1:2] if check.dry_run else GROUPS:
         shape = {"num_attention_heads": 2 * group, "num_key_value_heads": 2, "head_dim": head_dim}
-        model = models.llama3_8b("cpu", torch.float32, **models.TRIAL | shape)
+        model = models.sharpened(models.llama3_8b("cpu", torch.float32, **models.TRIAL | shape))
         for dtype in (*DTYPES, torch.float16):
             there = model.to(check.device, dtype)
             for name in HEAD_PRESETS:

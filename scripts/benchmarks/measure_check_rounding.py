@@ -1,0 +1,79 @@
+"""What rounding alone changes of what `make gpu` compares of every preset.
+
+Every preset compresses the same prefill state with torch's own choice of CPU kernels and, in another process, with the
+plainest ones: kept sets, and the attention of one further token, as scripts/benchmarks/gpu/presets.py
+compares a GPU with the CPU. Written to results/benchmarks/check_rounding.json.
+"""
+
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from kvbench.ops.operator import use_kernels
+from kvbench.ops.rope import Rope
+from kvbench.prefill import PrefillState
+from kvbench.utils.environment import git_commit
+from scripts.benchmarks.gpu import models, presets
+from scripts.benchmarks.gpu.rows import Check, fitting, small
+from scripts.benchmarks.measure_cut_rounding import PLAIN
+from scripts.frame import script_parser
+from tests.support.config import NAMES
+
+CHECK = Check(dry_run=False)
+FILE = Path(__file__).parents[2] / "results" / "benchmarks" / "check_rounding.json"
+
+
+@torch.inference_mode()
+def first(name: str, file: Path) -> None:
+    """Write a prefill state and what is seen of a preset's caches."""
+    model, one = small(CHECK, "cpu"), fitting(CHECK, name)
+    state = models.prefilled(one, model, CHECK.tokens)
+    found = presets.seen(one.method.compress(state, models.budget_of(one, model, CHECK.tokens)), state)
+    bare = [models.moved(replace(layer, rope=None)) for layer in state.layers]  # a rotation holds a part of the model
+    torch.save((bare, found), file)
+
+
+@torch.inference_mode()
+def second(name: str, file: Path) -> dict:
+    """What differs in the caches that this process makes of the state, with the references of all operators."""
+    model, one = small(CHECK, "cpu"), fitting(CHECK, name)
+    layers, before = torch.load(file, weights_only=False)  # written by `first`
+    state = PrefillState([replace(layer, rope=Rope.of(model)) for layer in layers], torch.zeros(0))
+    with use_kernels("torch"):
+        caches = one.method.compress(state, models.budget_of(one, model, CHECK.tokens))
+        return presets.compared(before, presets.seen(caches, state))
+
+
+def main() -> None:
+    script_parser(__doc__).parse_args()
+    pools = [ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) for _ in range(2)]
+    found = {}
+    with TemporaryDirectory() as folder, pools[0], pools[1]:
+        for name in NAMES:
+            file = Path(folder) / "state.pt"
+            pools[0].submit(first, name, file).result()
+            os.environ.update(PLAIN)  # read when the second process starts
+            found[name] = pools[1].submit(second, name, file).result()
+            print(name, found[name], flush=True)
+    result = {
+        "what": "differences between two sets of CPU kernels, float32",
+        "kernels": PLAIN,
+        "git": git_commit(),
+        "prompt_tokens": CHECK.tokens,
+        "presets": len(found),
+        "keep_other_tokens": [name for name, one in found.items() if not one["kept_equal"]],
+        "allowed": presets.OUTPUTS,
+        "attend_otherwise": [name for name, one in found.items() if one["outputs"] > presets.OUTPUTS],
+        "found": found,
+    }
+    FILE.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
