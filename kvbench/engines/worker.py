@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -108,5 +108,6 @@ def started(
         finally:
             process.kill()
             process.wait()
-            worker.stdin.close()
+            with suppress(OSError):  # a question that the process ended without reading
+                worker.stdin.close()
             worker.stdout.close()

@@ -2,10 +2,9 @@
 
 Every preset compresses the same prefill state with torch's own choice of CPU kernels and, in another process, with the
 plainest ones: kept sets, and the attention of one further token, as scripts/benchmarks/gpu/presets.py
-compares a GPU with the CPU. Written to results/benchmarks/check_rounding.json.
+compares a GPU with the CPU.
 """
 
-import json
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -18,15 +17,13 @@ import torch
 from kvbench.ops.operator import use_kernels
 from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState
-from kvbench.utils.environment import git_commit
 from scripts.benchmarks.gpu import models, presets
 from scripts.benchmarks.gpu.rows import Check, fitting, small
 from scripts.benchmarks.measure_cut_rounding import PLAIN
-from scripts.frame import script_parser
+from scripts.frame import arguments, tell
 from tests.support.config import NAMES
 
 CHECK = Check(dry_run=False)
-FILE = Path(__file__).parents[2] / "results" / "benchmarks" / "check_rounding.json"
 
 
 @torch.inference_mode()
@@ -51,7 +48,7 @@ def second(name: str, file: Path) -> dict:
 
 
 def main() -> None:
-    script_parser(__doc__).parse_args()
+    options = arguments(__doc__)
     pools = [ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) for _ in range(2)]
     found = {}
     with TemporaryDirectory() as folder, pools[0], pools[1]:
@@ -64,7 +61,6 @@ def main() -> None:
     result = {
         "what": "differences between two sets of CPU kernels, float32",
         "kernels": PLAIN,
-        "git": git_commit(),
         "prompt_tokens": CHECK.tokens,
         "presets": len(found),
         "keep_other_tokens": [name for name, one in found.items() if not one["kept_equal"]],
@@ -72,7 +68,7 @@ def main() -> None:
         "attend_otherwise": [name for name, one in found.items() if one["outputs"] > presets.OUTPUTS],
         "found": found,
     }
-    FILE.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    tell(result, options.json)
 
 
 if __name__ == "__main__":

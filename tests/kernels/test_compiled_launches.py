@@ -6,7 +6,7 @@ Each architecture has other heads here; scripts/benchmarks/compile_kernels.py co
 import pytest
 import torch
 
-from tests.support.kernels import SHARED, compiled, resources_of
+from tests.support.kernels import REGISTERS, SHARED, compiled, resources_of
 from tests.support.needs import need, packages
 
 pytestmark = [pytest.mark.kernels, compiled]
@@ -27,7 +27,7 @@ SHAPES = {  # architecture -> head_dim, query heads of a group, dtype
 
 
 @pytest.mark.parametrize("sm", SHAPES)
-def test_kernels_spill_no_registers_and_fit_in_shared_memory(sm):
+def test_kernels_spill_no_registers_and_a_block_has_enough_of_them_and_of_shared_memory(sm):
     head_dim, group, dtype = SHAPES[sm]
     with FakeTriton(sm=sm) as gpu:
         for _, call in calls(Shape(head_dim, group, dtype)):
@@ -37,6 +37,8 @@ def test_kernels_spill_no_registers_and_fit_in_shared_memory(sm):
     for one, needs in used.values():
         assert needs["shared"] <= SHARED[sm], (one.name, needs)
         assert needs["spills"] == 0, (one.name, one.constants, needs)
+        threads = 32 * one.options["num_warps"]
+        assert -(-needs["registers"] // 8) * 8 * threads <= REGISTERS, (one.name, one.constants, needs)
 
 
 def test_registers_are_limited_by_an_option_that_only_nvidias_compiler_has(monkeypatch):

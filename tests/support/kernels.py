@@ -23,6 +23,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ARCHITECTURES = (80, 90)  # Ampere, Hopper
 # Bytes of shared memory that a block may have: A100; RTX 30, A10; RTX 40, L4, L40S; H100; B200; RTX 50.
 SHARED = {sm: kib * 1024 for sm, kib in {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}.items()}
+REGISTERS = 65536  # that a block may have, on all of them; a warp gets them by eights a thread
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
 compiled = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
