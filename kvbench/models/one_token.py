@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.models.recorded_calls import Call, record, watched
+from kvbench.models.recorded_calls import Call, record
 from kvbench.models.repeated_pass import RepeatedPass, UnfitError
+from kvbench.ops.operator import watched
 
 WARM = 4  # passes with as many rows before two are recorded, which takes the time of about ten
 

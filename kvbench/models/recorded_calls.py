@@ -86,8 +86,3 @@ def record(work: Callable[[], Result]) -> Recording[Result]:
 def recording(tensor: Tensor) -> bool:
     """Whether calls with `tensor` are recorded, and a function that is to be one of them should say so."""
     return has_torch_function_unary(tensor) and isinstance(_get_current_function_mode(), _Calls)
-
-
-def watched() -> bool:
-    """Whether operations are counted, faked or overridden by somebody else."""
-    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())

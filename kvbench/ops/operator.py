@@ -70,7 +70,7 @@ def operator(
                 return registered(*args, **kwargs)  # one node; the compiled code makes its device the current one
             device = _device(args, kwargs)
             # without torch's dispatcher, which takes longer than some loops, unless somebody watches it
-            if device.type == "cpu" and not torch._C._len_torch_dispatch_stack():
+            if device.type == "cpu" and not watched():
                 return implementation(name, reference, device)(*args, **kwargs)
             if device.type != "cuda":
                 return registered(*args, **kwargs)
@@ -80,6 +80,11 @@ def operator(
         return cast(Function, call)
 
     return register
+
+
+def watched() -> bool:
+    """Whether operations are counted, faked or overridden by somebody else."""
+    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
 
 
 def implementation(name: str, reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:

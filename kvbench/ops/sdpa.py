@@ -35,16 +35,17 @@ def backends(query: Tensor) -> AbstractContextManager[None]:
     """All of torch's backends; for one query a head on a GPU those without cuDNN, whose plan is made for one number of
     keys: each decoded token would have another one, at the cost of tens of milliseconds of host time."""
     decoding = query.shape[2] == 1 and query.is_cuda and torch.backends.cuda.cudnn_sdp_enabled()
-    return _without_cudnn() if decoding else nullcontext()
+    return without_cudnn() if decoding else nullcontext()
 
 
 @contextmanager
-def _without_cudnn() -> Iterator[None]:
+def without_cudnn() -> Iterator[None]:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def sdpa_backend(query: Tensor, keys: Tensor, values: Tensor) -> str:

@@ -1,12 +1,14 @@
-"""The comparison of gpu_check.py between a GPU and the CPU, of every preset, on a fake GPU."""
+"""What gpu_check.py compares of every preset between a GPU and the CPU, and what it times, on a fake GPU."""
 
+from contextlib import nullcontext
 from functools import cache
 
 import pytest
 import torch
 
-from scripts.benchmarks.gpu import judge, models, presets
+from scripts.benchmarks.gpu import judge, long, models, presets, speed
 from scripts.benchmarks.gpu.rows import Check, fitting, small
+from scripts.benchmarks.gpu.stages import Clock
 from tests.support.config import NAMES
 from tests.support.fake_devices import FakeDevices, place
 
@@ -33,6 +35,32 @@ def test_every_preset_runs_on_both_devices_and_is_right_where_they_compute_the_s
     one = found(name)
     assert list(judge.preset(one)) == []
     assert one["prompts"] == 1 and one["outputs"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operators_of_every_preset_are_compared_on_a_gpu(name):
+    with FakeDevices():
+        one = presets.operators(fitting(CHECK, name), on_gpu(), CHECK.tokens)
+        there = presets.operators(fitting(CHECK, name), small(CHECK, "cpu"), CHECK.tokens)
+    assert list(judge.compared(one)) == []
+    assert one.keys() == there.keys()
+
+
+def test_attention_over_many_tokens_is_compared_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(long, "use_kernels", lambda kernels: nullcontext())  # Triton's are not for a fake GPU
+    with FakeDevices():
+        assert list(judge.compared(long.compared(700, "cuda:0"))) == []
+
+
+def test_every_part_of_a_table_of_speeds_is_there(monkeypatch):
+    for name, value in {"capture_of": None, "free_bytes": 2**30}.items():
+        monkeypatch.setattr(speed, name, lambda *_, value=value: value)
+    monkeypatch.setattr(speed.Length, "kernel_seconds", lambda self, work: None)
+    with FakeDevices():
+        table = speed.Length(on_gpu(), 300, 128, 9, Clock(5)).table()
+    parts = table["settings"] | {name: table[name] for name in ("batch", "generate", "column_sums")}
+    assert [name for name, part in parts.items() if "error" in part] == []
+    assert set(table["settings"]) == set(speed.SETTINGS) - {"h2o"}
 
 
 def test_another_prompt_is_tried_where_one_is_decided_by_rounding(monkeypatch):

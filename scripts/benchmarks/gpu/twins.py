@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kvbench.ops.operator import use_kernels
@@ -35,17 +35,20 @@ class Compared:
             self.integers = max(self.integers, float((a != b).double().mean()))
 
 
-class Twins(TorchDispatchMode):
+class Twins(TorchFunctionMode):
     """Within this context each operator of kvbench is computed a second time by its reference; `operators` has, by the
-    operator's name, how what it returns and writes compares."""
+    operator's name, how what it returns and writes compares.
+
+    No mode of torch's dispatcher: within one, torch makes no masks without elements (`causal_lower_right`).
+    """
 
     def __init__(self):
         super().__init__()
         self.operators: dict[str, Compared] = {}
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func.namespace != "kvbench":
+        if getattr(func, "namespace", None) != "kvbench":
             return func(*args, **kwargs)
         name = func._schema.name.partition("::")[2]
         copies = tree_map(lambda x: apart(x, name not in IN_THEIR_DTYPE), (args, kwargs))
