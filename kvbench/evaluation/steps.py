@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
 from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.one_token import OneToken
 from kvbench.utils.console import warn
 from kvbench.utils.device import gpus
@@ -27,7 +28,7 @@ def forward(
     model: PreTrainedModel | OneToken, cache: BatchCache | DeviceCache, ids: Tensor, **options: object
 ) -> Tensor:
     """One pass over ids [sequences, q]: logits [sequences, q, vocab_size]."""
-    logits = model(input_ids=ids.to(model.device), past_key_values=cache, use_cache=True, **options).logits
+    logits = model(input_ids=ids.to(model.device), **as_argument(model, cache), use_cache=True, **options).logits
     cache.count(ids.shape[1])
     return logits
 

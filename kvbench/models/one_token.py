@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.recorded_calls import Call, record
 from kvbench.models.repeated_pass import RepeatedPass, UnfitError
 from kvbench.ops.operator import watched
@@ -49,10 +50,10 @@ class OneToken:
             known = _KNOWN[model] = (state, {})
         self.rows = known[1]
 
-    def __call__(self, input_ids: Tensor, past_key_values: Cache, position_ids: Tensor, use_cache: bool) -> Logits:
+    def forward(self, input_ids: Tensor, cache: Cache, position_ids: Tensor, use_cache: bool) -> Logits:
         """input_ids [sequences, 1], position_ids [1, 1]; logits [sequences, 1, vocab_size]."""
         rows = self.rows.setdefault(len(input_ids), _Rows())
-        inputs = (input_ids, position_ids, past_key_values)
+        inputs = (input_ids, position_ids, cache)
         if rows.recorded is not None and rows.checked:
             return Logits(rows.recorded(*inputs))
         rows.passes += 1
@@ -67,10 +68,11 @@ class OneToken:
             rows.unfit, rows.recorded = str(reason), None
         return Logits(logits)
 
-    def _logits(self, input_ids: Tensor, position_ids: Tensor, past_key_values: Cache) -> Tensor:
-        out: Tensor = self.model(
-            input_ids=input_ids, position_ids=position_ids, past_key_values=past_key_values, use_cache=True
-        ).logits
+    __call__ = forward
+
+    def _logits(self, input_ids: Tensor, position_ids: Tensor, cache: Cache) -> Tensor:
+        named = as_argument(self.model, cache)
+        out: Tensor = self.model(input_ids=input_ids, position_ids=position_ids, **named, use_cache=True).logits
         return out
 
     def _take(self, rows: _Rows, inputs: Sequence[Any], calls: Sequence[Call], logits: Tensor) -> None:

@@ -13,6 +13,7 @@ from transformers import Cache, PreTrainedModel
 from kvbench.cache.base import AttendingLayer, NoCache, StoredLayer
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
 from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
@@ -161,7 +162,9 @@ class PromptLayers:
         """The logits [vocab_size] after ids [1, q], which follow what these layers have read."""
         cache = Cache(layers=self.all)
         positions = positions_after(cache.get_seq_length(), ids)
-        out = model(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True, logits_to_keep=1)
+        out = model(
+            input_ids=ids, **as_argument(model, cache), position_ids=positions, use_cache=True, logits_to_keep=1
+        )
         logits: Tensor = out.logits[0, -1]
         return logits
 
@@ -204,7 +207,7 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     with observing as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),
-            past_key_values=Cache(layers=layers.all),
+            **as_argument(model, Cache(layers=layers.all)),
             use_cache=True,
             logits_to_keep=1,
         )

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import LayerKind, kinds_at
 from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
@@ -128,7 +129,7 @@ def _walk(model: PreTrainedModel, ids: Tensor, capture: Callable[[int, Tensor], 
             attention_mask=None,
             position_ids=positions[None],
             position_embeddings=base.rotary_emb(hidden, positions[None]),
-            past_key_values=Cache(layers=caches),
+            **as_argument(block, Cache(layers=caches)),
             use_cache=True,
         )
         positions = positions.to(hidden.device)
@@ -145,7 +146,7 @@ def _check_walk(model: PreTrainedModel, ids: Tensor) -> None:
     except (AttributeError, TypeError) as error:
         raise UserError(f"{type(model).__name__} has no plain stack of layers to prune between: {error}") from error
     caches = [CaptureLayer(Needs(), None) for _ in whole.shares]
-    logits = model(input_ids=ids, past_key_values=Cache(layers=caches), use_cache=True).logits[0, -1]
+    logits = model(input_ids=ids, **as_argument(model, Cache(layers=caches)), use_cache=True).logits[0, -1]
     if not torch.allclose(
         walked.to(logits.device).float(), logits.float(), rtol=1e-2, atol=1e-2 * float(logits.float().std())
     ):

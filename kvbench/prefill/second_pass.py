@@ -11,6 +11,7 @@ from kvbench.cache.base import AttendingLayer, StoredLayer, storage_bytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
@@ -131,7 +132,7 @@ def reconstruct(
         ids = ids[None].to(model.device)
         model(
             input_ids=ids,
-            past_key_values=Cache(layers=every),
+            **as_argument(model, Cache(layers=every)),
             position_ids=positions_after(end, ids),
             use_cache=True,
             logits_to_keep=1,

@@ -189,6 +189,7 @@ def test_stopping_at_a_newline_ends_the_text_there(embedded, tmp_path):
 @pytest.mark.heavy
 def test_a_single_stop_is_the_tokenizers_own_and_leaves_at_least_one_token(embedded, tmp_path):
     loaded = LoadedModel(embedded.spec, embedded.model, embedded.tokenizer, embedded.source)
+    loaded.stop_tokens = frozenset({loaded.tokenizer.eos_token_id})  # so that nothing else ends the free answer
     story = Sample("s", "Name three fruits as a numbered list.", ("x",), 20)
     free = made(tmp_path / "free", loaded, [story], "visible", SETTINGS[:1])["s", "full"]["tokens"]
     loaded.stop_tokens = frozenset({loaded.tokenizer.eos_token_id, free[5]})  # of a model with two, such as Llama-3

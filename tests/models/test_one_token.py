@@ -19,6 +19,7 @@ from kvbench.evaluation.speed.rounds import WARM_TOKENS
 from kvbench.methods import FullKV
 from kvbench.models import one_token
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.one_token import OneToken
 from kvbench.models.repeated_pass import RepeatedPass
 from kvbench.prefill import FullPrefill, Needs, prefill
@@ -76,7 +77,7 @@ def logits_of(model, one=OneToken) -> torch.Tensor:
         cache, one = batched([FullKV().compress(state, N)]), one(model)
         given, places = prompt(STEPS).view(-1, 1, 1), torch.arange(N, N + STEPS).view(-1, 1, 1)
         passes = (
-            one(input_ids=ids, past_key_values=cache, position_ids=at, use_cache=True)
+            one(input_ids=ids, **as_argument(one, cache), position_ids=at, use_cache=True)
             for ids, at in zip(given, places, strict=True)
         )
         return torch.cat([made.logits for made in passes])

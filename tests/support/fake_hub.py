@@ -34,8 +34,8 @@ class FakeHub:
                 self.send_header("ETag", f'"{hashlib.sha1(body or b"").hexdigest()}"')
                 self.end_headers()
                 if send and body is not None:
+                    hub.sent += [name] if name else []  # before the other side has it and looks here
                     self.wfile.write(body)
-                    hub.sent += [name] if name else []
 
             def log_message(self, *args): ...
 

@@ -21,6 +21,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.steps import capture_of, fused_of
 from kvbench.methods.base import Method, as_given
 from kvbench.methods.eviction import Eviction
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.positions import positions_after
 from kvbench.utils.device import device_peak, gpus, wait_for
 
@@ -166,7 +167,7 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
     token = compressed.logits.argmax()
     cache, ids = Cache(layers=compressed.caches), token.view(1, 1)
     positions = positions_after(cache.get_seq_length(), ids)
-    out = model(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True)
+    out = model(input_ids=ids, **as_argument(model, cache), position_ids=positions, use_cache=True)
     compressed.logits = out.logits[0, -1]
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started

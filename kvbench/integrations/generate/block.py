@@ -13,6 +13,7 @@ from kvbench.integrations.generate.cache import CompressedCache
 from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.cache_argument import NAMES, name_of
 
 # Of the model's forward pass.
 Arguments = tuple[object, ...]
@@ -63,7 +64,7 @@ def compress(
     compression = Compression()
 
     def hand_in(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
-        given = kwargs.get("past_key_values")
+        given = next((kwargs[name] for name in NAMES if name in kwargs), None)
         if isinstance(given, CompressedCache):
             given.check_model(model)
             return None
@@ -74,7 +75,8 @@ def compress(
                 "a cache from outside the block has tokens already: pass the whole prompt to generate instead"
             )
         compression.caches.append(CompressedCache(model, setting))
-        return args, kwargs | {"past_key_values": compression.cache}
+        rest = {name: value for name, value in kwargs.items() if name not in NAMES}
+        return args, rest | {name_of(model): compression.cache}
 
     if model in OPEN:
         raise UserError(

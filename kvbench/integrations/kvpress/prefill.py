@@ -14,6 +14,7 @@ from kvbench.cache.base import storage_bytes
 from kvbench.errors import UserError
 from kvbench.integrations.kvpress.presses import build_press, complaints, rerotates
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.prefill import LayerState, Needs, PrefillPlan, PrefillState
 from kvbench.prefill.state import Release
@@ -80,7 +81,10 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
     with complaints(plan.press), own_attention(model, plan.attention):
         with hooks(modules, watch.arrived), press(model), hooks(modules, watch.compressed):
             out = model(
-                input_ids=input_ids[None].to(model.device), past_key_values=cache, use_cache=True, logits_to_keep=1
+                input_ids=input_ids[None].to(model.device),
+                **as_argument(model, cache),
+                use_cache=True,
+                logits_to_keep=1,
             )
         watch.count()  # some compress only now
     position = cache.get_seq_length() if rerotates(press) else n

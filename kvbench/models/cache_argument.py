@@ -1,0 +1,28 @@
+"""The name of the argument by which a model, or a layer of one, takes its cache: transformers 5.24 changed it."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from kvbench.models.one_token import OneToken
+
+NAMES = ("cache", "past_key_values")  # since transformers 5.24, and before
+
+
+def name_of(module: "nn.Module | OneToken") -> str:
+    """`cache` where the module's forward pass has such an argument, else `past_key_values`."""
+    return _name_of(type(module).forward)
+
+
+def as_argument(module: "nn.Module | OneToken", cache: object) -> dict[str, Any]:
+    """A cache as the keyword by which the module's forward pass takes it."""
+    return {name_of(module): cache}
+
+
+@lru_cache
+def _name_of(forward: Callable[..., Any]) -> str:
+    return next((name for name in NAMES if name in signature(forward).parameters), NAMES[-1])
