@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwe
 
 from kvbench.evaluation.decode import batched
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.cache_argument import as_argument
 from kvbench.prefill import prefill
 from scripts.benchmarks.bench_shared_prefill import SETTINGS
 from scripts.embedded import embedded_model, needle_prompt
@@ -62,7 +63,7 @@ def logits_of(model: PreTrainedModel, sequences: Sequence, tokens: Tensor) -> Te
     """Logits [steps, sequences, vocab_size] after each of tokens [sequences, steps]."""
     cache = batched(sequences)
     return torch.stack(
-        [model(input_ids=step[:, None], past_key_values=cache).logits[:, -1].double() for step in tokens.T]
+        [model(input_ids=step[:, None], **as_argument(model, cache)).logits[:, -1].double() for step in tokens.T]
     )
 
 

@@ -10,6 +10,7 @@ from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.integrations.generate import CompressedCache, setting_of
 from kvbench.methods import Eviction
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.cache_argument import as_argument
 from kvbench.prefill import FullPrefill
 from tests.support.answers import agree
 from tests.support.config import NAMES
@@ -168,9 +169,9 @@ def test_several_tokens_after_the_prompt_are_read_as_one_after_the_other(ours, n
     turn = prompt(5, seed=1)[None]
     block, single = (CompressedCache(ours, setting(name, 0.5)) for _ in range(2))
     for cache in (block, single):
-        ours(input_ids=prompt(N)[None], past_key_values=cache)
-    together = ours(input_ids=turn, past_key_values=block).logits
-    one_by_one = [ours(input_ids=token, past_key_values=single).logits for token in turn.split(1, dim=1)]
+        ours(input_ids=prompt(N)[None], **as_argument(ours, cache))
+    together = ours(input_ids=turn, **as_argument(ours, block)).logits
+    one_by_one = [ours(input_ids=token, **as_argument(ours, single)).logits for token in turn.split(1, dim=1)]
     torch.testing.assert_close(together, torch.cat(one_by_one, dim=1), atol=2e-3, rtol=1e-2)
 
 
@@ -221,6 +222,6 @@ def test_further_tokens_that_a_model_or_a_cache_cannot_read_at_once_are_refused(
     ):
         model = hybrid_model(family)
         cache = CompressedCache(model, setting(name, 0.3))
-        model(input_ids=prompt(40)[None], past_key_values=cache)
+        model(input_ids=prompt(40)[None], **as_argument(model, cache))
         with pytest.raises(UserError, match=told):
-            model(input_ids=prompt(3)[None], past_key_values=cache)
+            model(input_ids=prompt(3)[None], **as_argument(model, cache))

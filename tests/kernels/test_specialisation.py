@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from kvbench.evaluation.decode import batched
+from kvbench.models.cache_argument import as_argument
 from kvbench.ops.operator import use_kernels
 from tests.support.every_method import N, model, pass_of, setting
 from tests.support.kernels import compiled
@@ -65,7 +66,7 @@ def test_nothing_is_compiled_after_the_first_tokens(names):
         for token in range(TOKENS):
             before = len(gpu.compilations)
             ids = torch.full((len(names), 1), token % 90 + 3)
-            model()(input_ids=ids, past_key_values=cache, use_cache=True)
+            model()(input_ids=ids, **as_argument(model(), cache), use_cache=True)
             new[token] = [one.name for one in gpu.compilations[before:]]
     assert {launch.kernel for launch in gpu.launches} >= BATCHES[names]
     late = {token: names for token, names in new.items() if names and token > 0}

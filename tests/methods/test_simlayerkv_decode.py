@@ -14,6 +14,7 @@ from kvbench.evaluation.record import Row, Run, record
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Dense, FullKV, SimLayerKV
 from kvbench.methods.simlayerkv import FirstDecodeDecision, FirstDecodeLayer
+from kvbench.models.cache_argument import as_argument
 from kvbench.prefill import FullPrefill, Needs, prefill
 from tests.support.config import method
 from tests.support.tiny import LAYOUTS, prompt, random_state, tiny_model
@@ -23,7 +24,7 @@ def decode_steps(model, caches, tokens):
     """Feed `tokens` one by one; the logits of every step."""
     cache = Cache(layers=list(caches))
     with torch.inference_mode():
-        return torch.cat([model(input_ids=t.view(1, 1), past_key_values=cache).logits[0] for t in tokens])
+        return torch.cat([model(input_ids=t.view(1, 1), **as_argument(model, cache)).logits[0] for t in tokens])
 
 
 def decoding_scores(model, method, ids, token):

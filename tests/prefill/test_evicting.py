@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from transformers import DynamicCache
 
 from kvbench.errors import UserError
+from kvbench.models.cache_argument import as_argument
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import EvictingPrefill, Needs, prefill
 from kvbench.prefill.chunked import ChunkedPrefill
@@ -39,7 +40,7 @@ def by_hand(layout: str, chunk: int):
         mask = torch.zeros(1, 1, q, stored + q).double().masked_fill(~seen, torch.finfo(torch.float64).min)
         positions = torch.arange(start, start + q)[None]
         with torch.inference_mode():
-            out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
+            out = model(ids, attention_mask=mask, position_ids=positions, **as_argument(model, cache), use_cache=True)
         kept = [None] * len(cache.layers) if kept is None else kept
         for index, layer in enumerate(cache.layers):
             heads = layer.keys.shape[1]

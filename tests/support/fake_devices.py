@@ -27,6 +27,8 @@ from torch.nn.attention.bias import CausalBias
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from kvbench.models.cache_argument import NAMES
+
 CPU = torch.device("cpu")
 CUDA = {"synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 0}  # what a call returns
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}  # indices may lie on the CPU
@@ -193,8 +195,8 @@ def place(model: PreTrainedModel, gpus: int) -> PreTrainedModel:
     for device, modules in parts.items():
         for module in modules:
             stamp_module(module, device)
-            add_hook_to_module(module, PlacedHook(torch.device(device), skip_keys=["past_key_values"]))
-    whole = PlacedHook(torch.device("cuda:0"), io_same_device=True, skip_keys=["past_key_values"])
+            add_hook_to_module(module, PlacedHook(torch.device(device), skip_keys=[*NAMES]))
+    whole = PlacedHook(torch.device("cuda:0"), io_same_device=True, skip_keys=[*NAMES])
     add_hook_to_module(model, whole)
     return model
 

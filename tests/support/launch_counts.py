@@ -17,6 +17,7 @@ from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.cache_argument import as_argument
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, prefill
 from tests.support.fake_devices import FakeDevices, place
 from tests.support.launches import Counting, Counts
@@ -109,7 +110,7 @@ def steps(model: PreTrainedModel, caches: Sequence[Sequence[LayerCache]], tokens
     each = []
     for step in range(tokens + 2):
         ids = token_ids(step, len(caches))
-        counts = counts_of(lambda ids=ids: model(input_ids=ids, past_key_values=cache, use_cache=True))
+        counts = counts_of(lambda ids=ids: model(input_ids=ids, **as_argument(model, cache), use_cache=True))
         if step >= 2:
             each.append(counts)
     return each

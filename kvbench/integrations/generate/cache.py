@@ -92,7 +92,8 @@ class CompressingLayer(AttendingLayer):
 
 
 class CompressedCache(Cache):
-    """A cache for `model.generate(…, past_key_values=cache)` that keeps what a method chooses of the prompt.
+    """A cache for `model.generate(…, past_key_values=cache)` that keeps what a method chooses of the prompt. From
+    transformers 5.24 on it can also be passed as `cache=`.
 
     The first forward pass reads the prompt with full attention and compresses it, each layer as soon as it was read
     where the method allows that; the first new token follows from that pass, as in kvbench's harness. What further
