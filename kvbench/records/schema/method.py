@@ -108,7 +108,8 @@ class MethodRecord(OfSetting):
         "first generated token whose choice rounding could change; null if none", "token index", optional=True
     )
     close_cuts: Count | None = field(
-        "layers' heads in which rounding could keep another token; null where the method ranks no scores one by one",
+        "layers' heads in which rounding could keep another token at the head's budget; null where the method ranks no "
+        "scores one by one",
         "heads",
         optional=True,
     )
