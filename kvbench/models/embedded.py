@@ -3,6 +3,7 @@
 import importlib.util
 import shutil
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -33,12 +34,14 @@ PACKAGES = {
 def embedded_folder(package: str) -> Path:
     """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made when missing.
 
-    The conversion happens beside the final place and is renamed into it, so a killed one leaves nothing
+    Each version of transformers has its own, as it makes another tokenizer and configuration of the same file. The
+    conversion happens beside the final place and is renamed into it, so a killed one leaves nothing
     behind that looks finished.
     """
     files = _find_gguf(package)
     stem = Path(files[0].name.partition(".part")[0]).stem
-    target = cache_root() / "models" / f"{stem}-{sum(file.stat().st_size for file in files)}"
+    made_by = f"transformers-{version('transformers')}"
+    target = cache_root() / "models" / made_by / f"{stem}-{sum(file.stat().st_size for file in files)}"
     if not target.is_dir():
         told = f"write the embedded model to {target}", " (KVBENCH_CACHE=FOLDER moves it)"
         with on_disk(*told), appearing(target) as work:
@@ -111,7 +114,8 @@ def _convert(gguf: Path, folder: Path) -> None:
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     # The weights are plain float32 by now; only the marks say "quantised", and saving refuses over them.
-    del model.config.quantization_config
+    if hasattr(model.config, "quantization_config"):  # transformers 5.2 sets none
+        del model.config.quantization_config
     model.hf_quantizer = None
     model.is_quantized = False
     try:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from kvbench.config import CONF
-from kvbench.models.folder import model_identity
+from kvbench.models.folder import SINGLE, model_identity
 from kvbench.records.provenance import provenance
 from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.folder import Folder
@@ -90,7 +91,11 @@ def _against_files(
         missing.append("the model's files are not here")
     elif here != model["files"]:
         differ = sorted(name for name in {*here, *model["files"]} if here.get(name) != model["files"].get(name))
-        wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
+        theirs, ours = (manifest.get("packages") or {}).get("transformers"), version("transformers")
+        if recorded(manifest).model.get("embedded") and theirs != ours and SINGLE not in differ:
+            missing.append(f"{', '.join(differ)}: made by transformers {theirs}, and here by {ours}, of one file")
+        else:
+            wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
     return bool(here == model["files"])
 
 

@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+import transformers
 
 from kvbench.benchmarks.niah import NeedleToComplete
 from kvbench.errors import UserError
@@ -43,6 +44,7 @@ def test_the_parts_of_a_file_are_joined_checked_and_gone_after_the_conversion(pa
     known(monkeypatch, b"onetwo")
     folder = embedded.embedded_folder("some_gguf")
     assert package == [("some-q4.gguf", b"onetwo")] and folder.name == "some-q4-6"
+    assert folder.parent.name == f"transformers-{transformers.__version__}"
     assert [path.name for path in folder.iterdir()] == ["config.json"]
     assert embedded.embedded_folder("some_gguf") == folder and len(package) == 1
 
@@ -53,7 +55,16 @@ def test_parts_of_another_file_are_refused_and_leave_nothing(package, monkeypatc
         UserError, match=r"2 parts of 'some_gguf' do not form the expected file.*force-reinstall some-gguf==1"
     ):
         embedded.embedded_folder("some_gguf")
-    assert package == [] and not list((tmp_path / "cache" / "models").iterdir())
+    assert package == [] and not [path for path in (tmp_path / "cache" / "models").rglob("*") if path.is_file()]
+
+
+def test_each_version_of_transformers_has_a_conversion_of_its_own(package, monkeypatch):
+    known(monkeypatch, b"onetwo")
+    folders = []
+    for number in ("5.1", "5.2"):
+        monkeypatch.setattr(embedded, "version", lambda name, number=number: number)
+        folders.append(embedded.embedded_folder("some_gguf"))
+    assert len({*folders}) == len(package) == 2 and folders[0].name == folders[1].name
 
 
 def test_a_missing_model_in_parts_names_all_of_its_packages(monkeypatch):
