@@ -35,8 +35,8 @@ def embedded_folder(package: str) -> Path:
     """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made when missing.
 
     Each version of transformers has its own, as it makes another tokenizer and configuration of the same file. The
-    conversion happens beside the final place and is renamed into it, so a killed one leaves nothing
-    behind that looks finished.
+    conversion happens beside the final place and is renamed into it, so a killed one leaves nothing behind that looks
+    finished.
     """
     files = _find_gguf(package)
     stem = Path(files[0].name.partition(".part")[0]).stem

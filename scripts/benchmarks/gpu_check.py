@@ -4,8 +4,9 @@
     python -m scripts.benchmarks.gpu_check --dry-run       # the same rows on a tiny model, on any machine
 
 1. Every preset compresses and decodes on the GPU, in float32, and from a copy of the same tensors on the CPU: kept
-   sets, codes and tokens must be equal. On the way, in float32 and in bfloat16, every operator's kernel is compared
-   with its torch reference in float32 on the CPU; operators that no preset called are listed.
+   sets and tokens must be equal, and nearly so what a further token attends to. On the way, in float32 and in bfloat16,
+   every operator's kernel is compared with its torch reference in float32 on the CPU; operators that no preset called
+   are listed.
 2. The same for head_dim 64 to 256 and 1 to 16 query heads of a KV head, in float16 too.
 3. A batch of settings against each alone; a second GPU, where there is one, against the CPU.
 4. Attention over 8k, 32k and 128k tokens against references that go through the keys in slices.

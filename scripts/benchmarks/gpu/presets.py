@@ -1,4 +1,4 @@
-"""Every preset on the device and on the CPU, from the same tensors: kept sets, codes, attention and tokens."""
+"""Every preset on the device and on the CPU, from the same tensors: kept sets, attention and tokens."""
 
 import copy
 from collections.abc import Sequence
