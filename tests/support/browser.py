@@ -17,6 +17,7 @@ FLAGS = (
 def chromium() -> Iterator:
     """A driver with an empty profile of its own; gone at the end, profile and all."""
     from selenium import webdriver
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.chrome.service import Service
 
     paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
@@ -27,7 +28,10 @@ def chromium() -> Iterator:
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = webdriver.Chrome(options=options, service=Service(paths[1]))
+        try:
+            driver = webdriver.Chrome(options=options, service=Service(paths[1]))
+        except WebDriverException:  # it crashes now and then as it starts (a trap of its own): once more
+            driver = webdriver.Chrome(options=options, service=Service(paths[1]))
         try:
             # elements take the focus also where the window has none
             driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
