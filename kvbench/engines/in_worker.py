@@ -92,7 +92,7 @@ def elements_of(reader: TextModel) -> int:
 
 
 def given_model(given: str | None, reader: TextModel) -> Path:
-    """The file or folder `given` as engine.model_file, or the embedded model's GGUF file."""
+    """The file or folder `given` as engine.model_file, or the GGUF file of an embedded model."""
     if given is not None:
         path = Path(given).expanduser()
         if not path.exists():

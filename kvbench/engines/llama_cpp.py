@@ -26,7 +26,7 @@ class LlamaCpp(InWorker):
 
     k: str = "f16"
     v: str | None = None  # None: K's
-    model_file: str | None = None  # GGUF; None: that of the embedded model
+    model_file: str | None = None  # GGUF; None: that of a model from PyPI
     label: str | None = None  # None: llama_cpp and the types
     flash_attention: bool = True
     rotation: bool = True  # of quantised K and V by a Hadamard transform, as llama.cpp does by default

@@ -29,7 +29,7 @@ class OpenVINO(InWorker):
     snapkv_window: NonNegative = 8  # last tokens of the prompt whose attention counts; 0: all tokens'
     rotation: bool = False  # turn the keys that are left to places without gaps
     compute: Literal["f32", "f16", "bf16"] = "f32"
-    model_file: str | None = None  # GGUF or a folder; None: the GGUF file of the embedded model
+    model_file: str | None = None  # GGUF or a folder; None: that of a model from PyPI
     label: str | None = None  # None: openvino, the precision and the eviction
     context: Positive | None = None  # tokens that the cache has room for; None: the model's
     threads: Positive | None = None  # None: as many as cores

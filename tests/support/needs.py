@@ -23,6 +23,7 @@ NAMES = {
     "mount": "the right to mount file systems",
     "openvino": "OpenVINO GenAI in an environment of its own",
     "papers": "the folder KVBENCH_PAPERS with the papers' text",
+    "qwen": "the optional model qwen2.5-coder-0.5b",
     "repoqa": "tree-sitter's parsers",
     "slurm": "Slurm and munge, as root",
     "triton": "Triton",
