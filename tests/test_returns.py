@@ -12,7 +12,6 @@ ELSEWHERE = {
     "cache/base.py": ["update", "get_mask_sizes"],
     "cache/batch.py": ["update"],
     "evaluation/fused_layers.py": ["update"],
-    "evaluation/steps.py": ["memory_pool"],
     "ops/kernels/add_column_sums.py": ["splitting"],
     "ops/kernels/codebook_append.py": ["load_vectors"],
     "ops/kernels/codebook_attention.py": ["accumulate"],

@@ -235,6 +235,7 @@ class BatchCache(Cache):
         self.attending = [layer for layer in self.layers if isinstance(layer, BatchLayer)]
         self.states = [layer for layer in self.layers if isinstance(layer, LinearState)]
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
+        self.ended: set[int] = set()  # rows whose sequence has ended, and that are still here
         # whether tokens are read one by one: a later layer cannot attend to what an earlier token left
         self.token_by_token = not all(blocks) and any(layer.readers for layer in self.attending)
 
@@ -253,7 +254,9 @@ class BatchCache(Cache):
         """Count the pass over `tokens` tokens that has just been made: one step, in some sequences one per token."""
         by_sequence = zip(*(layer.counted for layer in self.attending), strict=True)
         states = sum(state.filled_bytes for state in self.states) // len(self.sequences)
-        for sequence, layers in zip(self.sequences, by_sequence, strict=True):
+        for row, (sequence, layers) in enumerate(zip(self.sequences, by_sequence, strict=True)):
+            if row in self.ended:
+                continue
             for step in zip(*layers, strict=True):
                 sums = map(sum, zip(*step, strict=True))
                 sequence.add(tokens // len(layers[0]), *(counted + states for counted in sums))
@@ -265,6 +268,7 @@ class BatchCache(Cache):
         for state in self.states:
             state.keep(rows)
         self.sequences = [self.sequences[row] for row in rows]
+        self.ended = {place for place, row in enumerate(rows) if row in self.ended}
 
     def make_room(self, tokens: int) -> None:
         """Room for these tokens at once, in all layers that can be packed: see `BatchLayer.make_room`."""
@@ -329,12 +333,15 @@ class BatchCache(Cache):
         return not self.states and all(layer.takes_back for layer in self.attending)
 
     def take_back(self, tokens: Sequence[int]) -> None:
-        """Take back the last tokens of each sequence, and the steps that appended them: those after its end, before
-        the host knew of it. A cache of which several sequences differ in that can be read on by none of them."""
+        """Take back the last tokens of each sequence, those after its end, before the host knew of it. A cache of which
+        several sequences differ in that can be read on by none of them."""
         for layer in self.attending:
             layer.take_back(tokens)
-        for sequence, surplus in zip(self.sequences, tokens, strict=True):
-            sequence.take_back(surplus)
+
+    def end(self, row: int, passes: int) -> None:
+        """A sequence has ended `passes` passes ago: neither those nor later ones count for it."""
+        self.sequences[row].take_back(passes)
+        self.ended.add(row)
 
 
 def _layer_of(rows: Sequence[StoredLayer], blocks: Sequence[bool]) -> BatchLayer | LinearState | NoCache:

@@ -60,6 +60,7 @@ class Generation:
     seconds: float = 0.0  # from the start of decoding to the end of this sequence
     not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
     close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
+    ended: bool = False
 
     @property
     def engine(self) -> str:
@@ -81,7 +82,9 @@ class Generation:
             self.ended_by = token
         else:
             self.tokens.append(token)
-            return len(self.tokens) < ends.max_new_tokens and not (ends.until and ends.until(self.tokens))
+            self.ended = len(self.tokens) == ends.max_new_tokens or bool(ends.until and ends.until(self.tokens))
+            return not self.ended
+        self.ended = True
         return False
 
 
@@ -147,9 +150,10 @@ def decode(
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch. `capture` records steps to repeat them, those of `fused` if it is given (see `kvbench.evaluation.steps`). Of
-    caches on a GPU that cannot take tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1
-    passes more, which its `steps` and `decode_bytes` count.
+    batch: at once, or where `capture` records steps to repeat them, once half of the batch has ended, since a batch
+    with fewer rows is recorded anew. `fused` is the model whose steps are recorded, if it is given (see
+    `kvbench.evaluation.steps`). Of caches on a GPU that cannot take tokens back, a sequence whose logits are not finite
+    may get up to `READ_EVERY` - 1 passes more, which its `steps` and `decode_bytes` count.
     """
     if logits.is_cuda or capture:
         cache.make_room(min(max_new_tokens, ROOM))
@@ -163,6 +167,7 @@ def decode(
     waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1
     steps = Steps(model, cache, capture, fused)
     unread: list[Choice] = []
+    late = [0] * len(active)  # passes of each row after its end
     length = 0
     started = time.perf_counter()
     if at_least_one:
@@ -173,34 +178,41 @@ def decode(
         ids = unread[-1].tokens
         length += 1
         if len(unread) == waits or length >= max_new_tokens:
-            surplus = _take([done[i] for i in active], unread, ends, started)
+            before = [done[sequence].ended for sequence in active]
+            surplus = _take([done[sequence] for sequence in active], unread, ends, started)
             rows = [row for row, passes in enumerate(surplus) if passes is None]
-            if takes_back:
-                cache.take_back([passes or 0 for passes in surplus])
-                for sequence, passes in zip(active, surplus, strict=True):
-                    done[sequence].withdraw(passes or 0)
+            for row, passes in enumerate(surplus):
+                if takes_back and passes is not None:
+                    late[row] += passes
+                    if not before[row]:
+                        done[active[row]].withdraw(passes)
+                        cache.end(row, passes)
             unread = []
-            if not rows:
-                return done
-            if len(rows) < len(active):
+            held = steps.capture and takes_back and 2 * len(rows) > len(active) and cache.room > waits
+            if len(rows) < len(active) and not held:
+                if takes_back:
+                    cache.take_back(late)
+                if not rows:
+                    return done
                 cache.keep(rows)
                 steps.changed()
-                active = [active[row] for row in rows]
+                active, late = [active[row] for row in rows], [0] * len(rows)
                 ids = ids[torch.tensor(rows, device=ids.device)]
         logits = steps(ids, max_new_tokens - length)
         for sequence in active:
-            done[sequence].steps += 1
-            done[sequence].repeated += steps.repeats
+            if not done[sequence].ended:
+                done[sequence].steps += 1
+                done[sequence].repeated += steps.repeats
 
 
 def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends, started: float) -> list[int | None]:
-    """Give each sequence its tokens of the choices, up to its end. Returns for each sequence how many passes it got
-    after its end; None: it goes on.
+    """Give each sequence its tokens of the choices, up to its end. Returns for each sequence how many of the passes up
+    to the last choice came after its end; None: it goes on.
 
     The one place where decoding waits for the device, once for all choices.
     """
     numbers = iter(read_numbers(*(part for choice in choices for part in choice)))
-    surplus: list[int | None] = [None] * len(sequences)
+    surplus: list[int | None] = [len(choices) if sequence.ended else None for sequence in sequences]
     for later, tokens, close, finite in zip(reversed(range(len(choices))), numbers, numbers, numbers, strict=True):
         for row, sequence in enumerate(sequences):
             if surplus[row] is None and not sequence.takes(tokens[row], bool(close[row]), bool(finite[row]), ends):

@@ -1,9 +1,6 @@
 """Decoding steps: one pass of the model for one token of each sequence, launched by Python or repeated as a graph."""
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,10 +8,11 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
+from kvbench.evaluation.cuda_graph import cuda_graph
 from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.one_token import OneToken
-from kvbench.utils.console import warn
+from kvbench.utils.console import warn_once
 from kvbench.utils.device import gpus
 
 # Runs work() once on the device, and returns what repeats its device operations without Python.
@@ -109,7 +107,9 @@ class Steps:
         try:
             self.repeat = capture(self._one)
         except RuntimeError as error:
-            warn(f"decoding is launched step by step, since a step cannot be captured: {str(error).splitlines()[0]}")
+            warn_once(
+                f"decoding is launched step by step, since a step cannot be captured: {str(error).splitlines()[0]}"
+            )
             self.cache.restore(before)
             self.capture = None
         self.repeats = self.repeat is not None
@@ -121,38 +121,6 @@ class Steps:
         else:
             self.logits = step(self.fused, DeviceCache(self.cache), self.ids, self.positions)
             self.cache.advance()
-
-
-def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
-    """`Capture` on the current GPU."""
-    graph = torch.cuda.CUDAGraph()
-    with uncollected(), torch.cuda.graph(graph, pool=memory_pool()):  # records; nothing runs
-        work()
-    graph.replay()
-
-    def repeat() -> None:
-        graph.replay()
-
-    return repeat
-
-
-@cache
-def memory_pool() -> tuple[int, int]:
-    """What all graphs take their memory from: of a step only the logits are read, before another one is repeated."""
-    pool: tuple[int, int] = torch.cuda.graph_pool_handle()
-    return pool
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without collecting garbage, among which a tensor's memory may be that a stream may not free while it captures."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -90,6 +91,12 @@ def print_line(line: str) -> None:
 def warn(line: str) -> None:
     """A line on standard error, beside what the command prints."""
     err.print(line, highlight=False, soft_wrap=True)
+
+
+@cache
+def warn_once(line: str) -> None:
+    """`warn`, but each line only once in a process."""
+    warn(line)
 
 
 @contextmanager
