@@ -13,7 +13,7 @@ from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.one_token import OneToken
 from kvbench.utils.console import warn_once
-from kvbench.utils.device import gpus
+from kvbench.utils.device import gpus, offloaded
 
 # Runs work() once on the device, and returns what repeats its device operations without Python.
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
@@ -129,10 +129,11 @@ def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:
     Raises UserError where engine=graph or fused and the model is not on one GPU.
     """
     devices = gpus(model)
-    if engine in ("graph", "fused") and len(devices) != 1:
-        where = f"{len(devices)} GPUs" if devices else "a CPU"
+    whole = len(devices) == 1 and not offloaded(model)
+    if engine in ("graph", "fused") and not whole:
+        where = f"{len(devices)} GPUs" if len(devices) > 1 else "a GPU in part" if devices else "a CPU"
         raise UserError(f"decode.engine={engine} needs a model on one GPU, and this one is on {where}: auto or eager")
-    if engine == "eager" or len(devices) != 1 or model.device.type != "cuda":
+    if engine == "eager" or not whole or model.device.type != "cuda":
         return None
     return cuda_graph
 

@@ -29,7 +29,9 @@ from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.sane_config import check_sane
+from kvbench.utils.console import warn
 from kvbench.utils.deadline import within
+from kvbench.utils.device import offloaded
 from kvbench.utils.model_shape import check_folder, check_shape
 from kvbench.utils.text import first_line
 
@@ -108,6 +110,8 @@ def load_texts(spec: ModelSpec) -> TextModel:
 def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
     make_current(device := spec.resolve_device())
+    if spec.device == "auto" and device == "cpu":
+        tell_of_another(torch.accelerator.current_accelerator(check_available=True))
     if spec.random is not None:
         return _drawn(spec)
     source, options = source_of(spec)
@@ -142,6 +146,11 @@ def load(spec: ModelSpec) -> LoadedModel:
         raise UserError(
             f"model.device_map={spec.device_map}: layers of {spec.name} read keys and values of earlier layers, which "
             "would lie on another device: model.device="
+        )
+    if away := offloaded(model):
+        warn(
+            f"model.device_map={spec.device_map}: the GPU has no room for {len(away)} of {len(model.hf_device_map)} "
+            f"parts of {spec.name} ({away[0]} to {away[-1]}), which are copied to it for every token"
         )
     return LoadedModel(with_length(spec, model.config), model.eval(), tokenizer, source)
 
@@ -208,6 +217,13 @@ def make_current(device: str) -> None:
         raise UserError(
             f"model.device={device} cannot be used here: {reason}; model.device=auto takes what is available"
         ) from error
+
+
+def tell_of_another(accelerator: torch.device | None) -> None:
+    """Where `model.device=auto` takes the CPU beside an accelerator that is no CUDA GPU, say so."""
+    if accelerator is not None and accelerator.type != "cuda":
+        kind = accelerator.type
+        warn(f"model.device=auto takes the CPU. model.device={kind} computes on this machine's {kind}: docs/gpu.md")
 
 
 def _drawn(spec: ModelSpec) -> LoadedModel:

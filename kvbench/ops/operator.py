@@ -22,12 +22,12 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from kvbench.ops.gpu import build_error, runs_kernels
 from kvbench.ops.softmax import Softmax
 
 Kernels = Literal["auto", "torch", "triton"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 LAUNCHES: dict[str, int] = {}
-OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels are written for
 OLDEST_TRITON = (3, 6)  # 3.2 to 3.5 do not compile all of them
 _LIBRARY = torch.library.Library("kvbench", "DEF")
 _chosen: Kernels = "auto"
@@ -55,8 +55,7 @@ def operator(
             return implementation(name, reference, device)(*args, **kwargs)
 
         _LIBRARY.define(schema)
-        _LIBRARY.impl(name, run, "CPU")
-        _LIBRARY.impl(name, run, "CUDA")
+        _LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # every device: the reference is plain torch
         torch.library.register_fake(f"kvbench::{name}", partial(_fake, name), lib=_LIBRARY)
         LAUNCHES[name] = launches
         dispatched = getattr(torch.ops.kvbench, name).default
@@ -106,7 +105,8 @@ def kernels_on(device: torch.device) -> Literal["torch", "triton", "numba"]:
         return _chosen
     if device.type == "cpu":
         return "numba" if installed("numba") else "torch"
-    return "triton" if device.type == "cuda" and compiles(triton_version()) and runs_kernels(device) else "torch"
+    fit = device.type == "cuda" and compiles(triton_version()) and runs_kernels(device)
+    return "triton" if fit and build_error(device) is None else "torch"
 
 
 @contextmanager
@@ -118,6 +118,11 @@ def use_kernels(choice: Kernels) -> Iterator[None]:
         yield
     finally:
         _chosen = before
+
+
+def chosen() -> Kernels:
+    """What `use_kernels` was given last."""
+    return _chosen
 
 
 @cache
@@ -142,12 +147,6 @@ def compiles(version: str | None) -> bool:
 @cache
 def has(folder: str, name: str) -> bool:
     return find_spec(f"kvbench.ops.{folder}.{name}") is not None
-
-
-@cache
-def runs_kernels(device: torch.device) -> bool:
-    """Whether the kernels are for this GPU: Ampere and later."""
-    return bool(torch.cuda.get_device_capability(device) >= OLDEST)
 
 
 def _fake(name: str, *args: object, **kwargs: object) -> object:

@@ -81,14 +81,15 @@ class QKV(NamedTuple):
 def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> QKV:
     """`query`, `keys` and `values` in a form with as many KV heads as query heads, where only that avoids `math`.
 
-    On GPUs the backend that takes float32, or a mask of elements, does not take grouped heads. Each KV head then
+    On GPUs the backend that takes float32, a mask of elements, or half precision before Ampere, does not take grouped
+    heads. Each KV head then
     becomes a row of the batch, [rows · num_key_value_heads, group, len, head_dim], in which its keys and values repeat
     without a copy. Elsewhere the tensors are returned as they are.
     """
     if keys.shape[1] == query.shape[1] or not query.is_cuda:
         return QKV(query, keys, values)
     masked = type(mask) is Tensor  # others, such as `causal_lower_right`, have no elements
-    if masked or (query.dtype == torch.float32 and sdpa_backend(query, keys, values) == MATH):
+    if masked or sdpa_backend(query, keys, values) == MATH:
         return as_rows(query, keys, values)
     return QKV(query, keys, values)
 

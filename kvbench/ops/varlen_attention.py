@@ -1,33 +1,35 @@
 """Packed attention by torch's kernel for sequences of different lengths, `torch.nn.attention.varlen`."""
 
-import inspect
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from kvbench.ops.gpu import is_recent, multiprocessors
+
 HALF = (torch.float16, torch.bfloat16)
 LARGEST_HEAD = 256  # of flash attention
+MOST_SPLITS = 128  # that the kernel takes
+FEWEST_KEYS = 256  # of a split: fewer take less time than a program's start
 
 
 def varlen_attends(query: Tensor) -> bool:
     """Whether torch's kernel takes this query [rows, num_attention_heads, q, head_dim].
 
     Flash attention takes half precision and heads of up to 256 channels, in eights. Several queries a head would need
-    causality that is aligned with the last key, which torch does not document.
+    causality that is aligned with the last key, which torch does not document. It runs on NVIDIA's GPUs from Ampere on;
+    what torch has in its place for AMD's refuses lengths that are shorter than the places of the sequences.
     """
     _, _, q, head_dim = query.shape
-    return q == 1 and query.dtype in HALF and head_dim % 8 == 0 and head_dim <= LARGEST_HEAD and _takes_lengths()
+    takes = q == 1 and query.dtype in HALF and head_dim % 8 == 0 and head_dim <= LARGEST_HEAD
+    return takes and _takes_lengths() and is_recent(query.device)
 
 
 @cache
 def _takes_lengths() -> bool:
-    """Whether this torch has the kernel, and with lengths shorter than the places of the sequences."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    return "seqused_k" in inspect.signature(varlen_attn).parameters
+    """Whether this torch's kernel takes lengths shorter than the places of the sequences, and a number of splits."""
+    arguments = {one.name for one in torch.ops.aten._flash_attention_forward.default._schema.arguments}
+    return {"seqused_k", "num_splits"} <= arguments
 
 
 def varlen_attention(
@@ -45,17 +47,17 @@ def varlen_attention(
 
     Where all segments have the same group of query heads, it is the sequence's one query with `group` heads, which the
     kernel splits over keys. Else the query heads of a group are queries of the sequence, which all see every key.
-    """
-    from torch.nn.attention.varlen import varlen_attn
 
+    The operator that `torch.nn.attention.varlen` calls, without what that function makes anew in every call.
+    """
     rows, num_heads, _, head_dim = query.shape
     even = rows * num_heads == group * len(lengths)
     if even:
         queries = query.reshape(len(lengths), group, head_dim)
-        ends, most = torch.arange(len(lengths) + 1, dtype=torch.int32, device=query.device), 1
+        ends, most = sequence_ends(len(lengths), query.device), 1
     else:
         queries, ends, most = query.reshape(rows * num_heads, 1, head_dim), heads, group
-    out = varlen_attn(
+    out = torch.ops.aten._flash_attention_forward.default(
         queries,
         keys[:, None],
         values[:, None],
@@ -63,8 +65,37 @@ def varlen_attention(
         starts,
         most,
         longest,
+        0.0,  # dropout
+        False,  # causal: the one query sees every key
+        False,  # no mask for debugging
         scale=scaling,
-        enable_gqa=even,
         seqused_k=lengths,
-    )
+        num_splits=splits(longest, len(lengths) // rows, multiprocessors(query.device)),
+    )[0]
     return out.reshape(rows, num_heads, 1, values.shape[1])
+
+
+def splits(longest: int, segments: int, multiprocessors: int) -> int:
+    """In how many parts the keys of a sequence are read. A row has `segments` sequences, the longest of `longest` keys.
+
+    The kernel's own choice takes all sequences for equally long and fills the GPU with all of them together: beside
+    many short rows, each head of a long one would be read by a block or two. Two blocks a multiprocessor for the
+    sequences of one row are enough for it, and cost the others little: a part of no keys ends at once, and what a part
+    of `FEWEST_KEYS` keys or more writes is a few per cent of what it reads.
+    """
+    return max(1, min(MOST_SPLITS, -(-longest // FEWEST_KEYS), -(-2 * multiprocessors // segments)))
+
+
+def sequence_ends(count: int, device: torch.device) -> Tensor:
+    """0 to count, int32: where sequences of one query each begin. Kept for good, since a CUDA graph may read it, and so
+    not made while one is recorded: what is made then is filled when it is repeated."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return _ends(count, device)
+    return _kept_ends(count, device)
+
+
+def _ends(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count + 1, dtype=torch.int32, device=device)
+
+
+_kept_ends = cache(_ends)

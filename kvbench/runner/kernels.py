@@ -8,11 +8,13 @@ from transformers import PreTrainedModel
 
 from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
-from kvbench.ops.operator import OLDEST_TRITON, compiles, kernels_on, triton_version
+from kvbench.ops.gpu import build_error, runs_kernels
+from kvbench.ops.operator import OLDEST_TRITON, chosen, compiles, kernels_on, triton_version
 from kvbench.ops.sdpa import MATH, decoding_backend, prompt_backend
 from kvbench.utils.console import warn
 
 NEEDED = ".".join(map(str, OLDEST_TRITON))
+COMPILER = "It needs a C compiler and Python's headers (Debian: gcc and python3-dev)"
 
 
 def check_kernels(kernels: object, device: str) -> None:
@@ -27,6 +29,8 @@ def check_kernels(kernels: object, device: str) -> None:
         raise UserError(
             f"kernels=triton needs triton {NEEDED} or later, and {found} is installed: kernels=auto or torch"
         )
+    if why := build_error(torch.device(device)):
+        raise UserError(f"kernels=triton: Triton cannot build a kernel here: {why}. {COMPILER}, or kernels=torch")
 
 
 def check_decoding(engine: str, spec: ModelSpec) -> None:
@@ -37,6 +41,8 @@ def check_decoding(engine: str, spec: ModelSpec) -> None:
         raise UserError(f"decode.engine={engine} needs a model on one GPU, and the model is {where}: auto or eager")
     if engine == "fused" and triton_version() is None:
         raise UserError("decode.engine=fused needs triton, which is not installed: pip install triton, or graph")
+    if engine == "fused" and (why := build_error(torch.device(device))):
+        raise UserError(f"decode.engine=fused: Triton cannot build a kernel here: {why}. {COMPILER}, or graph")
 
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:
@@ -48,8 +54,8 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
     """
     config, device = model.config.get_text_config(), model.device
     kernels = kernels_on(device)
-    if device.type == "cuda" and kernels == "torch" and (found := triton_version()) and not compiles(found):
-        warn(f"triton {found} is older than {NEEDED}: torch computes what the Triton kernels would")
+    if device.type == "cuda" and chosen() == "auto" and (why := without_triton(device)):
+        warn(f"{why}: torch computes what the Triton kernels would")
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -67,6 +73,16 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
         )
     name = {"torch": "torch", "triton": f"triton {triton_version()}"}.get(kernels) or f"numba {version('numba')}"
     return {"kernels": name, "sdpa": sdpa, "sdpa_decode": decoding_backend(*shape)}
+
+
+def without_triton(device: torch.device) -> str | None:
+    """Why the Triton that is installed is not used on a GPU; None where it is, and where none is installed."""
+    version = triton_version()
+    if version is not None and not compiles(version):
+        return f"triton {version} is older than {NEEDED}"
+    if version is not None and runs_kernels(device) and (why := build_error(device)):
+        return f"Triton cannot build a kernel here ({why}). {COMPILER}"
+    return None
 
 
 def multiplies_bfloat16() -> bool:

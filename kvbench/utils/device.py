@@ -10,6 +10,14 @@ def gpus(model: PreTrainedModel) -> set[torch.device]:
     return {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
 
 
+def offloaded(model: PreTrainedModel) -> list[str]:
+    """The modules whose weights accelerate copies to a GPU for every pass, from the CPU's memory or from the disk."""
+    places: dict[str, object] = getattr(model, "hf_device_map", None) or {}
+    if not any(isinstance(place, int) or str(place).startswith("cuda") for place in places.values()):
+        return []  # all of the model computes on the CPU
+    return [name for name, place in places.items() if str(place) in ("cpu", "disk")]
+
+
 def wait_for(model: PreTrainedModel) -> None:
     """Synchronise the model's GPUs, so that a measured time covers the work and not only its launch."""
     for device in gpus(model):

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from kvbench.errors import UserError
 from kvbench.evaluation import cuda_graph as graphs
 from kvbench.evaluation.cuda_graph import cuda_graph
 from kvbench.evaluation.decode import choose, decode, decode_greedily
+from kvbench.evaluation.steps import capture_of
 from kvbench.utils import console
 from tests.evaluation.test_decode_replay import Recorder, caches, texts
+from tests.support.fake_devices import FakeDevices, place
 from tests.support.tiny import tiny_model
 
 STEPS, STOP = 99, 3
@@ -213,3 +216,15 @@ def test_rows_that_end_stay_until_half_of_the_batch_has_ended(device):
     assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
     assert len(recorder.recorded) == 3
     assert all(row.engine == "graph" for row in graph)
+
+
+def test_no_graph_is_recorded_over_weights_that_are_copied_to_the_gpu_for_every_token():
+    model = tiny_model()
+    model.hf_device_map = {"model.embed_tokens": 0, "model.layers.0": 0, "model.layers.1": "cpu", "lm_head": "disk"}
+    place(model, gpus=1)
+    with FakeDevices():
+        assert capture_of("auto", model) is None
+        with pytest.raises(UserError, match=r"engine=graph needs a model on one GPU, and this one is on a GPU in part"):
+            capture_of("graph", model)
+        model.hf_device_map = {"": 0}
+        assert capture_of("auto", model) is cuda_graph

@@ -1,6 +1,7 @@
 """Models without a preset: `model=org/name` of the hub and `model=/folder`, and arguments of `from_pretrained`."""
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
 from kvbench.configuration import configured
@@ -101,3 +102,28 @@ def test_load_args_that_cannot_be_used_are_one_line(folder, args):
 def test_what_other_keys_set_is_no_load_argument(name):
     with pytest.raises(UserError, match=f"that kvbench leaves free, which '{name}' is not"):
         ModelSpec(name="m", hub_id="org/m", load_args={name: True})
+
+
+def test_weights_that_do_not_fit_on_the_gpu_are_told_with_how_many_parts(folder, monkeypatch, capsys):
+    """accelerate leaves them in the machine's memory and copies them for every token."""
+    read = AutoModelForCausalLM.from_pretrained
+
+    def divided(*args, **options):
+        model, loading = read(*args, **options)
+        model.hf_device_map = {"model.embed_tokens": 0, "model.layers.0": 0, "model.layers.1": "cpu", "lm_head": "disk"}
+        return model, loading
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", divided)
+    load(configured([f"model={folder}"]).model)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no room for 2 of 4 parts" in line and "model.layers.1 to lm_head" in line
+
+
+@pytest.mark.parametrize("kind, told", [(None, False), ("cuda", False), ("mps", True), ("xpu", True)])
+def test_a_machine_whose_gpu_is_not_taken_says_so(folder, kind, told, monkeypatch, capsys):
+    other = None if kind is None else torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: other)
+    load(configured([f"model={folder}"]).model)
+    assert (f"model.device={kind}" in capsys.readouterr().err) == told
+    load(configured([f"model={folder}", "model.device=cpu"]).model)
+    assert capsys.readouterr().err == ""

@@ -57,3 +57,10 @@ def test_the_choice_decides_what_computes_an_operator(monkeypatch):
         assert implementation("quantised_attention", reference, cpu) is reference
     monkeypatch.setattr(operators, "installed", lambda package: False)
     assert implementation("quantised_attention", reference, cpu) is reference
+
+
+def test_operators_compute_on_every_device_that_torch_knows():
+    """A device without kernels of its own, as Apple's and Intel's GPUs, computes the references."""
+    for name in LAUNCHES:
+        for key in ("CPU", "CUDA", "MPS", "XPU", "HPU", "PrivateUse1"):
+            assert torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"kvbench::{name}", key), (name, key)

@@ -1,7 +1,6 @@
 """Attention over packed segments: every way of computing it gives what each head gives by itself."""
 
-import sys
-from types import ModuleType
+import math
 
 import pytest
 import torch
@@ -13,8 +12,9 @@ from kvbench.ops.packed_append import packed_append
 from kvbench.ops.packed_attention import _torch_has_a_kernel, packed_attention
 from kvbench.ops.padded_attention import padded_attention
 from tests.reference.plain_packed import Segments, plain_packed_attention, segments
-from tests.reference.plain_varlen import plain_varlen_attn
+from tests.support.fake_devices import FakeDevices, stamped
 
+GPU = torch.device("cuda", 0)
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 CASES = {
     "rows of one shape": {"rows": [[9, 9], [9, 9]], "heads": 6},
@@ -53,26 +53,77 @@ def test_a_row_of_equal_heads_has_the_bits_of_dense_attention_whatever_lies_besi
         assert torch.equal(out[row], dense_attention(given.query[row : row + 1], keys, values, 0.3)[0])
 
 
+def on_gpu(given: Segments) -> tuple:
+    """The arguments of packed attention, of a fake GPU."""
+    return tuple(stamped(list(given.arguments()), GPU))
+
+
 @pytest.mark.parametrize("rows, heads", [([[9, 4], [1, 30]], 6), ([[9, 4], [3, 1, 30, 2]], 4), ([[5], [8]], 1)])
-def test_torchs_kernel_is_given_sequences_of_its_documented_form(monkeypatch, rows, heads):
+def test_torchs_kernel_is_given_sequences_of_its_documented_form(rows, heads):
     """What it returns on a GPU is not shown here: a plain function of its documentation stands for it."""
-    module = ModuleType("torch.nn.attention.varlen")
-    module.varlen_attn = plain_varlen_attn
-    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
     given = segments(rows, heads, head_dim=16)
-    out = varlen.varlen_attention(*given.arguments())
+    with FakeDevices():
+        out = varlen.varlen_attention(*on_gpu(given))
     assert_close(out, plain_packed_attention(given), **TOLERANCE[torch.float32])
 
 
 def test_torchs_kernel_takes_single_queries_of_half_precision(monkeypatch):
-    monkeypatch.setattr(varlen, "_takes_lengths", lambda: True)
     query = torch.zeros(1, 4, 1, 128, dtype=torch.bfloat16)
-    assert varlen.varlen_attends(query)
-    assert not varlen.varlen_attends(query.float())
-    assert not varlen.varlen_attends(query.expand(1, 4, 2, 128))
-    assert not varlen.varlen_attends(query[..., :100]) and not varlen.varlen_attends(query.repeat(1, 1, 1, 3))
-    monkeypatch.setattr(varlen, "_takes_lengths", lambda: False)
-    assert not varlen.varlen_attends(query)
+    with FakeDevices():
+        stamped([query], GPU)
+        assert varlen.varlen_attends(query)
+        assert not varlen.varlen_attends(query.float())
+        assert not varlen.varlen_attends(query.expand(1, 4, 2, 128))
+        assert not varlen.varlen_attends(query[..., :100]) and not varlen.varlen_attends(query.repeat(1, 1, 1, 3))
+        monkeypatch.setattr(varlen, "_takes_lengths", lambda: False)
+        assert not varlen.varlen_attends(query)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_before_ampere_and_on_amd_torch_attends_without_its_kernel(monkeypatch, dtype):
+    """There flash attention raises at the first token: for its capability, or for lengths below a sequence's places."""
+    given = segments([[9, 9], [7, 30]], 6, head_dim=16, dtype=dtype)
+    for capability, hip in (((7, 5), None), ((9, 4), "6.4")):
+        monkeypatch.setattr(torch.version, "hip", hip)
+        with FakeDevices(capability):
+            out = packed_attention.__wrapped__(*on_gpu(given))  # the reference, which torch computes
+        assert_close(out.float(), plain_packed_attention(given), **TOLERANCE[torch.bfloat16])
+
+
+def blocks_of_the_kernels_choice(segments: int, longest: int, processors: int) -> int:
+    """How many parts flash attention makes of each sequence if nobody says: the fewest that keep the multiprocessors
+    within 15 % of as busy as they can be, for equally long sequences."""
+    if segments >= 0.8 * 2 * processors:
+        return 1
+    most = min(128, 2 * processors, -(-longest // 128))
+    busy = [segments * parts / (2 * processors) for parts in range(1, most + 1)]
+    efficiency = [waves / math.ceil(waves) for waves in busy]
+    return 1 + next(place for place, share in enumerate(efficiency) if share >= 0.85 * max(efficiency))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 12, 26, 27, 100])
+@pytest.mark.parametrize("longest", [32_768, 131_072])
+def test_a_long_sequence_beside_many_short_ones_is_read_by_all_multiprocessors(rows, longest):
+    """Of Llama-3-8B on an H100: 8 KV heads, 132 multiprocessors."""
+    assert 8 * varlen.splits(longest, 8, 132) >= 2 * 132
+    chosen = 8 * blocks_of_the_kernels_choice(8 * rows, longest, 132)
+    assert chosen < 132 or rows == 1, "what the kernel would choose by itself"
+
+
+def test_few_keys_are_not_split_and_no_sequence_is_split_into_more_parts_than_the_kernel_takes():
+    assert varlen.splits(100, 8, 132) == 1 and varlen.splits(1000, 8, 132) == 4
+    assert varlen.splits(10**6, 1, 132) == 128
+
+
+def test_the_ends_of_sequences_are_made_once_and_not_while_a_graph_is_recorded(monkeypatch):
+    with FakeDevices():
+        kept = varlen.sequence_ends(5, GPU)
+        assert varlen.sequence_ends(5, GPU) is kept and kept.tolist() == [0, 1, 2, 3, 4, 5]
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert varlen.sequence_ends(5, GPU) is not kept
+        recorded = varlen.sequence_ends(17, GPU)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        assert varlen.sequence_ends(17, GPU) is not recorded
 
 
 @pytest.mark.parametrize("t", [1, 4])
@@ -103,6 +154,6 @@ def test_new_tokens_stand_behind_every_segment(sources, t):
         ({"rows": [[17, 30]], "heads": 6, "masked": [[10, 30]]}, False),
     ],
 )
-def test_torchs_kernel_comes_first_only_where_it_splits_keys(case, takes, monkeypatch):
-    monkeypatch.setattr(varlen, "_takes_lengths", lambda: True)
-    assert _torch_has_a_kernel(*segments(**case, head_dim=16, dtype=torch.bfloat16).arguments()) == takes
+def test_torchs_kernel_comes_first_only_where_it_splits_keys(case, takes):
+    with FakeDevices():
+        assert _torch_has_a_kernel(*on_gpu(segments(**case, head_dim=16, dtype=torch.bfloat16))) == takes

@@ -1,10 +1,10 @@
-"""`torch.nn.attention.varlen.varlen_attn` as its documentation has it, sequence by sequence."""
+"""Flash attention of sequences of different lengths, `aten::_flash_attention_forward`, sequence by sequence."""
 
 import torch
 from torch import Tensor
 
 
-def plain_varlen_attn(
+def plain_flash_attention_forward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -12,14 +12,20 @@ def plain_varlen_attn(
     cu_seq_k: Tensor,
     max_q: int,
     max_k: int,
+    dropout: float,
+    causal: bool,
+    debug: bool,
     *,
     scale: float,
-    enable_gqa: bool = False,
     seqused_k: Tensor,
-) -> Tensor:
-    """query [T_q, H_q, D], key and value [T_k, H_kv, D]: each sequence's queries see its first `seqused_k` keys."""
+    num_splits: int,
+) -> tuple[Tensor]:
+    """query [T_q, H_q, D], key and value [T_k, H_kv, D]: each sequence's queries see its first `seqused_k` keys.
+
+    The first of the operator's results. Heads are grouped where there are more of queries.
+    """
     queries, kv_heads = query.shape[1], key.shape[1]
-    assert queries % kv_heads == 0 if enable_gqa else queries == kv_heads
+    assert queries % kv_heads == 0 and not (dropout or causal or debug) and 1 <= num_splits <= 128
     for cumulative in (cu_seq_q, cu_seq_k):
         assert cumulative.dtype == torch.int32 and (cumulative.diff() >= 0).all() and cumulative[0] == 0
     assert seqused_k.dtype == torch.int32 and (seqused_k <= cu_seq_k.diff()).all()
@@ -33,4 +39,4 @@ def plain_varlen_attn(
         keys, values = (x[first : first + used].repeat_interleave(queries // kv_heads, 1) for x in (key, value))
         weights = torch.einsum("qhd,khd->hqk", query[rows], keys).mul(scale).softmax(-1)
         out[rows] = torch.einsum("hqk,khd->qhd", weights, values)
-    return out
+    return (out,)

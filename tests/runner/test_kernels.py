@@ -1,17 +1,21 @@
 """`kernels=` chooses what computes a run; the manifest says what did, and torch's backend of a prompt's attention."""
 
+import sys
 from importlib.metadata import version
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.ops import operator
+from kvbench.ops.gpu import runs_kernels
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
 from kvbench.runner import kernels
-from kvbench.runner.kernels import check_kernels, computed_by
+from kvbench.runner.kernels import check_decoding, check_kernels, computed_by
 from tests.support.command import command_line
+from tests.support.fake_devices import FakeDevices, forget_gpus
 from tests.support.runs import arguments, run
 from tests.support.tiny import tiny_model
 
@@ -40,7 +44,8 @@ def test_triton_without_a_gpu_or_without_triton_is_one_line(monkeypatch, tmp_pat
 def test_a_triton_that_does_not_compile_the_kernels_is_one_line(found, computes, monkeypatch, capsys):
     for module in (kernels, operator):
         monkeypatch.setattr(module, "triton_version", lambda: found)
-    monkeypatch.setattr(operator, "runs_kernels", lambda device: True)
+        monkeypatch.setattr(module, "runs_kernels", lambda device: True)
+        monkeypatch.setattr(module, "build_error", lambda device: None)
     for name in ("prompt_backend", "decoding_backend"):
         monkeypatch.setattr(kernels, name, lambda *args: "flash_attention")
     model = tiny_model()
@@ -53,6 +58,55 @@ def test_a_triton_that_does_not_compile_the_kernels_is_one_line(found, computes,
     assert capsys.readouterr().err == "triton 3.5.1 is older than 3.6: torch computes what the Triton kernels would\n"
     with pytest.raises(UserError, match=r"kernels=triton needs triton 3\.6 or later, and 3\.5\.1"):
         check_kernels("triton", "cuda:0")
+
+
+NO_COMPILER = "Failed to find C compiler. Please specify via CC environment variable"
+
+
+def no_compiler(device):
+    raise RuntimeError(f"{NO_COMPILER}\nor set triton.knobs.build.impl")
+
+
+def test_a_machine_that_cannot_build_a_kernel_computes_with_torch_or_says_what_it_lacks(monkeypatch, capsys):
+    """Slim images and clusters have Triton and no compiler, or no headers of Python."""
+    smallest = ModuleType("kvbench.ops.kernels.smallest")
+    smallest.run = no_compiler
+    monkeypatch.setitem(sys.modules, smallest.__name__, smallest)
+    for module in (kernels, operator):
+        monkeypatch.setattr(module, "triton_version", lambda: "3.9.0")
+    for name in ("prompt_backend", "decoding_backend"):
+        monkeypatch.setattr(kernels, name, lambda *args: "flash_attention")
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "device", property(lambda self: kernels.torch.device("cuda:0")))
+    with FakeDevices():
+        assert computed_by(model)["kernels"] == "torch"
+        (line,) = capsys.readouterr().err.splitlines()
+        assert NO_COMPILER in line and "gcc and python3-dev" in line and "torch computes" in line
+        with pytest.raises(UserError, match=f"kernels=triton: Triton cannot build.*{NO_COMPILER}.*kernels=torch"):
+            check_kernels("triton", "cuda:0")
+        with pytest.raises(UserError, match=r"decode\.engine=fused: Triton cannot build"):
+            check_decoding("fused", SimpleNamespace(resolve_device=lambda: "cuda:0", device_map=None))
+        smallest.run = lambda device: None
+        forget_gpus()
+        assert computed_by(model)["kernels"] == "triton 3.9.0" and not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "capability, hip, name, wave, runs",
+    [
+        ((7, 5), None, "", 32, False),
+        ((8, 0), None, "", 32, True),
+        ((9, 0), "6.4", "gfx908:sramecc+", 64, False),  # its numbers are no compute capability
+        ((9, 0), "6.4", "gfx90a:sramecc+", 64, True),
+        ((9, 4), "6.4", "gfx942:sramecc+:xnack-", 64, True),
+        ((11, 0), "6.4", "gfx1100", 32, False),
+    ],
+)
+def test_kernels_run_on_the_gpus_for_which_they_compile(capability, hip, name, wave, runs, monkeypatch):
+    monkeypatch.setattr(kernels.torch.version, "hip", hip)
+    with FakeDevices(capability) as fake:
+        fake.properties.gcnArchName, fake.properties.warp_size = name, wave
+        assert runs_kernels(kernels.torch.device("cuda:0")) == runs
 
 
 @pytest.mark.parametrize("has", ["avx512_bf16", "amx_tile", None])

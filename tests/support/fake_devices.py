@@ -17,6 +17,7 @@ It says nothing about what a kernel supports, its rounding or its memory.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
@@ -28,9 +29,17 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from kvbench.models.cache_argument import NAMES
+from kvbench.ops import gpu
+from tests.reference.plain_varlen import plain_flash_attention_forward
 
 CPU = torch.device("cpu")
-CUDA = {"synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 0}  # what a call returns
+# what a call returns
+CUDA = {
+    "synchronize": None,
+    "reset_peak_memory_stats": None,
+    "max_memory_allocated": 0,
+    "is_current_stream_capturing": False,
+}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}  # indices may lie on the CPU
 # What is asked most often, and has no tensor in its answer.
 PLAIN = {Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.dim, Tensor.element_size, Tensor.untyped_storage}
@@ -38,6 +47,7 @@ OF_THE_FIRST = {Tensor.copy_, Tensor.__deepcopy__}  # whatever the other argumen
 MOVING = {Tensor.to, Tensor.cpu}
 # Called for every operation of a model, so what is looked up again and again has a name here.
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention.default
+FLASH_OF_SEQUENCES = torch.ops.aten._flash_attention_forward.default
 DEVICE, IS_CUDA = Tensor.device.__get__, Tensor.is_cuda.__get__
 NESTED = (list, tuple)
 
@@ -48,10 +58,20 @@ def device_of(tensor: Tensor) -> torch.device:
 
 
 class FakeDevices(TorchFunctionMode):
-    """Within this context, tensors report the device that they stand for and devices do not mix."""
+    """Within this context, tensors report the device that they stand for and devices do not mix.
+
+    capability: of every GPU; flash attention fails before 8.0, as torch's does. processors: its multiprocessors.
+    """
+
+    def __init__(self, capability: tuple[int, int] = (9, 0), processors: int = 132):
+        super().__init__()
+        self.capability = capability
+        self.properties = SimpleNamespace(multi_processor_count=processors)
 
     def __enter__(self):
-        functions = {name: lambda *args, result=result: result for name, result in CUDA.items()}
+        known = {"get_device_capability": self.capability, "get_device_properties": self.properties}
+        functions = {name: lambda *args, result=result: result for name, result in (CUDA | known).items()}
+        forget_gpus()
         self.cuda = patch.multiple(torch.cuda, device=self.on_device, set_device=self.set_device, **functions)
         self.current = 0
         self.cuda.start()
@@ -70,6 +90,7 @@ class FakeDevices(TorchFunctionMode):
         self.current = torch.device(device).index
 
     def __exit__(self, *error):
+        forget_gpus()
         self.cuda.stop()
         return super().__exit__(*error)
 
@@ -100,7 +121,17 @@ class FakeDevices(TorchFunctionMode):
 
     def call(self, func, args, kwargs, device: torch.device):
         """What `func` returns; `device` is that of its result."""
+        if func == FLASH_OF_SEQUENCES:
+            if self.capability < (8, 0):
+                raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
+            return plain_flash_attention_forward(*args, **kwargs)
         return flash(*args, **kwargs) if func == FLASH else func(*args, **kwargs)
+
+
+def forget_gpus() -> None:
+    """What kvbench has found out about GPUs."""
+    for fact in (gpu.is_recent, gpu.runs_kernels, gpu.multiprocessors, gpu.build_error):
+        fact.cache_clear()
 
 
 def flash(query: Tensor, keys: Tensor, values: Tensor, dropout: float, causal: bool, debug: bool, scale: float):

@@ -16,6 +16,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion", "maxnreg")
+OPTIONS_OF_AMD = ("num_warps", "num_stages")
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, in each dimension, on NVIDIA's GPUs
 
 
@@ -45,10 +46,17 @@ class Compilation:
         return repr((self.name, self.signature, self.constants, self.attributes, self.options))
 
 
-class FakeTriton:
-    """Within this context Triton's driver is this one; `current` tells the number of the current GPU."""
+def target_of(sm: int | str) -> GPUTarget:
+    return GPUTarget("cuda", sm, 32) if isinstance(sm, int) else GPUTarget("hip", sm, 64)
 
-    def __init__(self, current: Callable[[], int] = lambda: 0, sm: int = 90):
+
+class FakeTriton:
+    """Within this context Triton's driver is this one; `current` tells the number of the current GPU.
+
+    sm: the architecture, a number for NVIDIA's and a name for AMD's (CDNA, with wavefronts of 64).
+    """
+
+    def __init__(self, current: Callable[[], int] = lambda: 0, sm: int | str = 90):
         self.get_current_device, self.sm = current, sm
         self.launches: list[Launch] = []
         self.compilations: list[Compilation] = []
@@ -57,11 +65,12 @@ class FakeTriton:
         return device
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.sm, 32)
+        return target_of(self.sm)
 
     def __enter__(self) -> "FakeTriton":
         def compiles(kernel, key, signature, device, constants, options, attributes, warmup):
-            chosen = {name: getattr(options, name) for name in OPTIONS}
+            names = OPTIONS if self.get_current_target().backend == "cuda" else OPTIONS_OF_AMD
+            chosen = {name: getattr(options, name) for name in names}
             one = Compilation(kernel, signature, constants, attributes, chosen)
             self.compilations.append(one)
             made = kernel.device_caches[device][0][key] = _Compiled(one.name, self.launches)

@@ -36,7 +36,8 @@ def tile() -> Tile:
     """That of the current GPU."""
     if not NO_TENSOR_MEMORY or triton.knobs.runtime.interpret:
         return TILE
-    return WITHOUT_TENSOR_MEMORY if 100 <= driver.active.get_current_target().arch < 120 else TILE
+    target = driver.active.get_current_target()  # an AMD GPU's arch is a name
+    return WITHOUT_TENSOR_MEMORY if target.backend == "cuda" and 100 <= target.arch < 120 else TILE
 
 
 def limits(theta: float, d: int) -> tuple[int, float, float]:
