@@ -12,17 +12,17 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
 from kvbench.utils.config_folder import check_folder
+from kvbench.utils.interpolations import check_resolvable, marked, resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
 from kvbench.utils.own_code import own_line
-from kvbench.utils.targets import class_of
+from kvbench.utils.targets import Find, imported, part_of
 from kvbench.utils.text import in_one_line
+from kvbench.utils.yaml_files import read_yaml
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
@@ -67,19 +67,18 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
 
 
-def build(config: Mapping[str, Any], what: str, base: type[Built]) -> Built:
+def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = imported) -> Built:
     """An object of a configuration's `_target_`, a subclass of `base`.
 
-    Raises UserError, which begins with `what`, for any other target, which is not called, and where it fails.
+    `find` looks up the names of classes: what strangers wrote may only name known ones. Raises UserError, which begins
+    with `what`, for any other target, which is not called, and where it fails.
     """
-    parameters = {key: value for key, value in config.items() if key not in DESCRIBING}
-    class_of(parameters, what, base)
+    part = part_of({key: value for key, value in config.items() if key not in DESCRIBING}, what, base, find=find)
     try:
-        made: Built = instantiate(parameters, _convert_="all")
-    except InstantiationException as error:
-        cause = error.__cause__ or error
-        own = None if isinstance(cause, UserError) else own_line(cause)
-        raise UserError(f"{what}: {own or in_one_line(cause)}") from error
+        made: Built = part.built()
+    except Exception as error:
+        own = None if isinstance(error, UserError) else own_line(error)
+        raise UserError(f"{what}: {own or in_one_line(error)}") from error
     return made
 
 
@@ -99,7 +98,11 @@ def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> Non
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    """What Hydra composed, in plain types."""
+    """What Hydra composed, in plain types: the one place where anything is resolved.
+
+    Raises UserError for what refers to more than the configuration's own keys.
+    """
+    check_resolvable(OmegaConf.to_container(cfg, resolve=False))
     found = OmegaConf.to_container(cfg, resolve=True)
     return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
@@ -117,12 +120,20 @@ def check_what_hydra_runs(overrides: Sequence[str]) -> None:
         one for one in OverridesParser.create().parse_overrides(expanded(overrides)) if not one.is_sweep_override()
     ]
     own = [one.input_line for one in parsed if re.match(r"hydra[./](?!launcher)", one.key_or_group)]
-    given = [one.input_line for one in parsed if not re.match("hydra/(launcher|sweeper)", one.key_or_group)]
-    wanted = _compose(own, return_hydra_config=True).hydra
-    found = _compose([*_search_path(), *given], return_hydra_config=True).hydra
+    given = [one.input_line for one in parsed if not re.match("hydra[./](launcher|sweeper)", one.key_or_group)]
+    wanted, found = (
+        OmegaConf.to_container(_compose(overrides, return_hydra_config=True).hydra, resolve=False)
+        for overrides in (own, [*_search_path(), *given])
+    )
+    assert isinstance(wanted, dict) and isinstance(found, dict), "hydra's node is a mapping"
     for node in CALLED_BY_HYDRA:
         if found[node] != wanted[node]:
             raise UserError(f"--config-dir {_more[0]} sets hydra.{node}, which names code to run: leave it out")
+    if swept := [key for key in found["sweeper"].get("params") or {} if re.match(r"[+~]*hydra\b", str(key))]:
+        raise UserError(f"--config-dir {_more[0]} sweeps over {swept[0]}: leave it out")
+    known = {text for _, text in marked(wanted)}
+    if others := [one for one in marked(found) if one[1] not in known and not resolvable(one[1])]:
+        check_resolvable({f"hydra.{others[0][0]}": others[0][1]}, f"--config-dir {_more[0]}: ")
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
@@ -182,9 +193,9 @@ def _about(path: Path, group: str) -> str:
 
 def _first_text(path: Path, *keys: str) -> str:
     """The first of the keys that a YAML file sets; "" where it has none of them."""
-    file = OmegaConf.load(path)
-    found = (OmegaConf.select(file, key) for key in keys)
-    return next((str(text) for text in found if text), "")
+    file = read_yaml(path)
+    texts = flat(file) if isinstance(file, Mapping) else {}
+    return next((str(texts[key]) for key in keys if texts.get(key)), "")
 
 
 def flat(node: Mapping[str, Any], path: str = "") -> dict[str, object]:

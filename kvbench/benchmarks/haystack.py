@@ -6,6 +6,7 @@ from itertools import cycle
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
 # The generated haystack: plain sentences without digits or cities, so that no needle occurs by chance.
@@ -65,8 +66,8 @@ def generated(seed: int) -> Iterator[str]:
 
 
 def files_of(folder: str) -> list[Path]:
-    """The texts of a folder in order of their names. Raises UserError where there is none."""
-    files = sorted(path for path in Path(folder).glob("*.txt") if path.is_file())
+    """The texts of a folder in order of their names. Raises UserError where there is none, or one is elsewhere."""
+    files = sorted(held(path, Path(folder)) for path in Path(folder).glob("*.txt") if path.is_file())
     if not files:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
     return files

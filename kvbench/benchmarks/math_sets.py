@@ -10,6 +10,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.math_answers import expression_score, integer_score
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.jsonl import read_rows
+from kvbench.utils.links import held
 
 RKV = "https://raw.githubusercontent.com/Zefan-Cai/R-KV/d15c9767e67c2bd9807128fecc35223fa2484a69"
 LONGFLOW = "https://raw.githubusercontent.com/yisunlp/LongFLow/89a68d30ea28857fc8e1b229544a2cc23f52a43e"
@@ -57,7 +58,7 @@ def rows_of(name: str, data_dir: str | None) -> list[dict[str, Any]]:
     problems = SETS[name]
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"benchmark.data_dir={data_dir!r} is not a folder")
-    given = None if data_dir is None else str(Path(data_dir) / problems.file)
+    given = None if data_dir is None else str(held(Path(data_dir) / problems.file, Path(data_dir)))
     path = given_or_fetched("data_dir", given, problems.file, {problems.url: problems.sha256})
     if (actual := file_hash(path)) != problems.sha256:
         raise UserError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.download import fetched
+from kvbench.utils.links import held
 from kvbench.utils.text import in_one_line
 
 
@@ -52,7 +53,7 @@ class DataSet:
                 f"{folder} has no file of {names} ({' or '.join(wanted[missing[0]])}): "
                 f"it is in the data set {self.repository} at {self.revision} on the hub"
             )
-        return found
+        return {name: [held(path, folder) for path in paths] for name, paths in found.items()}
 
     def _from_hub(self, wanted: Mapping[str, Sequence[str]]) -> Path:
         """The data set's folder in the hub's cache, after the files that it lacks were downloaded."""

@@ -25,6 +25,7 @@ from kvbench.configuration.model_spec import ModelSpec, model_spec
 from kvbench.configuration.sections import Decode, Prefill, Wandb, check_keys, section
 from kvbench.errors import UserError, unknown
 from kvbench.utils.checked import check_given, checked
+from kvbench.utils.interpolations import check_resolved
 
 DIGITS = 18  # of a whole number, so that it fits into 64 bits
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -88,6 +89,7 @@ class Configuration:
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """The parsed form of a composed configuration. Raises UserError with the first mistake found."""
         _check_values(plain)
+        check_resolved(plain)
         for group in ("model", "benchmark"):
             if not plain.get(group):  # ~model
                 raise UserError(f"no {group} is chosen: {group}=NAME")

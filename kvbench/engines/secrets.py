@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 
 class Secret:
@@ -32,7 +33,7 @@ def read_secret(env: str | None, file: str | None) -> Secret | None:
     elif file is not None:
         where = f"engine.key_file={file}: the file"
         try:
-            value = Path(file).expanduser().read_text(encoding="utf-8")
+            value = read_text(Path(file).expanduser())
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{where} cannot be read: {getattr(error, 'strerror', None) or 'not text'}") from error
     else:

@@ -9,6 +9,7 @@ from typing import Any
 from kvbench.config import DESCRIBING, build, choices
 from kvbench.engines.base import Engine
 from kvbench.errors import UserError
+from kvbench.utils.targets import Find, imported
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class EngineSetting:
         return json.dumps(["engine", self.label, self.parameters])
 
 
-def engine_settings(node: Mapping[str, Any]) -> list[EngineSetting]:
+def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[EngineSetting]:
     """The settings of a configuration's `engine` node, in the order of its lists.
 
     Every key may have a list of values: all combinations are made, the last key's values changing fastest. `label` has
-    a name for each of them. Raises UserError for a wrong value.
+    a name for each of them. `find` looks up the names of classes. Raises UserError for a wrong value.
     """
     values = {key: value for key, value in node.items() if key not in DESCRIBING}
     labels = values.pop("label", None)
@@ -59,7 +60,7 @@ def engine_settings(node: Mapping[str, Any]) -> list[EngineSetting]:
         )
     names = names if labels is not None else [None] * len(combinations)
     settings = [
-        EngineSetting(build({**one, "label": name}, "engine", Engine))
+        EngineSetting(build({**one, "label": name}, "engine", Engine, find))
         for one, name in zip(combinations, names, strict=True)
     ]
     seen: set[str] = set()

@@ -17,6 +17,7 @@ from kvbench.metrics.aggregate import range_score, task_score
 from kvbench.metrics.longbench import METRICS, companions, score
 from kvbench.records.store import RECORDS, record_files, without_checksum
 from kvbench.utils.jsonl import FieldType, read_rows
+from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
 RESULT = "result.json"
@@ -76,7 +77,7 @@ def find(folder: Path, extended: bool) -> tuple[dict[str, Path], bool]:
             raise UserError(f"{files[task].name} and {path.name} in {str(folder)!r} are both for {task}: keep one")
         if extended and task not in LONGBENCH_E:
             raise UserError(f"{path}: LongBench-E has no task {task!r}, only {', '.join(LONGBENCH_E)}")
-        files[task] = path
+        files[task] = held(path, folder)
     return {task: files[task] for task in TASKS if task in files}, extended
 
 
@@ -122,7 +123,7 @@ def from_records(folder: Path) -> list[Scored]:
             raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions can be scored again")
         without_checksum(record)
 
-    paths = record_files(folder)
+    paths = [held(path, folder) for path in record_files(folder)]
     for path in paths:
         read_rows(path, {"benchmark": str}, check=check)  # before fields are missed that others do not have
     records = [record for path in paths for record in read_rows(path, _RECORD)]
@@ -163,7 +164,7 @@ def published(folder: Path) -> dict[Row, float]:
 
     Raises UserError where it is not in the official form.
     """
-    path = folder / RESULT
+    path = held(folder / RESULT, folder)
     if not path.is_file():
         return {}
     try:

@@ -13,7 +13,7 @@ from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.targets import class_of
+from kvbench.utils.targets import Find, class_of, imported
 from kvbench.utils.versions import raised, versions
 
 # Classes that have moved, by the name that is part of a record's key: records of earlier versions are found again.
@@ -78,31 +78,38 @@ def settings_of(cfg: Configuration) -> list[Setting]:
 
 
 def build_settings(
-    methods: Mapping[str, Mapping[str, Any]], ratio: object, budget: object, compress: Mapping[str, Any] | None = None
+    methods: Mapping[str, Mapping[str, Any]],
+    ratio: object,
+    budget: object,
+    compress: Mapping[str, Any] | None = None,
+    find: Find = imported,
 ) -> list[Setting]:
     """Every method at every ratio or budget, or at its own if its configuration has some; FullKV once.
 
     `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV that has none
-    of its own. Raises UserError for a bad value.
+    of its own. `find` looks up the names of classes. Raises UserError for a bad value.
     """
-    return _settings(methods, amounts(ratio, budget), compress)
+    return _settings(methods, amounts(ratio, budget), compress, find)
 
 
 def _settings(
-    methods: Mapping[str, Mapping[str, Any]], shared: Amounts, compress: Mapping[str, Any] | None
+    methods: Mapping[str, Mapping[str, Any]],
+    shared: Amounts,
+    compress: Mapping[str, Any] | None,
+    find: Find = imported,
 ) -> list[Setting]:
-    chosen = named(methods) if compress is None else while_decoding(named(methods), compress)
-    return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared)]
+    chosen = named(methods) if compress is None else while_decoding(named(methods), compress, find)
+    return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared, find)]
 
 
 def while_decoding(
-    methods: Mapping[str, Mapping[str, Any]], compress: Mapping[str, Any]
+    methods: Mapping[str, Mapping[str, Any]], compress: Mapping[str, Any], find: Find = imported
 ) -> dict[str, Mapping[str, Any]]:
     """The methods with decode.compress as their decode_compression. UserError for one that cannot have it."""
     node = {"_target_": "kvbench.methods.DecodeCompression", **compress}
     compressing = {}
     for name, config in methods.items():
-        kind = class_of(config, f"method {name!r}", Method)
+        kind = class_of(config, f"method {name!r}", Method, find=find)
         if issubclass(kind, FullKV) or config.get("decode_compression") is not None:
             compressing[name] = config
         elif "decode_compression" in getattr(kind, "__dataclass_fields__", {}):
@@ -115,11 +122,11 @@ def while_decoding(
     return compressing
 
 
-def _of_method(name: str, config: dict[str, Any], shared: Amounts) -> list[Setting]:
+def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -> list[Setting]:
     """One method at its own ratios or budgets, or at those shared by all methods."""
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own = (config.pop("ratio", None), config.pop("budget", None))
-    method = build(config, f"method {name!r}", Method)
+    method = build(config, f"method {name!r}", Method, find)
     name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
         if own != (None, None):

@@ -10,6 +10,7 @@ import pandas as pd
 from kvbench.errors import UserError, check_fields
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
+from kvbench.utils.links import check_held, held
 from kvbench.utils.yaml_files import read_yaml
 
 FILE = "submission.yaml"
@@ -48,6 +49,7 @@ def read_submissions(folders: Sequence[Path]) -> list[Submission]:
 
 def _read(folder: Path, top: Sequence[Path]) -> Submission | None:
     """None for a folder without scores: probes and speed."""
+    check_held(folder)
     records, findings = gather(folder)
     refuse(findings)
     if wrong := [finding.message for finding in findings if finding.wrong]:
@@ -62,7 +64,7 @@ def note_of(folder: Path, top: Sequence[Path]) -> Note:
     """The nearest submission.yaml, from the folder of records up to the folder that the command names."""
     for place in _upwards(folder, {path.resolve() for path in top}):
         if (place / FILE).is_file():
-            return read_note(place / FILE)
+            return read_note(held(place / FILE, place))
     return Note()
 
 

@@ -96,6 +96,7 @@ def load_texts(spec: ModelSpec) -> TextModel:
     with unreadable(spec, source, options):
         if not options:
             check_config(Path(source))
+        read_config(source, options)
         config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
         if spec.shape:
             check_shape(spec.name, spec.shape, config.to_dict(), source)
@@ -119,8 +120,7 @@ def load(spec: ModelSpec) -> LoadedModel:
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
-        raw = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
-        check_sane(raw, f"config.json of {source}")
+        raw = read_config(source, options)
         left_out = TEXT_ALONE.get(str(raw.get("model_type")), ())
         text = {}
         if spec.shape or left_out:
@@ -153,6 +153,13 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"parts of {spec.name} ({away[0]} to {away[-1]}), which are copied to it for every token"
         )
     return LoadedModel(with_length(spec, model.config), model.eval(), tokenizer, source)
+
+
+def read_config(source: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json, before transformers acts on it. Raises UserError for what no model has, and for code of the hub."""
+    raw: dict[str, Any] = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
+    check_sane(raw, f"config.json of {source}")
+    return raw
 
 
 def with_length(spec: ModelSpec, config: PretrainedConfig) -> ModelSpec:

@@ -1,6 +1,7 @@
-"""Numbers of a model's configuration that no model has: refused before networks of that size are laid out."""
+"""What no model's configuration may say: networks of a size that no model has, and code to be fetched."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvbench.errors import UserError
@@ -9,11 +10,28 @@ from kvbench.errors import UserError
 MOST = {"num_hidden_layers": 10_000, "num_layers": 10_000, "n_layer": 10_000, "num_experts": 100_000}
 MOST |= {"num_local_experts": 100_000, "n_routed_experts": 100_000}
 
+# Keys that choose code: transformers fetches org/kernel from the hub, and runs it, where one of them names it.
+CODE = re.compile("implementation|kernel", re.IGNORECASE)
+
 
 def check_sane(config: Mapping[str, Any], where: str) -> None:
-    """Raise UserError for more layers or experts than any model has, also in a configuration inside this one."""
+    """Raise UserError for more layers or experts than any model has, and for kernels of the hub, also in a
+    configuration inside this one.
+    """
     for key, value in config.items():
-        if isinstance(value, Mapping):
-            check_sane(value, where)
-        elif key in MOST and isinstance(value, int) and value > MOST[key]:
+        inside = value if isinstance(value, list) else [value]
+        for node in inside:
+            if isinstance(node, Mapping):
+                check_sane(node, where)
+        if key in MOST and isinstance(value, int) and value > MOST[key]:
             raise UserError(f"{where} has {key}={value}: kvbench reads models with at most {MOST[key]:,}")
+        if CODE.search(str(key)) and (named := next((text for text in _texts(value) if "/" in text), None)):
+            raise UserError(f"{where} has {key}={named!r}, code from the hub, which kvbench does not run: leave it out")
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(inner)

@@ -1,5 +1,6 @@
 """The command line that stands for a resolved configuration, from a run's manifest."""
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from kvbench.utils.override_text import override_text
 
 # Keys whose value is the name of a file, besides the experiment's.
 GROUPS = ("model", "benchmark")
+# What stands before the = of an override: a key and nothing else, since a manifest is anybody's.
+KEY = re.compile(r"[\w.-]+")
 
 
 def command_of(
@@ -21,7 +24,7 @@ def command_of(
     """The shortest command found whose configuration is `config`, and whether this version composes exactly that.
 
     Texts that describe a node are not compared. The command names the files of conf/ that the configuration comes from,
-    and every key that differs from theirs. `compose` is `composed`, or a function that remembers what it composed for
+    and every key that differs from theirs, up to one that no command can set. `compose` is `composed`, or a function that remembers what it composed for
     many configurations.
     """
     overrides = _files(config, compose)
@@ -65,8 +68,10 @@ def _without_texts(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """An override for each key that differs."""
+    """An override for each key that differs. Raises UserError for a key that is none, and for Hydra's own."""
     for key, value in ours.items():
+        if not KEY.fullmatch(key) or f"{path}{key}".partition(".")[0] == "hydra":
+            raise UserError(f"{path}{key}: a command cannot set this key")
         if key not in theirs:
             yield f"+{path}{key}={override_text(value)}"
         elif isinstance(value, Mapping) and isinstance(theirs[key], Mapping):

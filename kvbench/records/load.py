@@ -154,7 +154,10 @@ def manifests_beside(records: Iterable[tuple[dict[str, Any], Path]]) -> tuple[pd
     for (folder, run), records_of_run in Counter(places).items():
         if folder not in manifests:
             manifests[folder], damaged = read_manifests(folder)
-            findings += [Finding("manifest", f"{path} is damaged: it is not a run's manifest") for path in damaged]
+            findings += [
+                Finding("manifest", f"{path} is damaged: it is not a run's manifest ({why})")
+                for path, why in damaged.items()
+            ]
         if run not in manifests[folder]:
             what = f"{count(records_of_run, 'record')} in {folder}"
             findings.append(Finding("manifest", f"no manifest of run {run}: the origin of {what} is unknown"))

@@ -9,6 +9,7 @@ from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import JobNote, check, check_manifest
 from kvbench.utils.files import replacing
 from kvbench.utils.regular_files import read_bytes
+from kvbench.utils.text import in_one_line
 
 
 def parse(data: bytes) -> object:
@@ -24,17 +25,18 @@ def _integer(digits: str) -> int | str:
     return value if len(digits) <= 20 and -(2**63) <= (value := int(digits)) < 2**63 else digits
 
 
-def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
-    """The manifests of one folder of records by run id, the earliest first; and the files that hold none.
+def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[Path, str]]:
+    """The manifests of one folder of records by run id, the earliest first; and the files that hold none, with reasons.
 
     The order is that of `number`, since clocks of machines differ; before 0.2, which had none, that of `started`.
     """
-    found, damaged = [], []
+    found: list[dict[str, Any]] = []
+    damaged: dict[Path, str] = {}
     for path in sorted((folder / "manifests").glob("*.json")):
         try:
             found.append(check_manifest(parse(read_bytes(path))))
-        except (OSError, ValueError, RecursionError):
-            damaged.append(path)
+        except (OSError, ValueError, RecursionError) as error:
+            damaged[path] = in_one_line(error)
     order = sorted(found, key=lambda one: (one.get("number", 0), one.get("started", ""), one["run"]))
     return {one["run"]: one for one in order}, damaged
 

@@ -12,6 +12,7 @@ from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, read_records, record_files
 from kvbench.utils.extras import require
 from kvbench.utils.files import appearing, replacing
+from kvbench.utils.links import check_held
 from kvbench.utils.places import PLACES
 
 SAMPLE_HASHES = "samples.parquet"
@@ -42,6 +43,7 @@ def write_pack(folder: Path, target: Path) -> list[str]:
 
     if target.exists():
         raise UserError(f"{target} exists: name a new folder with --out")
+    check_held(folder)
     records = records_to_pack(folder)
     manifests = read_manifests(folder)[0]
     left_out = dict.fromkeys(f"records.{name}" for name in sorted(DROPPED))

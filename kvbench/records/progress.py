@@ -32,7 +32,8 @@ class Share(NamedTuple):
 
 def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     """Every shard of every request that no later one has taken over, and manifests that cannot be read."""
-    manifests, damaged = read_manifests(folder)
+    manifests, unread = read_manifests(folder)
+    damaged = [*unread]
     attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is

@@ -3,9 +3,8 @@
 from functools import cache
 from typing import NamedTuple
 
-from omegaconf import OmegaConf
-
 from kvbench.config import CONF, choices
+from kvbench.utils.yaml_files import read_yaml
 
 OTHERS = "others"
 
@@ -13,10 +12,9 @@ OTHERS = "others"
 @cache
 def rows() -> dict[str, list[list[str]]]:
     """Group → rows of names, those of conf/method_groups.yaml."""
-    return {
-        str(group): [str(row).split() for row in names]
-        for group, names in OmegaConf.load(CONF / "method_groups.yaml").items()
-    }
+    groups = read_yaml(CONF / "method_groups.yaml")
+    assert isinstance(groups, dict), "a group a key"
+    return {str(group): [str(row).split() for row in names] for group, names in groups.items()}
 
 
 class Row(NamedTuple):

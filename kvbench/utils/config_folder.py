@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.yaml_files import read_yaml
 
 DESCRIPTIONS = ("about", "title")
@@ -24,6 +25,7 @@ def _check(path: Path) -> None:
     for key in contents:
         if not isinstance(key, str):
             raise UserError(f"{path}: the key {key!r} is not a text")
+    check_resolvable(contents, f"{path}: ")
     for key in DESCRIPTIONS:
         if not isinstance(contents.get(key, ""), str):
             raise UserError(f"{path}: {key}={contents[key]!r} is not a text")

@@ -1,26 +1,71 @@
-"""Classes that configurations name as `_target_`: found, and checked against what stands in their place, before a call.
+"""Classes that configurations name as `_target_`: found, checked against what stands in their place, then built.
 
-Finding a class imports its module, which a configuration of the user's asks for; no function is ever called.
+Finding a class imports its module, which a configuration of the user's asks for; no function is ever called. Values are
+plain: a text is a text, whatever it says.
 """
 
 import sys
-from collections.abc import Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
-from inspect import isclass
+from importlib import import_module
+from inspect import isclass, ismodule
 from types import NoneType
 from typing import Any, get_args, get_type_hints
-
-from hydra._internal.utils import _locate
 
 from kvbench.errors import UserError
 from kvbench.utils.own_code import own_line
 
 TARGET = "_target_"
+# Other keys that are no parameters. `_convert_: all` says what holds for every node, and is in the keys of records.
+SPECIAL = frozenset({TARGET, "_convert_"})
 MOST = 12  # classes of a module that an error lists
 
+Find = Callable[[str], object]  # from module.Class to what has that name
 
-def class_of(node: Mapping[str, Any], what: str, *bases: type) -> type:
+
+@dataclass(frozen=True)
+class Part:
+    """A class that a configuration names, with the values and the further parts that it is built with."""
+
+    kind: type[Any]
+    arguments: dict[Any, object]
+
+    def built(self) -> Any:
+        """An object of the class, its parts first. Raises whatever the classes raise."""
+        return self.kind(**{key: _built(value) for key, value in self.arguments.items()})
+
+
+def _built(value: object) -> object:
+    if isinstance(value, Part):
+        return value.built()
+    if isinstance(value, dict):
+        return {key: _built(inner) for key, inner in value.items()}
+    return [_built(inner) for inner in value] if isinstance(value, list) else value
+
+
+def imported(name: str) -> object:
+    """What module.Class names; its module is imported. Raises whatever the module raises, or ImportError."""
+    first, *rest = name.split(".")
+    if not first or not all(rest):
+        raise ImportError(f"{name!r} is not a name with dots")
+    found: object = import_module(first)
+    path = first
+    for part in rest:
+        path = f"{path}.{part}"
+        if ismodule(found) and not hasattr(found, part):
+            found = import_module(path)
+        else:
+            found = getattr(found, part)
+    return found
+
+
+def class_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> type:
+    """The class of `part_of`."""
+    return part_of(node, what, *bases, find=find).kind
+
+
+def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> Part:
     """The class that a node names, a subclass of one of `bases`, and so for every node inside it.
 
     What a node inside must be is said by the annotation of the parameter that it is given for. Raises UserError, which
@@ -28,24 +73,41 @@ def class_of(node: Mapping[str, Any], what: str, *bases: type) -> type:
     """
     if TARGET not in node:
         raise UserError(f"{what} has no {TARGET}: its YAML must name a class")
-    found = _found(node[TARGET], what)
-    if not isclass(found) or not issubclass(found, bases):
+    kind = _found(node[TARGET], what, find)
+    if not isclass(kind) or not issubclass(kind, bases):
         allowed = " or ".join(map(_public_name, bases)) or "anything: its parameter is not annotated with a class"
         raise UserError(f"{what}: {node[TARGET]} is not a subclass of {allowed}")
-    hints = _hints(found)
-    for key, value in node.items():
-        for inner in _nodes(value):
-            class_of(inner, f"{what}, {key}", *_classes(hints.get(key)))
-    return found
+    hints = _hints(kind)
+    return Part(
+        kind,
+        {
+            key: _parsed(value, f"{what}, {key}", _classes(hints.get(key)), find)
+            for key, value in node.items()
+            if key not in SPECIAL
+        },
+    )
 
 
-def _found(name: object, what: str) -> object:
+def _parsed(value: object, what: str, bases: list[type], find: Find) -> object:
+    """A parameter's value, with a part in place of each node that names a class."""
+    if isinstance(value, Mapping):
+        if TARGET in value:
+            return part_of(value, what, *bases, find=find)
+        return {key: _parsed(inner, what, bases, find) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_parsed(inner, what, bases, find) for inner in value]
+    return value
+
+
+def _found(name: object, what: str, find: Find) -> object:
     if not isinstance(name, str):
         raise UserError(f"{what}: {TARGET}={name!r} must be a class as module.Class")
     try:
-        return _locate(name)
-    except (ImportError, ValueError) as error:
-        own = own_line(error.__cause__) if error.__cause__ else None
+        return find(name)
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from error
+    except Exception as error:  # a module of the user's raises what it will
+        own = own_line(error)
         why = f"{name} cannot be imported: {own}" if own else _missing(name)
         raise UserError(f"{what}: {why}") from error
 
@@ -63,13 +125,6 @@ def _missing(name: str) -> str:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     its = "" if len(own) > MOST else f" It has {', '.join(own) or 'none'}"
     return f"{module} has no class {wanted!r}.{hint}{its}"
-
-
-def _nodes(value: object) -> list[Mapping[str, Any]]:
-    """The outermost nodes with a class in a parameter's value."""
-    if isinstance(value, Mapping):
-        return [value] if TARGET in value else _nodes(list(value.values()))
-    return [node for item in value for node in _nodes(item)] if isinstance(value, list | tuple) else []
 
 
 def _hints(found: type[Any]) -> dict[str, Any]:

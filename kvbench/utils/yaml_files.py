@@ -1,5 +1,6 @@
 """YAML files of the user's: read whole, within limits, and with a fault as one line that names file and line."""
 
+import re
 from pathlib import Path
 
 import yaml
@@ -12,12 +13,25 @@ LARGEST = 2**20  # bytes
 MOST = 100_000  # values, each one counted as often as it is named: aliases of aliases can stand for billions
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain types, read as Hydra reads them: 1e9 is a number, and a date is a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?|\.\d)[\d_]*[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
 def read_yaml(path: Path) -> object:
     """The contents of a YAML file in plain types. Raises UserError where it cannot be read."""
     try:
         text = read_bytes(path, LARGEST)
-        _check_nodes(yaml.compose(text, yaml.SafeLoader))
-        return yaml.safe_load(text)
+        _check_nodes(yaml.compose(text, _Loader))
+        return yaml.load(text, _Loader)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8: {error}") from error
     except OSError as error:

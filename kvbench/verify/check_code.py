@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from kvbench.config import CONF
 from kvbench.models.folder import SINGLE, model_identity
 from kvbench.records.provenance import provenance
 from kvbench.records.recorded_configuration import recorded
+from kvbench.utils.yaml_files import read_yaml
 from kvbench.verify.folder import Folder
 from kvbench.verify.materials import Places, model_folder_of, offline
 from kvbench.verify.verdict import Check, Verdict, judged
@@ -104,5 +103,5 @@ def preset_of(name: object) -> dict[str, Any] | None:
     path = CONF / "model" / f"{name}.yaml"
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
         return None
-    found = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    found = read_yaml(path)
     return {str(key): value for key, value in found.items()} if isinstance(found, dict) else None

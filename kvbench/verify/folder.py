@@ -16,6 +16,7 @@ from kvbench.records.pack import read_sample_hashes
 from kvbench.records.samples import SAMPLES, read_samples
 from kvbench.records.schema import SampleRow, check
 from kvbench.records.store import PACK
+from kvbench.utils.links import check_held
 
 
 class Described(NamedTuple):
@@ -49,7 +50,8 @@ class Folder:
 
 
 def read(path: Path) -> Folder:
-    """Raises UserError where the folder holds no records."""
+    """Raises UserError where the folder holds no records, or has a link to what lies outside of it."""
+    check_held(path)
     frame, findings = gather(path)
     records = [record for file in files([path]) for record in read_file(file).records]
     packed = (path / PACK).is_file()

@@ -4,28 +4,28 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hydra.utils import get_class
-from omegaconf import OmegaConf
-
 from kvbench.benchmarks import Benchmark
 from kvbench.config import CONF
 from kvbench.configuration.configuration import chosen_methods
 from kvbench.engines.settings import engine_settings
+from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.records.recorded_configuration import Recorded
+from kvbench.utils.targets import TARGET, class_of, imported
+from kvbench.utils.yaml_files import read_yaml
 
 
 @cache
 def targets() -> frozenset[str]:
     """Every `_target_` below conf/ that is kvbench's."""
-    files = (OmegaConf.to_container(OmegaConf.load(path)) for path in CONF.rglob("*.yaml"))
-    return frozenset(name for file in files for name in _targets(file) if name.startswith("kvbench."))
+    found = (name for path in CONF.rglob("*.yaml") for name in _targets(read_yaml(path)))
+    return frozenset(name for name in found if name.startswith("kvbench."))
 
 
 def _targets(node: object) -> Iterator[str]:
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if str(key).startswith("_target_"):
+            if str(key).startswith(TARGET):  # a patch of an experiment has more behind it
                 yield str(value)
             yield from _targets(value)
     elif isinstance(node, list):
@@ -33,9 +33,11 @@ def _targets(node: object) -> Iterator[str]:
             yield from _targets(value)
 
 
-def unknown_targets(node: object) -> list[str]:
-    """Classes in a configuration that conf/ does not name. They are not imported."""
-    return sorted({name for name in _targets(node) if name not in targets() and name != "None"})
+def known(name: str) -> object:
+    """The class of kvbench that a file of conf/ names so. UserError for any other name, which is not imported."""
+    if name not in targets():
+        raise UserError(f"{name} is no class of kvbench's configuration")
+    return imported(name)
 
 
 def settings_of(config: Recorded) -> list[Setting]:
@@ -44,10 +46,8 @@ def settings_of(config: Recorded) -> list[Setting]:
     Raises ValueError where it names classes that conf/ does not, or files that are not here.
     """
     methods = chosen_methods(config.method, config.experiment)
-    if unknown := unknown_targets(methods):
-        raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
     try:
-        return build_settings(methods, config.ratio, config.budget, config.compress)
+        return build_settings(methods, config.ratio, config.budget, config.compress, known)
     except (OSError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from error
 
@@ -57,10 +57,8 @@ def engine_labels(node: Mapping[str, Any]) -> list[str]:
 
     Raises ValueError as `settings_of` does.
     """
-    if unknown := unknown_targets(node):
-        raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
     try:
-        return [setting.label for setting in engine_settings(node)]
+        return [setting.label for setting in engine_settings(node, known)]
     except (OSError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from error
 
@@ -70,11 +68,8 @@ def scorer(config: Mapping[str, Any]) -> Benchmark:
 
     Raises ValueError for a class that conf/ does not name, and for a metric that would have to be imported.
     """
-    if unknown := unknown_targets(config):
-        raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
-    if "_target_" not in config:
+    if TARGET not in config:
         raise ValueError("the manifest does not say which benchmark this is")
-    kind = get_class(config["_target_"])
-    benchmark: Benchmark = object.__new__(kind)
-    benchmark.__dict__.update({key: value for key, value in config.items() if key != "_target_"})
+    benchmark: Benchmark = object.__new__(class_of(config, "benchmark", Benchmark, find=known))
+    benchmark.__dict__.update({key: value for key, value in config.items() if key != TARGET})
     return benchmark

@@ -18,7 +18,7 @@ from kvbench.models.embedded import PACKAGES, embedded_folder
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import PLACES
-from kvbench.verify.known_classes import unknown_targets
+from kvbench.verify.known_classes import known
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
 
@@ -81,11 +81,9 @@ def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, 
     """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
     config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
     config |= {key: value for key in PLACES if (value := places.get(f"benchmark.{key}"))}
-    if unknown := unknown_targets(config):
-        raise ValueError(f"{unknown[0]} is no class of kvbench's configuration")
     if config.get("metric") not in (None, *METRICS):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
-    samples = build(config, "benchmark", Benchmark).samples(tokenizer)
+    samples = build(config, "benchmark", Benchmark, known).samples(tokenizer)
     if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
         raise ValueError("a sample's metric is a function that kvbench does not have")
     if (found := data_hash(samples)) != manifest.get("data_sha256"):

@@ -7,11 +7,13 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.integrations import hub_kernels
 
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
 from kvbench.models.embedded import _forget_offline
 from kvbench.models.folder import model_identity, weight_files
+from kvbench.models.load import load_texts
 
 
 @pytest.fixture
@@ -155,6 +157,43 @@ def test_layers_beyond_any_model_are_refused_before_they_are_laid_out(folder, wh
     many = {"num_hidden_layers": 10_000_000}
     change_config(folder, **({key: many for key in where} or many))
     assert "has num_hidden_layers=10000000: kvbench reads models with at most 10,000" in refused(folder)
+
+
+KERNEL = "someone/kernel"
+KERNELS = {
+    "attention": {"_attn_implementation": KERNEL},
+    "attention by its public name": {"attn_implementation": KERNEL},
+    "paged attention": {"_attn_implementation": f"paged|{KERNEL}@main:forward"},
+    "attention of a part": {"text_config": {"_attn_implementation": KERNEL}},
+    "attention by part": {"_attn_implementation": {"": "sdpa", "text_config": KERNEL}},
+    "attention of a layer": {"per_layer_config": [{"_attn_implementation": KERNEL}]},
+    "experts": {"_experts_implementation": KERNEL},
+    "a mapping of kernels": {"kernel_config": {"kernel_mapping": {"RMSNorm": f"{KERNEL}:RMSNorm"}}},
+    "quantised layers": {"quantization_config": {"quant_method": "eetq", "kernels": [KERNEL]}},
+}
+
+
+@pytest.mark.parametrize("read", [load, load_texts])
+@pytest.mark.parametrize("values", KERNELS.values(), ids=KERNELS)
+def test_kernels_of_the_hub_are_refused_before_they_are_fetched(values, read, folder, monkeypatch):
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *_, **__: pytest.fail("fetched"))
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda *_, **__: True)
+    change_config(folder, **values)
+    with pytest.raises(UserError, match=r"config.json of .* has .*someone/kernel.*, code from the hub, which"):
+        read(spec(folder))
+
+
+def test_code_beside_a_configuration_is_not_run(folder, tmp_path):
+    """A model of a known kind loads without it, and another one is refused."""
+    code = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
+    (folder / "evil.py").write_text(code)
+    change_config(
+        folder, auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, use_kernels=True
+    )
+    load(spec(folder))
+    change_config(folder, model_type="evil")
+    refused(folder)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_pipe_in_the_folder_is_refused_at_once(folder):

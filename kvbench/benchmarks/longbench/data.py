@@ -14,6 +14,7 @@ from kvbench.utils.deadline import within
 from kvbench.utils.files import appearing, cache_root
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.jsonl import FieldType, read_rows
+from kvbench.utils.links import held
 
 # SHA-256 of data.zip in the data set's repository, by revision.
 SHA256 = {
@@ -44,7 +45,7 @@ def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str
             f"{folder} has no file TASK{ending} of {', '.join(missing)}; "
             f"LongBench tasks found there: {', '.join(there) or 'none'}"
         )
-    return {task: _rows(folder / (task + ending), task, extended) for task in tasks}
+    return {task: _rows(held(folder / (task + ending), folder), task, extended) for task in tasks}
 
 
 def _rows(path: Path, task: str, extended: bool) -> list[dict[str, Any]]:

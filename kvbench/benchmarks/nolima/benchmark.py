@@ -20,6 +20,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.nolima import SHORT, base_score, contains, effective_length
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.links import held
 from kvbench.utils.tokenizer import Tokenizer
 
 NEW_TOKENS = 192
@@ -72,6 +73,8 @@ class NoLiMa(Benchmark):
         for what, there in ((f"needlesets/{self.needle_set}.json", needles.is_file()), (BOOKS, self.files)):
             if not there:
                 raise UserError(f"{folder} does not have NoLiMa's {what}: {WHERE}")
+        for path in (needles, *self.files):
+            held(path, folder)
         self.tests = read(needles)
         if any(test.template is None for test in self.tests):
             self.template = _template(self.prompts_file)

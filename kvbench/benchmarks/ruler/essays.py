@@ -11,6 +11,7 @@ from pathlib import Path
 from kvbench.benchmarks import haystack
 from kvbench.errors import UserError
 from kvbench.utils.extras import require
+from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
 _OFFICIAL = "PaulGrahamEssays.json"
@@ -54,14 +55,16 @@ class Essays:
 def _read(source: str) -> str:
     path = Path(source)
     if (path / _OFFICIAL).is_file():
-        path = path / _OFFICIAL
+        path = held(path / _OFFICIAL, path)
     try:
         if path.is_file():
             text: str = json.loads(read_text(path))["text"]
         else:
-            text = "".join(read_text(file) for file in sorted(path.glob("*.txt")))
+            text = "".join(read_text(held(file, path)) for file in sorted(path.glob("*.txt")))
         if text.strip():
             return text
+    except UserError:
+        raise
     except UnicodeDecodeError as error:
         raise UserError(f"benchmark.essays_dir={source!r} holds a text that is not UTF-8: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

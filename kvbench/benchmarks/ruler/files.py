@@ -10,6 +10,7 @@ from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.errors import UserError
 from kvbench.utils.files import write_atomically
 from kvbench.utils.jsonl import read_rows
+from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
 _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
@@ -62,7 +63,7 @@ def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_required
         for name in TASKS:
             files = [place / file for place in places for file in (f"{name}/validation.jsonl", f"{name}.jsonl")]
             if path := next((file for file in files if file.is_file()), None):
-                found[length, name] = path
+                found[length, name] = held(path, root)
     missing = [(length, name) for length in lengths for name in names if (length, name) not in found]
     if missing and (all_required or len(missing) == len(lengths) * len(names)):
         length, name = missing[0]

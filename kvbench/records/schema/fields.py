@@ -8,6 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.config import JsonDict
 from typing_extensions import TypeAliasType
 
+from kvbench.utils.interpolations import check_resolved
+
 Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, from broken data files
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as a column of a data frame
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -23,13 +25,22 @@ def _not_whole(value: Any) -> Any:
 @lru_cache(4096)  # thousands of records have the same few
 def _json_object(text: str) -> str:
     try:
-        if isinstance(json.loads(text), dict):
-            return text
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        pass
-    raise ValueError("not a JSON object")
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    check_resolved(value)
+    return text
 
 
+def _settled(value: Any) -> Any:
+    check_resolved(value)
+    return value
+
+
+# Of a configuration: whatever reads it again finds nothing that could be resolved.
+Settled = BeforeValidator(_settled)
 JsonObject = Annotated[Text, AfterValidator(_json_object)]
 Fractional = Annotated[Number, BeforeValidator(_not_whole)]
 Plain = TypeAliasType("Plain", "bool | Integer | Fractional | Text | list[Plain] | dict[Text, Plain] | None")

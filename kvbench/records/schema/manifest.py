@@ -1,8 +1,8 @@
 """The files beside records: lines of `samples.jsonl`, and manifests."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from kvbench.records.schema.fields import Count, Number, Plain, Strict, Text, field
+from kvbench.records.schema.fields import Count, Number, Plain, Settled, Strict, Text, field
 
 
 class SampleRow(Strict):
@@ -54,7 +54,7 @@ class JobNote(Strict):
     ended: Text = field("when the run ended; missing while it runs and if it was killed", "UTC", optional=True)
     status: Text = field("running, finished, or what stopped it", optional=True)
     error: Text = field("the error that ended the run, in one line", optional=True)
-    config: Config = field("the resolved configuration", optional=True)
+    config: Annotated[Config, Settled] = field("the resolved configuration", optional=True)
     host: Text = field("name of the machine", optional=True)
     pid: Count = field("process id", optional=True)
     slurm: Slurm | None = field("the Slurm job; null elsewhere", optional=True)
@@ -67,11 +67,17 @@ class Manifest(JobNote):
     number: Count = field("1 for the folder's first run; one more than the largest when the run started", since="0.2")
     model: dict[str, Any] = field("identity of the weights: the hub's revision, or a hash of each file", optional=True)
     chat_template: Text | None = field("the chat template used", optional=True)
-    template_args: dict[str, Any] = field("arguments of the chat template; missing without any", since="0.2")
-    load_args: dict[str, Any] = field("arguments of from_pretrained; missing without any", since="0.2")
+    template_args: Annotated[dict[str, Any], Settled] = field(
+        "arguments of the chat template; missing without any", since="0.2"
+    )
+    load_args: Annotated[dict[str, Any], Settled] = field(
+        "arguments of from_pretrained; missing without any", since="0.2"
+    )
     dtype: Text = field("dtype of the weights", optional=True)
     device: Text = field("cpu or cuda", optional=True)
-    benchmark: dict[str, Any] = field("the benchmark's configuration, without local paths", optional=True)
+    benchmark: Annotated[dict[str, Any], Settled] = field(
+        "the benchmark's configuration, without local paths", optional=True
+    )
     data_sha256: Text = field("hash of all samples", optional=True)
     question: Text = field("visible or hidden", optional=True)
     first_token: Text = field("compressed; missing for full, the prefill's", optional=True)
