@@ -24,8 +24,8 @@ def command_of(
     """The shortest command found whose configuration is `config`, and whether this version composes exactly that.
 
     Texts that describe a node are not compared. The command names the files of conf/ that the configuration comes from,
-    and every key that differs from theirs, up to one that no command can set. `compose` is `composed`, or a function that remembers what it composed for
-    many configurations.
+    and every key that differs from theirs, up to one that no command can set. `compose` is `composed`, or a function
+    that remembers what it composed for many configurations.
     """
     overrides = _files(config, compose)
     ours = _effective(config)

@@ -53,10 +53,7 @@ def imported(name: str) -> object:
     path = first
     for part in rest:
         path = f"{path}.{part}"
-        if ismodule(found) and not hasattr(found, part):
-            found = import_module(path)
-        else:
-            found = getattr(found, part)
+        found = import_module(path) if ismodule(found) and not hasattr(found, part) else getattr(found, part)
     return found
 
 

@@ -93,6 +93,7 @@ def check(value: object, schema: type[BaseModel]) -> dict[str, Any]:
         if any(other["loc"][:1] == first["loc"][:1] for other in more):  # one for each part of a union
             raise ValueError(f"field {first['loc'][0]!r} has a value of the wrong type or size") from None
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"field {place!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"field {place!r}: {message[0].lower()}{message[1:]}") from None
     assert isinstance(value, dict)  # all that a schema accepts
     return value
