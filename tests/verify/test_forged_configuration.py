@@ -71,6 +71,7 @@ def test_what_could_be_resolved_is_wrong_and_nothing_comes_of_it(text, place, fo
     written = TEXTS[text].replace("%s", str(tmp_path / "x.pkl"))
     folder = forged(lambda config: PLACES[place](config, written))
     verdicts = {check.name: check for check in verify(folder, {"model.path": str(tiny_folder)})}
+    assert not (tmp_path / "called").exists()
     assert verdicts["files"].verdict is Verdict.WRONG
     assert any("has '${', which no value of a configuration may have" in line for line in verdicts["files"].notes)
     for command, options in COMMANDS.items():
