@@ -1,7 +1,10 @@
 """What a folder of --config-dir may have run: classes of methods and other parts, and nothing that Hydra calls."""
 
+import json
+
 import pytest
 
+from kvbench.config import composed, more_configuration
 from tests.support.command import command_line
 from tests.support.runs import arguments
 
@@ -50,3 +53,70 @@ def test_a_folder_of_configuration_calls_no_function(contents, message, many, fo
 def test_the_command_line_may_choose_what_hydra_logs(folder, tiny_folder):
     few = arguments(tiny_folder, "runs", "method=full", "limit=1", "hydra/job_logging=stdout")
     assert command_line("--config-dir", "D", *few) == 0
+
+
+ENVIRONMENT = {
+    "a benchmark": ("benchmark/mine.yaml", "defaults: [niah, _self_]\nsentence: X\n", "benchmark=mine"),
+    "a method": (
+        "method/mine.yaml",
+        "# @package method.mine\ndefaults: [snapkv@_here_, _self_]\nlabel: X\n",
+        "method=[mine]",
+    ),
+    "a model": ("model/mine.yaml", "defaults: [hf, _self_]\nname: X\nhub_id: a/b\n", "model=mine"),
+    "Hydra's own": ("method/mine.yaml", "# @package _global_\nhydra: {run: {dir: X}}\n", "method=[mine]"),
+    "a group of its own": ("other/mine.yaml", "# @package _global_\nnote: X\n", "+other=mine"),
+    "Hydra's own in such a group": ("other/mine.yaml", "# @package hydra\nrun: {dir: X}\n", "+other=mine"),
+}
+READING = (
+    "${oc.env:HF_TOKEN}",
+    r"\${oc.create:'{_target_: runs_code.note}'}",
+    "${oc.decode:'${oc.env:HF_TOKEN}'}",
+    "${oc.${part}:HF_TOKEN}",
+    "${hydra:runtime.cwd}",
+)
+CASES = [*((READING[0], place) for place in ENVIRONMENT), *((text, "a benchmark") for text in READING[1:])]
+
+
+@pytest.mark.parametrize("text, place", CASES)
+def test_a_folder_of_configuration_reads_nothing_of_the_machine(text, place, folder, tiny_folder, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "a-secret")
+    file, contents, chosen = ENVIRONMENT[place]
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(contents.replace("X", json.dumps(text)))
+    few = [one for one in arguments(tiny_folder, "runs", "limit=1") if not one.startswith(chosen.partition("=")[0])]
+    assert command_line("--config-dir", "D", *few, chosen) == 2
+    printed = capsys.readouterr().err
+    assert "a configuration may refer to its own keys" in printed and printed.count("\n") == 1
+    assert "a-secret" not in printed
+    assert not (folder.parent / "called").exists() and not (folder.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["${oc.env:HF_TOKEN}", r"\${oc.env:HF_TOKEN}", r"\${model.name}", "a ${oc.env:HF_TOKEN} b"]
+)
+def test_neither_does_the_command_line(text, folder, tiny_folder, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "a-secret")
+    assert command_line(*arguments(tiny_folder, "runs"), f"benchmark.sentence='{text}'") == 2
+    printed = capsys.readouterr().err
+    assert "benchmark.sentence=" in printed and "a-secret" not in printed and printed.count("\n") == 1
+    assert not (folder.parent / "runs").exists()
+
+
+def test_a_folder_of_configuration_may_refer_to_its_own_keys(folder, monkeypatch):
+    (folder / "benchmark").mkdir()
+    (folder / "benchmark" / "mine.yaml").write_text(
+        "defaults: [niah, _self_]\nabout: b\nsentence: 'Of ${model.name}, ${oc.select:no.such,nothing}.'\n"
+    )
+    with more_configuration(folder):
+        assert composed(["benchmark=mine"])["benchmark"]["sentence"] == "Of smollm2-135m, nothing."
+
+
+def test_a_folder_of_configuration_sweeps_over_nothing_of_hydras(folder, tiny_folder, capsys):
+    logging = LOGGING.replace("'", '"')
+    (folder / "method" / "mine.yaml").write_text(
+        f"# @package _global_\nhydra: {{sweeper: {{params: {{hydra.job_logging: '{logging}'}}}}}}\n"
+    )
+    few = [one for one in arguments(tiny_folder, "runs", "method=[mine]", "ratio=0.2,0.4") if one != "ratio=[0.2,0.5]"]
+    assert command_line("-m", "--config-dir", "D", *few) == 2
+    assert "D sweeps over hydra.job_logging: leave it out" in capsys.readouterr().err
+    assert not (folder.parent / "called").exists()
