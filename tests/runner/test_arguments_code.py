@@ -112,11 +112,19 @@ def test_a_folder_of_configuration_may_refer_to_its_own_keys(folder, monkeypatch
 
 
 def test_a_folder_of_configuration_sweeps_over_nothing_of_hydras(folder, tiny_folder, capsys):
-    logging = LOGGING.replace("'", '"')
-    (folder / "method" / "mine.yaml").write_text(
-        f"# @package _global_\nhydra: {{sweeper: {{params: {{hydra.job_logging: '{logging}'}}}}}}\n"
+    (folder / "hydra" / "job_logging").mkdir(parents=True)
+    (folder / "hydra" / "job_logging" / "evil.yaml").write_text(
+        "version: 1\nformatters: {evil: {'()': runs_code.note}}\nroot: {handlers: []}\n"
     )
-    few = [one for one in arguments(tiny_folder, "runs", "method=[mine]", "ratio=0.2,0.4") if one != "ratio=[0.2,0.5]"]
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nhydra: {sweeper: {params: {hydra/job_logging: evil}}}\n"
+    )
+    few = [
+        one
+        for one in arguments(tiny_folder, "runs", "limit=1", "+experiment=mine", "ratio=0.2,0.4")
+        if one != "ratio=[0.2,0.5]"
+    ]
     assert command_line("-m", "--config-dir", "D", *few) == 2
-    assert "D sweeps over hydra.job_logging: leave it out" in capsys.readouterr().err
+    assert "D sweeps over hydra/job_logging: leave it out" in capsys.readouterr().err
     assert not (folder.parent / "called").exists()
