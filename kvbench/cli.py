@@ -14,7 +14,7 @@ import hydra
 from omegaconf import DictConfig
 
 from kvbench import __version__
-from kvbench.config import CONF, check_typed_overrides, check_what_hydra_runs, more_configuration
+from kvbench.config import CONF, check_typed_overrides, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import is_word, keys, options_first, without_config_dir
 from kvbench.runner.completion import complete_commands
@@ -70,7 +70,9 @@ def dispatch(arguments: Sequence[str]) -> None:
                 check_typed_overrides(overrides, several=bool({"-m", "--multirun"} & {*given}))
                 check_typed(overrides)
                 if folder is not None:
-                    check_what_hydra_runs(overrides)
+                    from kvbench.configuration.hydra_nodes import check_what_hydra_runs
+
+                    check_what_hydra_runs(overrides, folder)
                     given = ["--config-dir", str(folder), *given]
                 run_hydra(given)
 

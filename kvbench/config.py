@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
 from kvbench.utils.config_folder import check_folder
-from kvbench.utils.interpolations import check_resolvable, marked, resolvable
+from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
 from kvbench.utils.own_code import own_line
@@ -32,9 +32,6 @@ Built = TypeVar("Built")
 
 # Keys of a YAML file that describe it, and are no parameters of what it builds.
 DESCRIBING = frozenset({"about", "title"})
-
-# Nodes of Hydra's own configuration that name functions and classes, which Hydra calls before a run is checked.
-CALLED_BY_HYDRA = ("callbacks", "job_logging", "hydra_logging")
 
 # The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
 _more: list[Path] = []
@@ -61,7 +58,7 @@ def more_configuration(folder: Path | None) -> Iterator[None]:
         _more[:] = before
 
 
-def _search_path() -> list[str]:
+def search_path() -> list[str]:
     """The override that has Hydra look into the folder of --config-dir."""
     quoted = (str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in _more)
     return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
@@ -89,7 +86,7 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """
     whole = expanded(overrides)
     check_typed_overrides(whole)
-    return plain(_compose([*_search_path(), *whole]))
+    return plain(compose_config([*search_path(), *whole]))
 
 
 def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> None:
@@ -107,33 +104,11 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _compose(overrides: Sequence[str], **options: bool) -> DictConfig:
+def compose_config(overrides: Sequence[str], **options: bool) -> DictConfig:
     running = GlobalHydra.instance().is_initialized()
     with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
         cfg: DictConfig = compose("config", list(overrides), **options)
     return cfg
-
-
-def check_what_hydra_runs(overrides: Sequence[str]) -> None:
-    """Refuse files of --config-dir that change what Hydra itself calls: only the command line may."""
-    parsed = [
-        one for one in OverridesParser.create().parse_overrides(expanded(overrides)) if not one.is_sweep_override()
-    ]
-    own = [one.input_line for one in parsed if re.match(r"hydra[./](?!launcher)", one.key_or_group)]
-    given = [one.input_line for one in parsed if not re.match("hydra[./](launcher|sweeper)", one.key_or_group)]
-    wanted, found = (
-        OmegaConf.to_container(_compose(overrides, return_hydra_config=True).hydra, resolve=False)
-        for overrides in (own, [*_search_path(), *given])
-    )
-    assert isinstance(wanted, dict) and isinstance(found, dict), "hydra's node is a mapping"
-    for node in CALLED_BY_HYDRA:
-        if found[node] != wanted[node]:
-            raise UserError(f"--config-dir {_more[0]} sets hydra.{node}, which names code to run: leave it out")
-    if swept := [key for key in found["sweeper"].get("params") or {} if re.match(r"[+~]*hydra\b", str(key))]:
-        raise UserError(f"--config-dir {_more[0]} sweeps over {swept[0]}: leave it out")
-    known = {text for _, text in marked(wanted)}
-    if others := [one for one in marked(found) if one[1] not in known and not resolvable(one[1])]:
-        check_resolvable({f"hydra.{others[0][0]}": others[0][1]}, f"--config-dir {_more[0]}: ")
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
@@ -141,10 +116,10 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     check_typed_overrides(overrides)
     hydra = GlobalHydra.instance()
     parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
-    return [list(job) for job in product(*map(_values, parser.parse_overrides(list(overrides))))]
+    return [list(job) for job in product(*map(values_of, parser.parse_overrides(list(overrides))))]
 
 
-def _values(override: Override) -> list[str]:
+def values_of(override: Override) -> list[str]:
     """One override for each value that it sweeps over."""
     key = override.get_key_element()
     if override.is_sweep_override():

@@ -128,3 +128,16 @@ def test_a_folder_of_configuration_sweeps_over_nothing_of_hydras(folder, tiny_fo
     assert command_line("-m", "--config-dir", "D", *few) == 2
     assert "D sweeps over hydra/job_logging: leave it out" in capsys.readouterr().err
     assert not (folder.parent / "called").exists()
+
+
+@pytest.mark.parametrize("experiments", ["mine", "other,mine"])
+@pytest.mark.parametrize("node", ["sweeper", "launcher", "job_logging"])
+def test_a_folder_of_configuration_chooses_nothing_that_hydra_runs(node, experiments, folder, tiny_folder, capsys):
+    (folder / "experiment").mkdir()
+    evil = LOGGING if node == "job_logging" else "{_target_: runs_code.note}"
+    (folder / "experiment" / "mine.yaml").write_text(f"# @package _global_\nhydra: {{{node}: {evil}}}\n")
+    (folder / "experiment" / "other.yaml").write_text("# @package _global_\nlimit: 2\n")
+    few = arguments(tiny_folder, "runs", "limit=1", "method=full", f"+experiment={experiments}")
+    assert command_line("-m", "--config-dir", "D", *few) == 2
+    assert f"D sets hydra.{node}, which names code to run: leave it out" in capsys.readouterr().err
+    assert not (folder.parent / "called").exists()
