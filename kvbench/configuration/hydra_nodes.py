@@ -1,4 +1,4 @@
-"""Hydra's own node of a configuration: what files of --config-dir may not set in it, since Hydra calls what it names."""
+"""Hydra's own node of a configuration: Hydra calls what it names, so files of --config-dir may not set that."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
