@@ -1,10 +1,9 @@
 """A text of one's own, scored token by token behind compressed caches."""
 
-from pathlib import Path
-
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.regular_files import read_text
 from kvbench.utils.tokenizer import Tokenizer
 
 LONGEST = 1024  # tokens that are scored behind one context: their logits are held at once
@@ -40,7 +39,7 @@ class Text(Benchmark):
         if self.scored < 2:
             raise UserError("benchmark.scored=1: the first token after a context is not scored, so 2 are the fewest")
         try:
-            self.text = Path(self.path).read_text(encoding="utf-8")
+            self.text = read_text(self.path)
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"benchmark.path={self.path!r} cannot be read as a UTF-8 text: {error}") from None
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ LEFT_OUT = "left out"  # in the place of what was set
 DROPPED = frozenset({"kept_positions"})
 # Of the hardware: the operating system's build, which can name a cluster.
 HARDWARE = frozenset({"system"})
+
+# Values of environment variables that can name nobody: numbers, lists of them, and switches.
+SWITCHES = re.compile(r"[\d.,:{} ]+|true|false|yes|no|on|off", re.IGNORECASE)
 
 
 def write_pack(folder: Path, target: Path) -> list[str]:
@@ -90,7 +94,16 @@ def without_places(manifest: Mapping[str, Any], left_out: dict[str, None]) -> di
     for name, value in kept.items():
         drop = PLACES_OF_CONFIG if name == "config" else HARDWARE if name == "hardware" else frozenset()
         cleaned[name] = _cleaned(value, name, drop, private, left_out)
+    if "variables" in cleaned:
+        cleaned["variables"] = _switches(kept["variables"], left_out)
     return cleaned
+
+
+def _switches(variables: Mapping[str, str], left_out: dict[str, None]) -> dict[str, str]:
+    """Environment variables, without the values that are free text."""
+    free = {name for name, value in variables.items() if not SWITCHES.fullmatch(value)}
+    left_out.update(dict.fromkeys(f"variables.{name}" for name in sorted(free)))
+    return {name: LEFT_OUT if name in free else value for name, value in variables.items()}
 
 
 def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str], left_out: dict[str, None]) -> object:

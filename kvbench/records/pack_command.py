@@ -17,7 +17,12 @@ datasets.load_dataset("parquet", data_files=…) read records.parquet.
 
 Left out: paths, the machine's name, process ids, Slurm jobs, command lines, error messages, W&B's project and entity,
 the operating system's build, every text of a manifest that is a path, and of records kept_positions, which would be
-most of the bytes. The command lists what it left out.
+most of the bytes; and of the environment's MKL_*, KMP_*, OMP_* and their like every value but numbers and switches. The
+command lists what it left out.
+
+Not left out: predictions, expected answers, and the ids and properties of samples. Rows of your own data
+(benchmark=jsonl) are packed as they are, with the ids and properties that they have: hand in no pack of rows that others
+must not read.
 """
 
 

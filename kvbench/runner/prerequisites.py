@@ -13,10 +13,9 @@ from kvbench.errors import UserError, unknown
 from kvbench.metrics.names import AGREEMENT, ANSWERS, OF_BENCHMARK
 from kvbench.utils.extras import require
 from kvbench.utils.model_shape import check_folder, check_folder_shape
-from kvbench.utils.places import PLACES
+from kvbench.utils.places import PLACES, PUBLISHED
 
 OURS = "kvbench."  # begins the _target_ of a benchmark whose keys are known
-PUBLISHED = "published"  # in place of a path: what a package has of it
 
 
 def check_typed(arguments: Sequence[str]) -> None:

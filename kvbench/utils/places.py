@@ -3,3 +3,5 @@
 PLACES = frozenset(
     "data_dir haystack_dir needle_file essays_dir squad hotpotqa english_words prompts_file path".split()
 )
+
+PUBLISHED = "published"  # in place of a path: what a package has of it

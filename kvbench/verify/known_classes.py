@@ -10,6 +10,7 @@ from kvbench.configuration.configuration import chosen_methods
 from kvbench.engines.settings import engine_settings
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.records.pack import paths
 from kvbench.records.recorded_configuration import Recorded
 from kvbench.utils.targets import TARGET, class_of, imported
 from kvbench.utils.yaml_files import read_yaml
@@ -46,6 +47,8 @@ def settings_of(config: Recorded) -> list[Setting]:
     Raises ValueError where it names classes that conf/ does not, or files that are not here.
     """
     methods = chosen_methods(config.method, config.experiment)
+    if named := next(paths(methods), None):  # no file of this machine is read because a manifest names it
+        raise ValueError(f"they name {named!r} of the machine that ran them")
     try:
         return build_settings(methods, config.ratio, config.budget, config.compress, known)
     except (OSError, TypeError, AttributeError, KeyError) as error:

@@ -17,7 +17,7 @@ from kvbench.metrics.answers import METRICS
 from kvbench.models.embedded import PACKAGES, embedded_folder
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.places import PLACES
+from kvbench.utils.places import PLACES, PUBLISHED
 from kvbench.verify.known_classes import known
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
@@ -66,8 +66,10 @@ def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedToken
 def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
     """The folder of the model's files here. Raises an error where there is none."""
     model, config = manifest.get("model") or {}, recorded(manifest).model
-    if path := places.get("model.path") or config.get("path"):
+    if path := places.get("model.path"):
         return Path(path)
+    if config.get("path") is not None:
+        raise ValueError("the run's model lies in a folder: model.path=FOLDER says where that is here")
     if (package := config.get("embedded")) in PACKAGES:
         return embedded_folder(package)
     return Path(
@@ -80,7 +82,11 @@ def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
 def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
     config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
-    config |= {key: value for key in PLACES if (value := places.get(f"benchmark.{key}"))}
+    for key in sorted(PLACES & config.keys()):  # no file of this machine is read because a manifest names it
+        if place := places.get(f"benchmark.{key}"):
+            config[key] = place
+        elif config[key] not in (None, PUBLISHED):
+            raise ValueError(f"the run read a file: benchmark.{key}=PATH says where that is here")
     if config.get("metric") not in (None, *METRICS):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
     samples = build(config, "benchmark", Benchmark, known).samples(tokenizer)

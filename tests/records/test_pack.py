@@ -70,6 +70,18 @@ def test_a_pack_names_no_path_machine_or_user_and_says_what_it_leaves_out(tmp_pa
     assert load(pack)["key"].tolist() == [record(0)["key"]]
 
 
+def test_values_of_the_environment_stay_where_they_are_numbers_or_switches(tmp_path, capsys):
+    kept = {"OMP_NUM_THREADS": "8", "OMP_PLACES": "{0:4},{4:4}", "MKL_DYNAMIC": "FALSE", "OMP_PROC_BIND": "true"}
+    free = {"MKL_NOTE": "joe at node17", "KMP_AFFINITY": "granularity=fine,joe", "OMP_TOKEN": "hf_joe", "MKL_X": ""}
+    write(tmp_path / "run", [record(0)], manifest(variables=kept | free))
+    assert kvbench("pack", str(tmp_path / "run")) in (0, None)
+    (path,) = (tmp_path / "run.pack" / "manifests").iterdir()
+    assert json.loads(path.read_text())["variables"] == kept | dict.fromkeys(free, "left out")
+    assert b"joe" not in b"".join(path.read_bytes() for path in (tmp_path / "run.pack").rglob("*") if path.is_file())
+    told = capsys.readouterr().out
+    assert all(f"variables.{name}" in told for name in free) and "OMP_NUM_THREADS" not in told
+
+
 def test_a_path_in_a_setting_cannot_be_packed(tmp_path, capsys):
     write(tmp_path / "run", [record(0, parameters=json.dumps({"where": "/home/joe/x"}))], manifest())
     assert kvbench("pack", str(tmp_path / "run")) == 2

@@ -86,11 +86,32 @@ def test_what_could_be_resolved_is_wrong_and_nothing_comes_of_it(text, place, fo
 
 @pytest.mark.parametrize("name", ["os.mkdir", "pandas.read_pickle", "tests.verify.test_forged_configuration.Writes"])
 def test_a_class_that_conf_does_not_name_is_not_imported(name, forged, tmp_path, tiny_folder):
-    node = {"_target_": name, "path": str(tmp_path / "called")}
+    node = {"_target_": name, "path": "called"}
     folder = forged(lambda config: config["method"]["snapkv"].update(storage=node))
     verdicts = {check.name: check for check in verify(folder, {"model.path": str(tiny_folder)})}
     assert any(f"{name} is no class of kvbench's configuration" in line for line in verdicts["manifests"].notes)
     assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize("node", ["haystack_dir", "model", "method"])
+def test_no_file_of_this_machine_is_read_because_a_manifest_names_it(node, forged, tmp_path, tiny_folder, monkeypatch):
+    """Its text could stand in an error, and its hash on the page."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text(SECRET)
+    place = str(tmp_path / "here")
+    changes = {
+        "haystack_dir": lambda config: config["benchmark"].update(haystack_dir=place),
+        "model": lambda config: config["model"].update(path=place),
+        "method": lambda config: config["method"]["snapkv"].update(scores_file=f"{place}/a.txt"),
+    }
+    folder = forged(changes[node])
+    opened = []
+    monkeypatch.setattr(os, "open", lambda path, *more, real=os.open: (opened.append(str(path)), real(path, *more))[1])
+    checks = verify(folder, {} if node == "model" else {"model.path": str(tiny_folder)})
+    assert not any(path.startswith(place) for path in opened)
+    lines = [line for check in checks for line in check.notes]
+    assert any("says where that is here" in line or "of the machine that ran them" in line for line in lines)
+    assert not any(SECRET in line for line in lines)
 
 
 def test_a_record_whose_parameters_could_be_resolved_is_none(undisturbed, tmp_path):

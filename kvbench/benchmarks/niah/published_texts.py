@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.places import PUBLISHED
 from kvbench.utils.regular_files import read_text
 
-PUBLISHED = "published"
 KEYS = ("needle", "question", "prompt", "answer_prefix")
 # What Kamradt's tester and those made from it, as PyramidKV's, call them.
 _NAMES = {"needle": "needle", "retrieval_question": "question", "test_format": "prompt"}
