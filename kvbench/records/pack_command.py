@@ -21,8 +21,8 @@ most of the bytes; and of the environment's MKL_*, KMP_*, OMP_* and their like e
 command lists what it left out.
 
 Not left out: predictions, expected answers, and the ids and properties of samples. Rows of your own data
-(benchmark=jsonl) are packed as they are, with the ids and properties that they have: hand in no pack of rows that others
-must not read.
+(benchmark=jsonl) are packed as they are, with the ids and properties that they have: hand in no pack of rows that
+others must not read.
 """
 
 

@@ -56,6 +56,13 @@ def test_a_configuration_that_this_version_cannot_compose_is_not_exact():
     assert command_of({"limit": 2})[1] is False
 
 
+@pytest.mark.parametrize("key", ["hydra", "hydra.callbacks", "+hydra/job_logging", "~limit", "limit=3 x", "a@b", "a,b"])
+def test_a_manifest_puts_nothing_but_keys_before_an_overrides_sign(key):
+    """A command that somebody copies from a page sets values, and nothing that Hydra reads otherwise."""
+    command, exact = command_of({**remembered(("limit=2",)), key: {"evil": {"_target_": "os.getcwd"}}}, remembered)
+    assert not exact and "evil" not in command
+
+
 def test_texts_that_describe_a_node_are_not_compared():
     config = copy.deepcopy(remembered(("+experiment=simlayerkv_table11", "model=llama3-8b", "ratio=0.3")))
     config["method"]["full"]["about"] = config["experiment"]["about"] = "words of an earlier version"

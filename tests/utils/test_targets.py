@@ -6,7 +6,7 @@ import pytest
 
 from kvbench.config import build
 from kvbench.errors import UserError
-from kvbench.methods import Eviction, FullKV, Method, Scoring
+from kvbench.methods import Eviction, FullKV, KNorm, Method, Scoring
 from kvbench.utils.targets import class_of
 from tests.support.config import NAMES, method_configs
 
@@ -92,6 +92,29 @@ def test_parts_are_classes_of_their_parameters():
     assert type(build(node, "m", Method).scoring).__name__ == "KNorm"
     listed = {"_target_": f"{HERE}.Several", "scorers": [{"_target_": "kvbench.methods.KNorm"}]}
     assert [type(one).__name__ for one in build(listed, "m", Method).scorers] == ["KNorm"]
+
+
+def test_values_are_plain_and_built_afresh():
+    """A text is a text, however it would be resolved, and an object shares nothing with its configuration."""
+    options = {"a": ["${oc.env:HOME}", "\\${b}", {"c": 1e-3}], "_args_": [1]}
+    node = {"_target_": f"{HERE}.Several", "_convert_": "all", "options": options}
+    made = build(node, "m", Method)
+    assert made.options == options and made.options is not options and made.options["a"][2] is not options["a"][2]
+    for special in ("_partial_", "_recursive_", "_args_"):
+        with pytest.raises(UserError, match=f"unexpected keyword argument '{special}'"):
+            build({"_target_": f"{HERE}.Several", special: True}, "m", Method)
+
+
+def test_names_are_looked_up_where_they_may_not_be_imported():
+    def find(name):
+        asked.append(name)
+        return {"a": Several, "b": KNorm}[name]
+
+    asked: list[str] = []
+    made = build({"_target_": "a", "scorers": [{"_target_": "b"}]}, "m", Method, find)
+    assert type(made) is Several and type(made.scorers[0]) is KNorm and asked == ["a", "b"]
+    with pytest.raises(UserError, match="m, scorers: "):
+        build({"_target_": "a", "scorers": [{"_target_": "kvbench.methods.KNorm"}]}, "m", Method, find)
 
 
 def test_every_preset_names_classes_of_their_places():

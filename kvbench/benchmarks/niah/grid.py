@@ -9,9 +9,10 @@ import pandas as pd
 
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
-from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
+from kvbench.benchmarks.niah.published_texts import published_essays
 from kvbench.benchmarks.niah.ranges import Depths, Lengths, check_room
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.places import PUBLISHED
 from kvbench.utils.tokenizer import Tokenizer
 
 
