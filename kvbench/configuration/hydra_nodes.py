@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from kvbench.config import compose_config, search_path, values_of
 from kvbench.errors import UserError
-from kvbench.utils.interpolations import check_resolvable, marked, resolvable
+from kvbench.utils.interpolations import Written, check_resolvable, marked, resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.targets import TARGET
 
@@ -40,7 +40,7 @@ def _node(overrides: Sequence[str]) -> dict[Any, Any]:
 
 def _check(found: Mapping[Any, Any], wanted: Mapping[Any, Any], where: str) -> None:
     known = {*_targets(wanted)}
-    named = [path for path, name in _targets(found) if (path, name) not in known]
+    named = [one.path for one in _targets(found) if one not in known]
     if named := [*named, *(node for node in LOGGING if found[node] != wanted[node])]:
         node = named[0].partition(".")[0]
         raise UserError(f"{where} sets hydra.{node}, which names code to run: leave it out")
@@ -52,12 +52,12 @@ def _check(found: Mapping[Any, Any], wanted: Mapping[Any, Any], where: str) -> N
             check_resolvable({f"hydra.{path}": text}, f"{where}: ")
 
 
-def _targets(node: object, path: str = "") -> Iterator[tuple[str, str]]:
+def _targets(node: object, path: str = "") -> Iterator[Written]:
     """The classes that a node names, each with the place at which it stands."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if key == TARGET and value is not None:
-                yield path, str(value)
+                yield Written(path, str(value))
             yield from _targets(value, f"{path}.{key}".lstrip("."))
     elif isinstance(node, list):
         for value in node:

@@ -6,6 +6,7 @@ composed, a text with `${` is refused: whatever reads the text again would take 
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from kvbench.errors import UserError
 
@@ -16,19 +17,24 @@ _ALLOWED = re.compile(rf"\$\{{\s*([\w.\[\]-]+\s*\}}|({'|'.join(map(re.escape, FU
 SHOWN = 80  # characters of a text that an error quotes
 
 
-def marked(node: object, path: str = "") -> Iterator[tuple[str, str]]:
+class Written(NamedTuple):
+    path: str  # the dotted key
+    text: str
+
+
+def marked(node: object, path: str = "") -> Iterator[Written]:
     """The texts of a configuration with `${`, keys too, each with the dotted key at which it stands."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             place = f"{path}.{key}".lstrip(".")
             if MARK in str(key):
-                yield path or "a key", str(key)
+                yield Written(path or "a key", str(key))
             yield from marked(value, place)
     elif isinstance(node, list | tuple):
         for value in node:
             yield from marked(value, path)
     elif isinstance(node, str) and MARK in node:
-        yield path, node
+        yield Written(path, node)
 
 
 def resolvable(text: str) -> bool:

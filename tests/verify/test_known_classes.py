@@ -84,7 +84,7 @@ def test_what_could_be_resolved_is_wrong_and_nothing_comes_of_it(text, place, fo
     assert not any(SECRET.encode() in path.read_bytes() for path in made)
 
 
-@pytest.mark.parametrize("name", ["os.mkdir", "pandas.read_pickle", "tests.verify.test_forged_configuration.Writes"])
+@pytest.mark.parametrize("name", ["os.mkdir", "pandas.read_pickle", "tests.verify.test_known_classes.Writes"])
 def test_a_class_that_conf_does_not_name_is_not_imported(name, forged, tmp_path, tiny_folder):
     node = {"_target_": name, "path": "called"}
     folder = forged(lambda config: config["method"]["snapkv"].update(storage=node))
