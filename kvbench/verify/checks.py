@@ -15,11 +15,13 @@ from kvbench.verify.check_scores import scores_fit
 from kvbench.verify.check_times import times_fit
 from kvbench.verify.folder import read
 from kvbench.verify.materials import Materials, Places, materials
+from kvbench.verify.rerun import made_again
+from kvbench.verify.rerun_draw import Draw
 from kvbench.verify.verdict import Check
 
 
-def verify(path: Path, places: Places | None = None) -> list[Check]:
-    """Every check of a run's folder or a pack.
+def verify(path: Path, places: Places | None = None, draw: Draw | None = None) -> list[Check]:
+    """Every check of a run's folder or a pack; with a `draw`, some of its samples are made again too.
 
     `places` says where this machine has what the run read: model.path, and benchmark.KEY of its data. Nothing is
     downloaded. Raises UserError where the folder holds no records.
@@ -41,4 +43,5 @@ def verify(path: Path, places: Places | None = None) -> list[Check]:
         decoding_fits(folder),
         times_fit(folder),
         no_copies(folder),
+        *([made_again(folder, here, places, draw)] if draw else []),
     ]

@@ -81,6 +81,16 @@ def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
 
 def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
+    samples = benchmark_of(manifest, places).samples(tokenizer)
+    if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
+        raise ValueError("a sample's metric is a function that kvbench does not have")
+    if (found := data_hash(samples)) != manifest.get("data_sha256"):
+        raise OtherData(found)
+    return samples
+
+
+def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
+    """A run's benchmark with its data. Raises an error where these are not here, or kvbench does not have its class."""
     config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
     for key in sorted(PLACES & config.keys()):  # no file of this machine is read because a manifest names it
         if place := places.get(f"benchmark.{key}"):
@@ -89,12 +99,8 @@ def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, 
             raise ValueError(f"the run read a file: benchmark.{key}=PATH says where that is here")
     if config.get("metric") not in (None, *METRICS):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
-    samples = build(config, "benchmark", Benchmark, known).samples(tokenizer)
-    if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
-        raise ValueError("a sample's metric is a function that kvbench does not have")
-    if (found := data_hash(samples)) != manifest.get("data_sha256"):
-        raise OtherData(found)
-    return samples
+    benchmark: Benchmark = build(config, "benchmark", Benchmark, known)
+    return benchmark
 
 
 class OtherData(ValueError):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from kvbench.utils.text import count
 from kvbench.verify.verdict import Check, Verdict
 
 MEANINGS = {
@@ -20,19 +21,33 @@ def verdict_of(checks: Sequence[Check]) -> str:
     return ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
 
 
+def again(checks: Sequence[Check]) -> str:
+    """One sentence: how many answers of a folder were made again here."""
+    made = sum(check.again for check in checks)
+    if made:
+        return f"{count(made, 'answer')} of the folder made again here"
+    return "no answer was made again here: what is proven follows from the folder's own tokens (verify --rerun K)"
+
+
 def text(folder: Path, checks: Sequence[Check]) -> str:
     width = max(len(check.name) for check in checks)
     lines = [str(folder)]
     for check in checks:
         lines.append(f"  {check.verdict:<9}  {check.name:<{width}}  {check.about}")
         lines += [f"  {'':<9}  {'':<{width}}  {note}" for note in check.notes]
-    return "\n".join([*lines, f"  {verdict_of(checks)}"])
+    return "\n".join([*lines, f"  {verdict_of(checks)}; {again(checks)}"])
 
 
 def markdown(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
     lines = ["# Verification", ""]
     for folder, checks in pages:
-        lines += [f"## {_cell(folder.name)}", "", f"{verdict_of(checks)}.", "", "| verdict | check | what | notes |"]
+        lines += [
+            f"## {_cell(folder.name)}",
+            "",
+            f"{verdict_of(checks)}; {again(checks)}.",
+            "",
+            "| verdict | check | what | notes |",
+        ]
         lines += ["| :-- | :-- | :-- | :-- |"]
         for check in checks:
             lines.append(f"| {check.verdict} | {check.name} | {check.about} | {_cell('; '.join(check.notes))} |")
@@ -52,7 +67,9 @@ def html(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
             f"<td>{'<br>'.join(map(escape, check.notes))}</td></tr>\n"
             for check in checks
         )
-        parts.append(f"<h2>{escape(folder.name)}</h2>\n<p>{verdict_of(checks)}</p>\n<table>\n{rows}</table>\n")
+        parts.append(
+            f"<h2>{escape(folder.name)}</h2>\n<p>{verdict_of(checks)}; {again(checks)}.</p>\n<table>\n{rows}</table>\n"
+        )
     meanings = "".join(f"<li>{verdict}: {meaning}</li>" for verdict, meaning in MEANINGS.items())
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Verification</title>\n'

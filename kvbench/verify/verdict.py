@@ -26,6 +26,7 @@ class Check:
     verdict: Verdict
     about: str  # what was compared with what
     notes: tuple[str, ...] = ()
+    again: int = 0  # answers that were made again here
 
 
 def judged(

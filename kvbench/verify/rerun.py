@@ -1,0 +1,78 @@
+"""A few samples of a folder made again here, under all of its settings, and compared with its records."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvbench.errors import UserError
+from kvbench.ops.operator import use_kernels
+from kvbench.runner.out_of_memory import out_of_memory
+from kvbench.utils.text import count
+from kvbench.verify.check_runs import setting_key
+from kvbench.verify.folder import Folder, named
+from kvbench.verify.materials import Materials, Places
+from kvbench.verify.rerun_answers import answers, rounded_otherwise
+from kvbench.verify.rerun_compare import differing, judge, unlike
+from kvbench.verify.rerun_draw import Draw
+from kvbench.verify.rerun_model import NotHere, how_of, the_manifest, the_run, the_settings
+from kvbench.verify.verdict import Check, Verdict, shortened
+
+NAME = "rerun"
+
+
+def made_again(folder: Folder, here: Materials, places: Places, draw: Draw) -> Check:
+    """The drawn samples' answers, tokens, bytes and scores made again, beside those of the folder.
+
+    WRONG for a difference that no rounding explains; UNPROVEN where rounding may explain one, or something is not here.
+    """
+    names = draw.of(folder.methods)
+    every = {record["sample"] for record in folder.methods}
+    about = f"{len(names)} of {count(len(every), 'sample')} made again here, drawn with --nonce {draw.nonce}"
+    try:
+        return _made_again(folder, here, places, names, about)
+    except NotHere as reason:
+        return Check(NAME, Verdict.UNPROVEN, "samples made again here: none was", (str(reason),))
+
+
+def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence[str], about: str) -> Check:
+    manifest, settings = the_manifest(folder), the_settings(folder)
+    drawn = [record for record in folder.methods if record["sample"] in names]
+    chosen = {key: setting for key, setting in settings.items() if any(setting_key(one) == key for one in drawn)}
+    run = the_run(manifest, list(chosen.values()), here, places, any(one.get("distance") for one in drawn))
+    samples = [sample for sample in here.samples or () if sample.id in names]
+    wrong, missing, same, compared = [], [], 0, 0
+    try:
+        with use_kernels(how_of(manifest)[3]), out_of_memory("making answers again"):  # type: ignore[arg-type]
+            made = answers(run, samples, "answers made again")
+            contested: dict[str, list[dict[str, Any]]] = {}
+            for record in drawn:
+                again = made.get((record["sample"], _key(record, chosen)))
+                if again is None:
+                    missing.append(f"{named(record)}: it could not be made again")
+                    continue
+                compared += 1
+                missing += [f"{named(record)}: {line}" for line in unlike(record, again, folder.packed)]
+                if differing(record, again):
+                    contested.setdefault(record["sample"], []).append(record)
+                else:
+                    same += 1
+            for sample in samples:
+                some = contested.get(sample.id, [])
+                others = rounded_otherwise(run, sample, [chosen[setting_key(one)] for one in some]) if some else []
+                for record in some:
+                    place = (sample.id, _key(record, chosen))
+                    found = judge(record, made[place], [one[place] for one in others if place in one])
+                    wrong += [f"{named(record)}: {line}" for line in found.wrong]
+                    missing += [f"{named(record)}: {line}, which rounding can change" for line in found.open]
+    except NotHere:
+        raise
+    except UserError as error:
+        raise NotHere(str(error)) from error
+    verdict = Verdict.WRONG if wrong else Verdict.UNPROVEN if missing or not compared else Verdict.PROVEN
+    told = f"{', '.join(names)}: {same} of {count(compared, 'answer')} the same in tokens, bytes and scores"
+    return Check(NAME, verdict, about, (told, *shortened(wrong or missing)), compared)
+
+
+def _key(record: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+    """The key of a record's setting; empty where its run requested none such."""
+    setting = chosen.get(setting_key(record))
+    return "" if setting is None else setting.key

@@ -1,0 +1,146 @@
+"""What a folder's answers are made again with: the same model, versions and protocol, or why they are not here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import transformers
+
+from kvbench import __version__
+from kvbench.configuration import model_spec
+from kvbench.evaluation.record import MethodRun
+from kvbench.evaluation.settings import Setting
+from kvbench.models import ModelSpec, load
+from kvbench.models.folder import model_identity
+from kvbench.records.recorded_configuration import recorded
+from kvbench.runner.kernels import check_decoding, check_kernels
+from kvbench.runner.manifest import all_versions
+from kvbench.utils.hashing import digest
+from kvbench.verify.check_code import COMMIT, preset_of
+from kvbench.verify.check_runs import identity_of
+from kvbench.verify.folder import Folder
+from kvbench.verify.known_classes import settings_of
+from kvbench.verify.materials import Materials, Places, benchmark_of, model_folder_of, offline
+
+DTYPES = {f"torch.{name}": name for name in ("float32", "float16", "bfloat16")}
+
+PROTOCOLS = ("visible", "hidden"), ("full", "compressed"), ("shared", "stream")
+
+
+class NotHere(Exception):
+    """Why a folder's answers cannot be made again on this machine, in one line."""
+
+
+def the_manifest(folder: Folder) -> dict[str, Any]:
+    """The manifest of the runs that made the folder's answers, which agree in all that answers depend on.
+
+    Raises NotHere where this version of kvbench, or this machine, cannot repeat them.
+    """
+    runs = {record["run"] for record in folder.methods}
+    if not runs:
+        raise NotHere("records of engines, probes and speed are not made again")
+    manifests = [manifest for run, manifest in folder.manifests.items() if run in runs]
+    if len(manifests) < len(runs) or len({digest(identity_of(one), *how_of(one)) for one in manifests}) != 1:
+        raise NotHere("its runs are of different models, data or protocols, or have no manifest")
+    manifest = manifests[0]
+    for one in manifests:
+        if one.get("kvbench") != __version__:
+            raise NotHere(f"kvbench {one.get('kvbench')} made it, and this is {__version__}")
+    if str(manifest.get("dtype")) not in DTYPES:
+        raise NotHere(f"the dtype {manifest.get('dtype')!r} is none that models are loaded in")
+    if manifest.get("device") not in ("cpu", "cuda"):
+        raise NotHere(f"the device {manifest.get('device')!r} is none that models run on")
+    if manifest["device"] == "cuda" and not torch.cuda.is_available():
+        raise NotHere("a GPU made it, and none is here")
+    return manifest
+
+
+def how_of(manifest: Mapping[str, Any]) -> tuple[object, object, object, object]:
+    """prefill.chunk, decode.batch, decode.engine and kernels of a run, which decide how its sums are rounded."""
+    config = manifest.get("config") or {}
+    decode = config.get("decode") or {}
+    chunk = (config.get("prefill") or {}).get("chunk")
+    return chunk, decode.get("batch", "auto"), decode.get("engine", "auto"), config.get("kernels", "auto")
+
+
+def the_settings(folder: Folder) -> dict[str, Setting]:
+    """The settings that the folder's runs requested, by their hash. Raises NotHere where one cannot be built here."""
+    try:
+        found = [setting for manifest in folder.manifests.values() for setting in settings_of(recorded(manifest))]
+    except Exception as error:  # whatever classes make of a stranger's configuration
+        raise NotHere(f"its settings cannot be built here: {_line(error)}") from error
+    return {digest(setting.key): setting for setting in found}
+
+
+def the_run(
+    manifest: Mapping[str, Any], settings: Sequence[Setting], here: Materials, places: Places, distance: bool
+) -> MethodRun:
+    """A run that makes records as those of the folder, with the model loaded. Raises NotHere where it cannot."""
+    if here.samples is None:
+        raise NotHere("; ".join(here.missing))
+    config = recorded(manifest)
+    chunk, batch, engine, kernels = how_of(manifest)
+    if not (chunk is None or (isinstance(chunk, int) and chunk > 0)) or not (batch in ("auto", "all") or _count(batch)):
+        raise NotHere(f"prefill.chunk={chunk!r} or decode.batch={batch!r} is none that runs have")
+    protocol = config.question, config.first_token, config.memory
+    if not all(map(lambda given, known: given in known, protocol, PROTOCOLS)):
+        raise NotHere(f"question, first_token or memory is none that runs have: {protocol}")
+    if engine not in ("auto", "graph", "fused", "eager") or kernels not in ("auto", "torch", "triton"):
+        raise NotHere(f"decode.engine={engine!r} or kernels={kernels!r} is none that runs have")
+    try:
+        with offline():
+            spec = _spec(manifest, places)
+            check_kernels(kernels, spec.resolve_device())
+            check_decoding(str(engine), spec)
+            benchmark = benchmark_of(manifest, places)
+            transformers.logging.set_verbosity_error()
+            transformers.utils.logging.disable_progress_bar()
+            loaded = load(spec)
+    except NotHere:
+        raise
+    except Exception as error:  # whatever libraries make of a stranger's configuration
+        raise NotHere(f"its model or benchmark: {_line(error)}") from error
+    run = MethodRun(
+        "again",
+        digest(identity_of(manifest)),
+        loaded,
+        benchmark,
+        settings,
+        memory=config.memory,
+        question=str(config.question),
+        first_token=config.first_token,
+        chunk=chunk,
+        distance=distance,
+        batch=str(batch),
+        decode_engine=str(engine),
+    )
+    made, now = (manifest.get("versions") or {}).get("benchmark") or {}, all_versions(run)["benchmark"]
+    if made != now:
+        raise NotHere(f"versions of benchmark and metrics are {now} here, and {made} there")
+    return run
+
+
+def _spec(manifest: Mapping[str, Any], places: Places) -> ModelSpec:
+    """The model with its files on this machine, in the dtype and on the kind of device that made the records."""
+    node, model = recorded(manifest).model, manifest.get("model") or {}
+    if node.get("random"):
+        raise NotHere("random weights are not drawn for a folder")
+    if node.get("load_args") and node.get("load_args") != (preset_of(node.get("name")) or {}).get("load_args"):
+        raise NotHere("its load_args are those of no model that kvbench has")
+    folder = model_folder_of(manifest, places)
+    if "files" in model:
+        if model_identity(str(folder), "").get("files") != model["files"]:
+            raise NotHere("the model's files here are others")
+    elif not places.get("model.path") and not COMMIT.fullmatch(str(model.get("revision"))):
+        raise NotHere("the weights are not identified: neither files nor a commit of the hub")
+    dtype, device = DTYPES[str(manifest["dtype"])], manifest["device"]
+    return replace(model_spec(node), path=str(folder), dtype=dtype, device=device, device_map=None)
+
+
+def _count(value: object) -> bool:
+    return str(value).isdecimal() and int(str(value)) > 0
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
