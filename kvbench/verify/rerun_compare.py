@@ -8,17 +8,20 @@ from kvbench.records.schema import MethodRecord
 
 Record = Mapping[str, Any]
 
+_UNITS = {name: field.json_schema_extra for name, field in MethodRecord.model_fields.items()}
+TIMES = {name for name, extra in _UNITS.items() if isinstance(extra, dict) and extra.get("unit") == "s"}
 # What follows from a machine, a run or the batch rather than from the model, the sample and the setting.
-OF_A_MACHINE = frozenset(
-    {"key", "run", "checksum", "decode_batch", "decode_engine", "peak_device_bytes", "close_call", "close_cuts"}
-) | {name for name, field in MethodRecord.model_fields.items() if (field.json_schema_extra or {}).get("unit") == "s"}  # type: ignore[union-attr]
+OF_A_MACHINE = TIMES | {
+    *("key", "run", "checksum", "decode_batch", "decode_engine", "peak_device_bytes"),
+    *("close_call", "close_cuts"),  # what rounding could change there
+}
 # What follows from the tokens that were generated: their text and scores, and what caches held meanwhile.
 OF_AN_ANSWER = frozenset(
     {"tokens", "prediction", "scores", "distance", "peak_cache_bytes", "triggers"}
     | {"r_mean", "r_peak", "r_end", "r_read"}
 )
 BEFORE_ANSWERS = ("in_prefill", "prefill_end")  # when a prompt is compressed that no generated token changes
-EQUAL = {"distance": 1e-3}  # logarithms of sums over a vocabulary
+EQUAL = {"distance": 1e-5}  # nats, from sums over a vocabulary in float32
 SLACK = 4.0  # times the largest change by other rounding that is seen here
 
 
@@ -38,7 +41,9 @@ def differing(record: Record, again: Record) -> set[str]:
 
 def judge(record: Record, again: Record, others: Sequence[Record]) -> Differences:
     """What `differing` found, beside the same record with the model's sums rounded otherwise (`others`)."""
-    found, wrong, unsure = differing(record, again), [], []
+    found = differing(record, again)
+    wrong: list[str] = []
+    unsure: list[str] = []
     if "tokens" in found:
         place = first_difference(record["tokens"], again["tokens"])
         line = f"token {place} is {_at(record['tokens'], place)}, and {_at(again['tokens'], place)} when made again"

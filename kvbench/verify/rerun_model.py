@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -23,7 +23,11 @@ from kvbench.verify.folder import Folder
 from kvbench.verify.known_classes import settings_of
 from kvbench.verify.materials import Materials, Places, benchmark_of, model_folder_of, offline
 
-DTYPES = {f"torch.{name}": name for name in ("float32", "float16", "bfloat16")}
+DTYPES: dict[str, Literal["float32", "float16", "bfloat16"]] = {
+    "torch.float32": "float32",
+    "torch.float16": "float16",
+    "torch.bfloat16": "bfloat16",
+}
 
 PROTOCOLS = ("visible", "hidden"), ("full", "compressed"), ("shared", "stream")
 

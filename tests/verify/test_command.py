@@ -30,7 +30,33 @@ def test_an_edited_folder_gives_exit_code_1(undisturbed, tmp_path, capsys):
     assert "1 record" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["nowhere"], ["FOLDER", "benchmark.lengths=[1]"], ["FOLDER", "--out", "page.pdf"]])
+@pytest.mark.heavy
+def test_the_page_says_whether_answers_were_made_again_and_which(undisturbed, tiny_folder, tmp_path, capsys):
+    def told(*words):
+        texts = []
+        for name in ("page.md", "page.html"):
+            out = ["--out", str(tmp_path / name)]
+            assert kvbench("verify", str(undisturbed), f"model.path={tiny_folder}", *out, *words) == 0
+            texts += [capsys.readouterr().out, (tmp_path / name).read_text(encoding="utf-8")]
+        return texts
+
+    assert all("no answer was made again" in text for text in told())
+    for text in told("--rerun", "1", "--nonce", "abc"):
+        assert "9 answers of the folder made again here" in text and "drawn with --nonce abc" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nowhere"],
+        ["FOLDER", "benchmark.lengths=[1]"],
+        ["FOLDER", "--out", "page.pdf"],
+        ["FOLDER", "--rerun", "0"],
+        ["FOLDER", "--rerun", "some"],
+        ["FOLDER", "--nonce", "abc"],
+        ["FOLDER", "--rerun", "1", "--nonce", ""],
+    ],
+)
 def test_mistakes_are_one_line(words, tmp_path, capsys):
     assert kvbench("verify", *(str(tmp_path) if word == "FOLDER" else word for word in words)) == 2
     assert capsys.readouterr().err.count("\n") == 1
