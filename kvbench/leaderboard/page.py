@@ -14,6 +14,7 @@ RULES = (
     "above: overlapping intervals tie. Only settings with all samples of their board are ranked, FullKV among them.",
     "Within a target of bytes an entry is a method's setting with the most bytes, at most 5 % over the target.",
     "Each score leads to the records that it is the mean of; `kvbench verify FOLDER` says what of them is proven.",
+    "No answer was made again for this page: `kvbench verify FOLDER --rerun K` does so for K drawn samples.",
 )
 STYLE = (
     "body{font:15px system-ui;margin:2em auto;max-width:90em;padding:0 1em}table{border-collapse:collapse}"

@@ -41,7 +41,7 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
     samples = [sample for sample in here.samples or () if sample.id in names]
     wrong, missing, same, compared = [], [], 0, 0
     try:
-        with use_kernels(how_of(manifest)[3]), out_of_memory("making answers again"):  # type: ignore[arg-type]
+        with use_kernels(how_of(manifest).kernels), out_of_memory("making answers again"):
             made = answers(run, samples, "answers made again")
             contested: dict[str, list[dict[str, Any]]] = {}
             for record in drawn:

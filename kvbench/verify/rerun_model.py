@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
@@ -32,6 +32,15 @@ DTYPES: dict[str, Literal["float32", "float16", "bfloat16"]] = {
 PROTOCOLS = ("visible", "hidden"), ("full", "compressed"), ("shared", "stream")
 
 
+class How(NamedTuple):
+    """What decides in which order a run rounds its sums."""
+
+    chunk: Any  # prefill.chunk
+    batch: Any  # decode.batch
+    engine: Any  # decode.engine
+    kernels: Any
+
+
 class NotHere(Exception):
     """Why a folder's answers cannot be made again on this machine, in one line."""
 
@@ -45,7 +54,7 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
     if not runs:
         raise NotHere("records of engines, probes and speed are not made again")
     manifests = [manifest for run, manifest in folder.manifests.items() if run in runs]
-    if len(manifests) < len(runs) or len({digest(identity_of(one), *how_of(one)) for one in manifests}) != 1:
+    if len(manifests) < len(runs) or len({digest(identity_of(one), how_of(one)) for one in manifests}) != 1:
         raise NotHere("its runs are of different models, data or protocols, or have no manifest")
     manifest = manifests[0]
     for one in manifests:
@@ -60,12 +69,12 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
     return manifest
 
 
-def how_of(manifest: Mapping[str, Any]) -> tuple[object, object, object, object]:
-    """prefill.chunk, decode.batch, decode.engine and kernels of a run, which decide how its sums are rounded."""
+def how_of(manifest: Mapping[str, Any]) -> How:
+    """How a run's manifest says that sums were rounded, unchecked; a key that its version did not have is `auto`."""
     config = manifest.get("config") or {}
     decode = config.get("decode") or {}
     chunk = (config.get("prefill") or {}).get("chunk")
-    return chunk, decode.get("batch", "auto"), decode.get("engine", "auto"), config.get("kernels", "auto")
+    return How(chunk, decode.get("batch", "auto"), decode.get("engine", "auto"), config.get("kernels", "auto"))
 
 
 def the_settings(folder: Folder) -> dict[str, Setting]:
