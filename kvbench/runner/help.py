@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
     "verify": Command(
-        "kvbench.verify.command", "check what somebody's folder of records claims, and say what is proven"
+        "kvbench.verify.command", "recompute what somebody's folder of records claims; --rerun K makes K samples again"
     ),
     "pack": Command(
         "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"

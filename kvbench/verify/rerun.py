@@ -1,12 +1,12 @@
 """A few samples of a folder made again here, under all of its settings, and compared with its records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.ops.operator import use_kernels
 from kvbench.runner.out_of_memory import out_of_memory
-from kvbench.utils.text import count
+from kvbench.utils.text import count, in_one_line
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials, Places
@@ -30,13 +30,19 @@ def made_again(folder: Folder, here: Materials, places: Places, draw: Draw) -> C
     try:
         return _made_again(folder, here, places, names, about)
     except NotHere as reason:
-        return Check(NAME, Verdict.UNPROVEN, "samples made again here: none was", (str(reason),))
+        return _none(str(reason))
+    except Exception as error:  # whatever classes and libraries make of a stranger's configuration
+        return _none(f"{type(error).__name__}: {in_one_line(error)[:200]}")
+
+
+def _none(reason: str) -> Check:
+    return Check(NAME, Verdict.UNPROVEN, "samples made again here: none was", (reason,))
 
 
 def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence[str], about: str) -> Check:
     manifest, settings = the_manifest(folder), the_settings(folder)
     drawn = [record for record in folder.methods if record["sample"] in names]
-    chosen = {key: setting for key, setting in settings.items() if any(setting_key(one) == key for one in drawn)}
+    chosen = {key: settings[key] for key in dict.fromkeys(map(setting_key, drawn)) if key in settings}
     run = the_run(manifest, list(chosen.values()), here, places, any(one.get("distance") for one in drawn))
     samples = [sample for sample in here.samples or () if sample.id in names]
     wrong, missing, same, compared = [], [], 0, 0
@@ -45,7 +51,7 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
             made = answers(run, samples, "answers made again")
             contested: dict[str, list[dict[str, Any]]] = {}
             for record in drawn:
-                again = made.get((record["sample"], _key(record, chosen)))
+                again = made.get((record["sample"], setting_key(record)))
                 if again is None:
                     missing.append(f"{named(record)}: it could not be made again")
                     continue
@@ -59,20 +65,12 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
                 some = contested.get(sample.id, [])
                 others = rounded_otherwise(run, sample, [chosen[setting_key(one)] for one in some]) if some else []
                 for record in some:
-                    place = (sample.id, _key(record, chosen))
+                    place = (sample.id, setting_key(record))
                     found = judge(record, made[place], [one[place] for one in others if place in one])
                     wrong += [f"{named(record)}: {line}" for line in found.wrong]
                     missing += [f"{named(record)}: {line}, which rounding can change" for line in found.open]
-    except NotHere:
-        raise
     except UserError as error:
         raise NotHere(str(error)) from error
     verdict = Verdict.WRONG if wrong else Verdict.UNPROVEN if missing or not compared else Verdict.PROVEN
     told = f"{', '.join(names)}: {same} of {count(compared, 'answer')} the same in tokens, bytes and scores"
     return Check(NAME, verdict, about, (told, *shortened(wrong or missing)), compared)
-
-
-def _key(record: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
-    """The key of a record's setting; empty where its run requested none such."""
-    setting = chosen.get(setting_key(record))
-    return "" if setting is None else setting.key

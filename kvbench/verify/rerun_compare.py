@@ -45,8 +45,9 @@ def judge(record: Record, again: Record, others: Sequence[Record]) -> Difference
     wrong: list[str] = []
     unsure: list[str] = []
     if "tokens" in found:
-        place = first_difference(record["tokens"], again["tokens"])
-        line = f"token {place} is {_at(record['tokens'], place)}, and {_at(again['tokens'], place)} when made again"
+        tokens = record["tokens"] or []
+        place = first_difference(tokens, again["tokens"])
+        line = f"token {place} is {_at(tokens, place)}, and {_at(again['tokens'], place)} when made again"
         close = again.get("close_call")
         rounding = (close is not None and close <= place) or any(one["tokens"] != again["tokens"] for one in others)
         (unsure if rounding else wrong).append(line)

@@ -94,9 +94,19 @@ def test_what_a_folder_alone_cannot_give_away_is_found_by_answers_made_again_as_
         lambda record: record.update(full_cache_tokens=0),
         lambda record: record.update(decode_bytes_end=record["decode_bytes_end"] - 64),
         lambda record: record.update(tokens=record["tokens"][:-1], close_call=0),
+        lambda record: record.update(tokens=None),
         lambda record: record.update(r=record["r"] - 0.001),
     ],
-    ids=["prompt_tokens", "stored_bytes", "kept_per_layer", "full_cache_tokens", "decode_bytes_end", "tokens", "r"],
+    ids=[
+        "prompt_tokens",
+        "stored_bytes",
+        "kept_per_layer",
+        "full_cache_tokens",
+        "decode_bytes_end",
+        "tokens",
+        "none",
+        "r",
+    ],
 )
 def test_edited_numbers_are_found(edit, forged, here, places):
     for record in forged.of("snapkv 0.2"):
@@ -117,6 +127,7 @@ def test_edited_numbers_are_found(edit, forged, here, places):
         (lambda one: one["config"]["decode"].update(batch="many"), "decode.batch"),
         (lambda one: one["config"].update(memory="none"), "memory"),
         (lambda one: one["versions"]["benchmark"].update(needle=7), "versions"),
+        (lambda one: one["config"].update(decode="x"), "AttributeError"),
         (lambda one: one["config"]["method"]["snapkv"].update(_target_="os.system"), "os.system"),
     ],
 )
@@ -125,6 +136,14 @@ def test_what_is_not_here_is_unproven_for_one_reason(edit, reason, forged, here,
     check = rerun(forged.seal(keys=False), here, places)
     assert check.verdict is Verdict.UNPROVEN and check.again == 0 and len(check.notes) == 1
     assert reason in check.notes[0]
+
+
+def test_settings_of_two_runs_with_one_label_are_kept_apart(tiny_folder, tmp_path, places):
+    common = arguments(tiny_folder, tmp_path, "method=snapkv", "ratio=0.2", "benchmark.depths=[50]")
+    folders = [run(*common), run(*common, "method.snapkv.scoring.kernel=1", "method.snapkv.scoring.window=8")]
+    assert folders[0] == folders[1]
+    (check,) = [one for one in checks.verify(folders[0], places, Draw(1)) if one.name == "rerun"]
+    assert check.verdict is Verdict.PROVEN and check.again == 2
 
 
 def test_samples_that_are_not_here_are_unproven(honest, here, places):
