@@ -20,8 +20,9 @@ verdicts: proven (recomputed here), plausible (the folder agrees with itself and
 Without --rerun no answer is made again: "recomputed" is what follows from the folder's own tokens, texts and bytes.
 --rerun K loads the model and makes K samples again under all settings of the folder: about K samples' share of the time
 that the run took, and at most four times that, where answers differ. If 60 % of the samples have forged answers, one of
-them is among 3 drawn ones with a probability of at least 94 %. The folder's records and a nonce, which is printed,
-decide which samples are drawn; --nonce TEXT draws the same ones again. Who hands in must not know it before.
+them is among 3 drawn ones with a probability of 94 % (1 - 0.4**3, or a little more). The folder's records and a nonce,
+which is printed, decide which samples are drawn; --nonce TEXT draws the same ones again. Who hands in must not know it
+before.
 
 Nothing is downloaded, and no code that a folder names is imported. model.path=FOLDER and benchmark.data_dir=FOLDER (or
 another place of the benchmark's data) say where this machine has what the run read.
