@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
@@ -41,6 +41,7 @@ class Sample:
     answers: tuple[str, ...]
     max_new_tokens: int
     question: str = ""  # the question at the end of `prompt`; question=hidden compresses only what stands before it
+    question_apart: bool = False  # the question, which may be empty, and what follows are tokenised by themselves
     prefix: str = ""  # text that begins the answer, after the chat template's assistant header
     history: tuple[tuple[str, str], ...] = ()  # role and content of a chat's messages before `prompt`, its last one
     # what follows the answer to `prompt`: read through the compressed caches, and never compressed with the prompt
@@ -82,7 +83,7 @@ class Benchmark(Versioned, ABC):
 
     name: str
     metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
-    scored_by: ClassVar[tuple[str, ...]] = ()  # the files of kvbench.metrics that `score` reads, for their versions
+    scored_by: tuple[str, ...] = ()  # the files of kvbench.metrics that `score` reads, for their versions
     packages: tuple[str, ...] = ()  # modules of extras (kvbench.utils.extras) without which `score` cannot be computed
 
     @property
@@ -112,6 +113,7 @@ class Benchmark(Versioned, ABC):
 
 # Fields that samples of earlier versions did not have: left out of the hash at their default, so that it stays.
 _ADDED = {
+    "question_apart": False,
     "single_stop": False,
     "history": (),
     "turns": (),

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from typing import ClassVar
 
 import pandas as pd
 
@@ -50,7 +49,7 @@ class Instructions(Benchmark):
     instruction whose secret is evicted too is followed, since nothing is left to tell.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("instructions",)
+    scored_by = ("instructions",)
 
     lengths: Lengths
     seeds: Positive = 5

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
@@ -45,7 +45,7 @@ class LongBenchV2(Benchmark):
     num_samples  the first of these rows; unlike with limit=, the others are not tokenised. None: all.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("longbench_v2",)
+    scored_by = ("longbench_v2",)
 
     max_length: Annotated[int, Field(ge=64)]
     lengths: Names = field(default_factory=lambda: list(LENGTHS))

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
@@ -35,7 +35,7 @@ class MathProblems(Benchmark):
     prompts_file    R-KV's run_math.py; null: fetched once.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("math_answers",)
+    scored_by = ("math_answers", "math_numbers")
 
     sets: Names
     repeats: Positive
@@ -54,6 +54,7 @@ class MathProblems(Benchmark):
 
     def __post_init__(self) -> None:
         self.sets = select(self.sets, {name: (name,) for name in SETS}, "set in benchmark.sets")
+        self.scored_by = tuple(dict.fromkeys(file for name in self.sets for file in SETS[name].scored_by))
         if self.temperature == 0 and self.repeats > 1:
             raise UserError("benchmark.temperature=0 gives the same answer each time: set benchmark.repeats=1")
         if "math500" in self.sets:

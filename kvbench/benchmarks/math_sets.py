@@ -26,6 +26,7 @@ class ProblemSet:
     fields: tuple[str, str]  # of a row: the problem, and its answer
     max_new_tokens: int
     score: Callable[[str, str], dict[str, float]]
+    scored_by: tuple[str, ...]  # files of kvbench.metrics, for their versions
 
 
 SETS = {
@@ -35,6 +36,7 @@ SETS = {
         ("problem", "answer"),
         16_384,
         expression_score,
+        ("math_answers",),
     ),
     "aime24": ProblemSet(
         *("aime24.jsonl", f"{RKV}/data/aime24.jsonl"),
@@ -42,6 +44,7 @@ SETS = {
         ("question", "answer"),
         32_768,
         integer_score,
+        ("math_answers", "math_numbers"),
     ),
     "aime25": ProblemSet(
         *("aime25.jsonl", f"{LONGFLOW}/data/aime25.jsonl"),
@@ -49,6 +52,7 @@ SETS = {
         ("question", "true_answer"),
         32_768,
         integer_score,
+        ("math_answers", "math_numbers"),
     ),
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator
@@ -120,7 +120,7 @@ class OwnPrompts(Benchmark):
     chat            false: raw text, also for a model with a chat template.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("answers",)
+    scored_by = ("answers",)
 
     path: str | None
     metric: str = "f1"

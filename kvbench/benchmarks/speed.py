@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.placement import take
-from kvbench.benchmarks.niah.ranges import numbers
+from kvbench.benchmarks.niah.ranges import whole
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.tokenizer import Tokenizer
 
@@ -27,9 +27,9 @@ class Speed(Benchmark):
     under each setting. Each setting is measured `repeats` times after `warmup` rounds that do not count.
     """
 
-    lengths: Annotated[list[Annotated[int, Field(ge=16)]], BeforeValidator(numbers)]
+    lengths: Annotated[list[Annotated[int, Field(ge=16)]], BeforeValidator(whole)]
     batches: Annotated[list[Positive | Literal["largest"]], Field(min_length=1), BeforeValidator(_as_list)]
-    new_tokens: Annotated[list[Annotated[int, Field(ge=4)]], BeforeValidator(numbers)]
+    new_tokens: Annotated[list[Annotated[int, Field(ge=4)]], BeforeValidator(whole)]
     repeats: Positive = 5
     warmup: NonNegative = 1
     largest: bool = True

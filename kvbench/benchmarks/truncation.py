@@ -30,13 +30,12 @@ def without_middle(
 
 
 def decoded_without_middle(
-    prompts: Sequence[PromptText], max_length: int, tokenizer: Tokenizer
+    prompts: Sequence[PromptText], max_length: int, last: int, tokenizer: Tokenizer
 ) -> Iterator[PromptText]:
-    """The same in InfiniteBench's way: prompts that fit are decoded too, and of others both halves are equally long."""
-    half = max_length // 2
+    """The same in InfiniteBench's way: prompts that fit are decoded too."""
     for (_, question), ids in _encoded(prompts, tokenizer):
-        first, last = (ids[:half], ids[-half:]) if len(ids) > max_length else ([], ids)
-        yield _decoded(first, last, question, tokenizer)
+        first, end = (ids[: max_length // 2], ids[-last:]) if len(ids) > max_length else ([], ids)
+        yield _decoded(first, end, question, tokenizer)
 
 
 def _encoded(prompts: Sequence[PromptText], tokenizer: Tokenizer) -> Iterator[tuple[PromptText, list[int]]]:

@@ -1,9 +1,11 @@
 """The place of the context in a prompt's tokens, and how to encode a request about it, for second passes."""
 
 from kvbench.errors import UserError
-from kvbench.evaluation.prompts import MARK, Prompt
+from kvbench.evaluation.encoded import encoded
+from kvbench.evaluation.prompts import Prompt
 from kvbench.models import LoadedModel
 from kvbench.prefill import ContextFrame
+from kvbench.utils.chat_template import MARK
 
 NO_TEMPLATE = "\n"  # between a request and its answer where no chat template stands
 
@@ -24,7 +26,7 @@ def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
     head = loaded.render(last, sample.chat, history=before).partition(MARK)[0]
     tail = loaded.render(MARK, sample.chat, history=sample.history).partition(MARK)[2]
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
-    offsets = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)["offset_mapping"]
+    offsets = encoded(loaded, sample, text, offsets=True).offsets
     after = len(text) - len(tail) - len(sample.prefix)
     prefix = sum(end <= len(head) for _, end in offsets)
     end = sum(start < after for start, _ in offsets)

@@ -8,12 +8,10 @@ from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
+from kvbench.evaluation.encoded import before_question, context, encoded
 from kvbench.evaluation.spans import Span, spans_of
 from kvbench.models import LoadedModel, TextModel
-
-# Stands in for the question to find what the chat template writes before it; no text contains it.
-MARK = "\ue000"
-
+from kvbench.utils.chat_template import MARK
 
 AnyModel = LoadedModel | TextModel  # with its weights, or without where an engine has them
 
@@ -23,9 +21,9 @@ class Prompt:
     """A sample as token ids: `context` is prefilled and compressed, `question` is read through the compressed caches.
 
     With question=visible all tokens are context, or with first_token=compressed all but the last one. With
-    question=hidden the same tokens are split before the first one that contains a character of the question; the rest
-    of the chat template and the prefix belong to the question. Later turns with their expected answers belong to it,
-    too.
+    question=hidden the same tokens are split before the first one that contains a character of the question, or where
+    a question begins that is tokenised by itself; the rest of the chat template and the prefix belong to the question.
+    Later turns with their expected answers belong to it, too.
     """
 
     sample: Sample
@@ -50,13 +48,15 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
     """
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     if question == "visible":
-        encoded = loaded.tokenise(text, sample.chat)
-        split = len(encoded["input_ids"]) - (first_token == "compressed")
+        tokens_of = encoded(loaded, sample, text)
+        split = len(tokens_of.ids) - (first_token == "compressed")
     else:
-        before = _before_question(loaded, sample, text)
-        encoded = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)
-        split = sum(end <= before for _, end in encoded["offset_mapping"])
-    ids, later = torch.tensor(encoded["input_ids"]), later_turns(loaded, sample)
+        before = before_question(loaded, sample, text)
+        if not loaded.tokenizer.is_fast:
+            raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
+        tokens_of = encoded(loaded, sample, text, offsets=True)
+        split = tokens_of.apart or sum(end <= before for _, end in tokens_of.offsets)
+    ids, later = torch.tensor(tokens_of.ids), later_turns(loaded, sample)
     tokens, answers = len(ids) + sum(map(len, later)), answer_tokens(sample)
     assert loaded.spec.max_length is not None, "a loaded model's limit is known"
     room = loaded.spec.max_length - answers
@@ -110,24 +110,6 @@ def _check_longrope(loaded: AnyModel, prompt: Prompt) -> None:
             f"prefilled, and {loaded.spec.name} uses other RoPE frequencies beyond {switch} (LongRoPE): "
             "use shorter or longer prompts"
         )
-
-
-def _before_question(loaded: AnyModel, sample: Sample, text: str) -> int:
-    """Number of characters of the rendered text before the question."""
-    if not sample.question:
-        raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")
-    if not loaded.tokenizer.is_fast:
-        raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
-    before = context(sample)
-    head, mark, _ = loaded.render(before + MARK, sample.chat, history=sample.history).partition(MARK)
-    if not mark or not text.startswith(head) or not (before.strip() or sample.history):
-        raise UserError(f"sample {sample.id!r}: there is no context before the question to compress")
-    return len(head)
-
-
-def context(sample: Sample) -> str:
-    """The prompt before its question."""
-    return sample.prompt.removesuffix(sample.question)
 
 
 def together(samples: Sequence[Sample], question: str) -> list[list[Sample]]:

@@ -6,6 +6,7 @@ from statistics import fmean
 from kvbench.benchmarks import Sample
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
+from kvbench.evaluation.encoded import encoded
 from kvbench.models import LoadedModel, TextModel
 
 SYSTEM = "system"  # the name of a system message's span, where the sample marks none of its own under this name
@@ -30,7 +31,7 @@ def spans_of(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> dict
         if sample.spans:
             raise UserError(f"spans need a fast tokenizer, which {loaded.spec.name} does not have")
         return {}
-    offsets = loaded.tokenise(text, sample.chat, return_offsets_mapping=True)["offset_mapping"]
+    offsets = encoded(loaded, sample, text, offsets=True).offsets
     own, found = dict(sample.spans), {}
     for name, marked in texts.items():
         count = text.count(marked)

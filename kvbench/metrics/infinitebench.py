@@ -4,6 +4,7 @@ Each metric is a function of a prediction and the task's answers, in [0, 1]. Odd
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -33,6 +34,22 @@ def score(task: str, prediction: str, answers: Sequence[str]) -> float:
     if task not in METRICS:
         raise unknown("InfiniteBench task", task, METRICS)
     return float(METRICS[task](prediction, answers))
+
+
+def check_answers(task: str, answers: Sequence[str]) -> None:
+    """Raise ValueError for answers that the task's metric cannot compare with: those of numbers must be numbers."""
+    if METRICS[task] in (first_number, last_integer):
+        check_number(answers[0], whole=METRICS[task] is last_integer)
+
+
+def check_number(answer: str, whole: bool = False) -> None:
+    """Raise ValueError for an answer that is no finite number, or no integer."""
+    try:
+        value: float = int(answer) if whole else float(answer)
+    except ValueError:
+        value = math.nan
+    if value in (math.inf, -math.inf) or value != value:
+        raise ValueError(f"answer is {answer[:40]!r}, not {'an integer' if whole else 'a number'}")
 
 
 def first_integer(prediction: str, answers: Sequence[str]) -> bool:

@@ -3,12 +3,10 @@
 import re
 
 from kvbench.metrics.math_equality import equal
+from kvbench.metrics.math_numbers import last_number, number
 
 END_OF_THINKING = "</think>"
 _BOX = re.compile(r"\\boxed\s*\{")
-_INTEGER = re.compile(r"-?\d+")
-# what may stand between digits, and a number's typeface
-_DRESS = re.compile(r"\\[,!;: ]|[\s$,]|\\(?:text|textbf|textrm|mathbf|mathrm|bm|bf)(?![A-Za-z])")
 
 
 def answer_part(text: str) -> str:
@@ -33,15 +31,15 @@ def last_box(text: str) -> str | None:
 
 
 def integer_score(prediction: str, answer: str) -> dict[str, float]:
-    """AIME's score: the integer in the last box is the answer's; without a box, the last one of the last line is."""
+    """AIME's score: the number in the last box is the answer; without a box, the last one of the last line is."""
     text = answer_part(prediction)
     box = last_box(text)
     if box is None:
         lines = [line for line in text.splitlines() if line.strip()]
-        found = (_INTEGER.findall(lines[-1]) if lines else [])[-1:]
+        found = last_number(lines[-1]) if lines else None
     else:
-        found = [number] if _INTEGER.fullmatch(number := _DRESS.sub("", box).strip("(){}")) else []
-    return scores(bool(found) and int(found[0]) == int(answer), box)
+        found = number(box)
+    return scores(found == int(answer), box)
 
 
 def expression_score(prediction: str, answer: str) -> dict[str, float]:

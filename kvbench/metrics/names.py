@@ -8,6 +8,7 @@ OF_BENCHMARK = {
     "BABILong": ("score",),
     "InfiniteBench": ("score",),
     "Instructions": ("followed",),
+    "KVPressLongBench": ("score",),
     "KVPressNeedle": ("rouge1",),
     "KVPressRuler": ("score",),
     "KamradtNeedle": ("rouge1", "recall"),

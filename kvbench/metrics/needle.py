@@ -13,7 +13,7 @@ def _scorer() -> Any:
 
 
 def rouge1_f(reference: str, prediction: str) -> float:
-    """ROUGE-1 F-measure of `rouge-score` with stemming; the needle score of PyramidKV and kvpress is ten times this."""
+    """ROUGE-1 F-measure of `rouge-score` with stemming; the needle score of PyramidKV is ten times this."""
     return float(_scorer().score(reference, prediction)["rouge1"].fmeasure)
 
 

@@ -1,4 +1,4 @@
-"""NoLiMa's metric (adobe-research/NoLiMa at 7532e4e, metric `contains`), and what its paper derives from it."""
+"""NoLiMa's metrics, by their names in adobe-research/NoLiMa at 7532e4e, and what its paper derives from them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +9,14 @@ KEPT = 0.85  # of the base score: what a length must reach to be effective
 def contains(prediction: str, golds: Sequence[str]) -> float:
     """1 if any right answer occurs verbatim in the prediction, else 0."""
     return float(any(gold in prediction for gold in golds))
+
+
+def lastline_contains(prediction: str, golds: Sequence[str]) -> float:
+    """1 if any right answer occurs verbatim in the last line of the prediction, where reasoning ends, else 0."""
+    return contains(prediction.strip().split("\n")[-1], golds)
+
+
+METRICS = {"contains": contains, "lastline_contains": lastline_contains}
 
 
 def base_score(means: Mapping[str, Mapping[int, float]]) -> float:

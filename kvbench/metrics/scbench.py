@@ -2,8 +2,9 @@
 
 Where the official code gives a function the label as a text, but the function expects a list of texts, it compares
 with each character of the label: a perfect answer of L characters to qa_chn scores 2 / (L + 1), and to many_shot nearly
-any answer is right. vt's share is rounded to 2 digits for each sample. `mended` scores have neither. Choices, Chinese
-answers, pass keys and summaries are scored by InfiniteBench's functions, which SCBench's code has too.
+any answer is right. A label that is a list has its texts compared. vt's share is rounded to 2 digits for each sample.
+`mended` scores have none of this. Choices, Chinese answers, pass keys and summaries are scored by InfiniteBench's
+functions, which SCBench's code has too.
 """
 
 import re
@@ -18,16 +19,20 @@ _NUMBER = re.compile(r"\d+\.\d+|\d+")
 _LETTER = re.compile(r"\(([^)]*)\)")
 
 
-def score(kind: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
-    """The official and the mended score of a prediction, both in [0, 1]; `kind` is a task or a mixed task's part."""
-    official = float(METRICS[kind](prediction, answers))
+def score(kind: str, prediction: str, answers: Sequence[str], listed: bool = False) -> dict[str, float]:
+    """The official and the mended score of a prediction, both in [0, 1]; `kind` is a task or a mixed task's part.
+
+    listed  whether the data have a list of answers, of which `answers` are the members, and not a text.
+    """
+    compared = list(answers[0]) if kind in BY_CHARACTER and not listed else answers
+    official = float(METRICS[kind](prediction, compared))
     mended = float(MENDED[kind](prediction, answers)) if kind in MENDED else official
     return {"official": official, "mended": mended}
 
 
 def substring(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the answer occurs verbatim in the prediction."""
-    return answers[0] in prediction
+    """Whether any answer occurs verbatim in the prediction."""
+    return any(answer in prediction for answer in answers)
 
 
 def any_case(prediction: str, answers: Sequence[str]) -> bool:
@@ -50,8 +55,11 @@ def first_number(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def letter_or_text(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the prediction has the answer "(A) text": its first letter in parentheses, or without one the text."""
-    (answer,) = answers
+    """Whether the prediction has an answer "(A) text": its first letter in parentheses, or without one the text."""
+    return any(_chosen(prediction, answer) for answer in answers)
+
+
+def _chosen(prediction: str, answer: str) -> bool:
     chosen, letter = _LETTER.search(prediction), _LETTER.search(answer)
     if chosen and letter:
         return chosen[1] == letter[1]
@@ -65,11 +73,12 @@ METRICS: dict[str, Metric] = {
     "prefix_suffix": substring,
     "vt": lambda prediction, answers: round(names_found(prediction, answers), 2),
     "qa_eng": any_case,
-    "qa_chn": lambda prediction, answers: qa_f1_zh(prediction, list(answers[0])),
+    "qa_chn": qa_f1_zh,
     "choice_eng": choice,
-    "many_shot": lambda prediction, answers: any_case(prediction, list(answers[0])),
+    "many_shot": any_case,
     "mf": first_number,
     "summary": rouge_l_sum,
     "passkey": first_integer,
 }
+BY_CHARACTER = ("qa_chn", "many_shot")  # kinds whose official function takes a text for a list of its characters
 MENDED: dict[str, Metric] = {"vt": names_found, "qa_chn": qa_f1_zh, "many_shot": letter_or_text}

@@ -5,9 +5,11 @@ VERSIONS = {
     "babilong": 1,
     "infinitebench": 1,
     "instructions": 1,
+    "kvpress": 1,
     "longbench": 1,
     "longbench_v2": 1,
     "math_answers": 1,  # and math_equality, whose answers are those of Math-Verify
+    "math_numbers": 2,  # AIME's answers; 1: the integers that math_answers had
     "needle": 1,
     "nolima": 1,
     "repoqa": 1,

@@ -13,6 +13,7 @@ from typing import Protocol
 from jinja2 import Environment, nodes
 
 from kvbench.errors import UserError
+from kvbench.utils.tokenizer import Tokenizer
 
 LARGEST = 1_000_000  # characters
 STEPS = 5_000_000  # lines of the compiled template and of what it calls; real ones take some thousands
@@ -20,6 +21,8 @@ FACTOR = 1_000_000  # of a multiplication, which repeats a text
 ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
 PAGES = Path("/proc/self/statm")
 
+# Stands in for a text to find what the template writes around it; no text contains it.
+MARK = "\ue000"
 RAW = "(model.chat_template=none gives the model raw text)"
 
 
@@ -38,6 +41,17 @@ def check_template(name: str, template: str) -> None:
         for side in (product.left, product.right):
             if isinstance(side, nodes.Const) and isinstance(side.value, int) and side.value > FACTOR:
                 raise UserError(f"the chat template of {name} repeats something {side.value:,} times {RAW}")
+
+
+def user_turn(tokenizer: Tokenizer, text: str) -> str:
+    """A user's message and the header of the answer as the tokenizer's template writes them; the text without one."""
+    if not tokenizer.chat_template:
+        return text
+    name, turn = str(tokenizer.name_or_path), [{"role": "user", "content": text}]
+    check_template(name, tokenizer.get_chat_template())
+    with bounded(name):
+        written: str = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    return written
 
 
 def _without_generation(template: str) -> str:

@@ -87,13 +87,16 @@ def test_a_choice_has_its_text_and_its_letter(made, embedded, task, answer):
     assert benchmark.score(sample, "B. Ann") == {"score": 1} and benchmark.score(sample, "A. Bob") == {"score": 0}
 
 
-@pytest.mark.parametrize("max_length", [64, 101])
-def test_long_prompts_lose_their_middle(made, embedded, max_length):
+@pytest.mark.parametrize(
+    "max_length, templates, first, last",  # those of the slices in eval_utils.py and in eval_yarn_mistral.py
+    [(64, "gpt4", 32, 32), (101, "gpt4", 50, 51), (64, "yarn_mistral", 32, 32), (101, "yarn_mistral", 50, 50)],
+)
+def test_long_prompts_lose_their_middle(made, embedded, max_length, templates, first, last):
     tokenizer = embedded.tokenizer
-    whole = {sample.id: sample for sample in made().samples(tokenizer)}
-    for sample in made(max_length=max_length).samples(tokenizer):
-        ids, half = tokenizer.encode(whole[sample.id].prompt), max_length // 2
-        assert sample.prompt == tokenizer.decode(ids[:half] + ids[-half:], skip_special_tokens=True)
+    whole = {sample.id: sample for sample in made(templates=templates).samples(tokenizer)}
+    for sample in made(max_length=max_length, templates=templates).samples(tokenizer):
+        ids = tokenizer.encode(whole[sample.id].prompt)
+        assert sample.prompt == tokenizer.decode(ids[:first] + ids[-last:], skip_special_tokens=True)
         assert sample.meta["cut"] and not whole[sample.id].meta["cut"]
         assert whole[sample.id].question.endswith(sample.question) and sample.prompt.endswith(sample.question)
 
@@ -155,6 +158,9 @@ def test_another_template_is_refused(made, monkeypatch, tmp_path):
         ("code_debug", {"answer": ["Eve"]}, "row 1: field 'answer' is not one of the options"),
         ("code_run", {}, "row 1: field 'input' has nothing of the form func_"),
         ("math_find", {}, "row 1: field 'input' has nothing of the form The"),
+        ("code_run", {"input": "func_1(2)"}, "row 1: answer is 'Ann', not an integer"),
+        ("math_find", {"input": "The largest number of the list is: "}, "row 1: answer is 'Ann', not a number"),
+        ("math_find", {"input": "The largest number of the list is: ", "answer": ["nan"]}, "row 1: answer is 'nan'"),
         ("passkey", {"answer": []}, "row 1: field 'answer' is empty"),
         ("passkey", {"answer": 3}, "row 1: field 'answer' is a whole number, not a list or a text"),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvbench.benchmarks import NeedleInAHaystack
-from kvbench.benchmarks.niah.ranges import numbers
+from kvbench.benchmarks.niah.ranges import numbers, whole
 from kvbench.errors import UserError
 from tests.support.niah import TESTERS, benchmark
 
@@ -27,11 +27,22 @@ def test_ranges_are_those_of_the_testers():
         (512, [512]),
         ("1 to 2 by 0.25", [1, 1.25, 1.5, 1.75, 2]),
         ("0 to 10 by 4", [0, 4, 8]),
-        ("0 to 3 in 7", [0, 1, 2, 3]),  # rounded, each once
+        ("0 to 3 in 7", [0, 0.5, 1, 1.5, 2, 2.5, 3]),
     ],
 )
 def test_a_list_of_numbers_in_one_line(value, meant):
     assert numbers(value) == meant
+
+
+def test_testers_that_round_their_depths_have_whole_ones_and_others_those_of_linspace():
+    spread = np.linspace(0, 100, 35).tolist()
+    assert numbers("0 to 100 in 35") == spread and spread[1] == 100 / 34
+    for name in ("niah", "passkey", "niah_kvpress"):
+        assert benchmark(name, "depths=0 to 100 in 35").depths == spread
+    for name in ("niah_kamradt", "niah_pyramidkv"):
+        assert benchmark(name, "depths=0 to 100 in 35").depths == np.round(spread).astype(int).tolist()
+    assert benchmark("niah", "lengths=400 to 1000 in 7", "depths=0 to 3 in 7").lengths[1] == 500
+    assert whole("0 to 3 in 7") == [0, 1, 2, 3]  # rounded, each once
 
 
 @pytest.mark.parametrize(

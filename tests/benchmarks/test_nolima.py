@@ -62,6 +62,21 @@ def test_a_prompt_has_the_needle_after_a_line_of_the_book_and_the_question_last(
         assert sample.meta["depth"] < 100 or tail.count("\n") == 1
 
 
+def test_depths_are_those_of_the_official_code(made, embedded):
+    """np.linspace, not rounded: each in a window of its own."""
+    samples = made(depths="0 to 100 in 35", books=1).samples(embedded.tokenizer)[:35]
+    assert [sample.meta["depth"] for sample in samples] == np.linspace(0, 100, 35).tolist()
+    assert len({sample.id for sample in samples}) == 35
+
+
+def test_of_sets_that_ask_to_reason_the_last_line_can_be_scored(made, embedded):
+    by_metric = {name: made(metric=name) for name in ("contains", "lastline_contains")}
+    sample = made().samples(embedded.tokenizer)[-1]
+    assert sample.answers == ("mill", "wheel")
+    for prediction, scores in {"mill\nno": (1, 0), "no\nthe wheel \n": (1, 1), "no": (0, 0), "": (0, 0)}.items():
+        assert tuple(each.score(sample, prediction)["score"] for each in by_metric.values()) == scores
+
+
 def test_of_several_places_in_a_question_the_last_is_filled_as_in_the_official_code(made, embedded):
     sample = made().samples(embedded.tokenizer)[-1]
     assert "What is closed by the lake, a {1}?" in sample.question

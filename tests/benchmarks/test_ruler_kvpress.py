@@ -1,12 +1,14 @@
 """kvpress's samples of RULER: read from every form of the data set, hidden questions, official scores."""
 
 import json
+from dataclasses import replace
 
 import datasets
 import pandas as pd
 import pytest
 
 from kvbench.benchmarks.ruler import KVPressRuler
+from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.errors import UserError
 
 ROWS = [
@@ -55,7 +57,8 @@ def test_samples_are_the_rows_in_every_form_of_the_data_set(tmp_path, written):
     for sample, row in zip(samples, ROWS, strict=True):
         assert sample.prompt == row["context"] + sample.question
         assert (sample.question, sample.prefix) == (row["question"], row["answer_prefix"])
-        assert sample.answers == tuple(row["answer"]) and sample.max_new_tokens == 128 and sample.chat
+        assert sample.answers == tuple(row["answer"]) and sample.max_new_tokens == 128
+        assert sample.chat and sample.question_apart
 
 
 def test_scores_are_rulers_all_or_part_by_task(tmp_path):
@@ -64,6 +67,16 @@ def test_scores_are_rulers_all_or_part_by_task(tmp_path):
     _, _, qa, tracing = benchmark.samples(None)
     assert benchmark.score(qa, "It is Three.") == {"score": 1.0}
     assert benchmark.score(tracing, "a and c") == {"score": 0.5}
+
+
+def test_control_characters_are_dropped_as_kvpress_does(tmp_path):
+    """RULER's own code puts a line end for each, which parts an answer that kvpress joins."""
+    as_jsonl(tmp_path)
+    benchmark = made(tmp_path)
+    (sample, *_) = benchmark.samples(None)
+    split = replace(sample, answers=("123456",))
+    assert benchmark.score(split, " It is 123\n456\x07 ") == {"score": 1.0}
+    assert RULER["niah_single_1"].score("It is 123\n456", split.answers) == 0
 
 
 def test_tasks_choose_among_the_rows(tmp_path):

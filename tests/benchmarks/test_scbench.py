@@ -9,7 +9,9 @@ import pytest
 from kvbench.benchmarks.scbench import prompts
 from kvbench.benchmarks.scbench.tasks import GROUPS, TASKS
 from kvbench.errors import UserError
+from kvbench.evaluation.prompts import tokenise
 from kvbench.metrics import repoqa
+from kvbench.utils.chat_template import MARK
 from tests.support import scbench as made
 from tests.support.needs import needs
 
@@ -19,6 +21,8 @@ WITHOUT_PARSERS = [name for name, task in TASKS.items() if "repoqa" not in task.
 
 class Words:
     """A tokenizer of words, one token each."""
+
+    chat_template = None
 
     def __call__(self, text, **options):
         if isinstance(text, list):
@@ -198,7 +202,51 @@ def test_no_room_for_a_context_is_one_line(bench):
         bench(mode="shared", max_length=300).samples(Words())
 
 
+@pytest.mark.parametrize("mode", ["shared", "turns_golden"])
+def test_a_long_context_is_cut_inside_the_chat_template(bench, embedded, mode):
+    """The official code counts the template's tokens, and halves the text that it has written."""
+    long = [{**row, "context": " ".join(f"word{n}" for n in range(3000))} for row in made.rows()["kv"]]
+    benchmark = bench(mode=mode, tasks=["kv"], rows={"kv": long}, max_length=4000)
+    sample = next(sample for sample in benchmark.samples(embedded.tokenizer) if sample.id == "kv:0:1")
+    user = f"Read this.\n\n{long[0]['context']}" + (f"\n\n{long[0]['multi_turns'][0]['input']}" * (mode != "shared"))
+    head, _, end = embedded.render(MARK, chat=True).partition(MARK)
+    ids = embedded.plain_tokens(head + user + end * (mode != "shared"))
+    half = (4000 - 3 * 150 - 1000 * (mode == "shared")) // 2
+    prompt = tokenise(embedded, sample, "hidden")
+    read = prompt.context.tolist() + (prompt.question.tolist() if mode != "shared" else [])
+    assert embedded.decode(read) == embedded.decode(ids[:half] + ids[-half:])
+    assert sample.prompt.endswith(sample.question) and sample.prompt.startswith("Read this.\n\nword0 ")
+
+
+def test_a_shared_context_and_its_question_are_tokenised_apart(bench):
+    assert {sample.question_apart for sample in bench(mode="shared").samples(Words())} == {True}
+    assert {sample.question_apart for sample in bench(mode="turns_golden").samples(Words())} == {False}
+
+
+def test_the_template_must_fit(bench, embedded):
+    long = [{**row, "context": "word " * 3000} for row in made.rows()["vt"]]
+    with pytest.raises(UserError, match=r"benchmark.max_length=1120 leaves no room beside the model's chat template"):
+        bench(mode="shared", tasks=["vt"], rows={"vt": long}, max_length=1120).samples(embedded.tokenizer)
+
+
 # --- rows
+
+
+def test_the_texts_of_a_list_are_the_answers(bench):
+    rows = {task: made.rows()[task] for task in ("kv", "qa_eng", "qa_chn", "many_shot", "summary")}
+    for several in rows.values():
+        for turn in several[0]["multi_turns"]:
+            turn["answer"] = ["山上", "river"]
+    benchmark = bench(mode="turns_golden", tasks=list(rows), rows=rows)
+    samples = by_id(benchmark)
+    for task in rows:
+        sample = samples[f"{task}:0:1"]
+        assert sample.answers == ("山上", "river")
+        assert benchmark.score(sample, "river") == {"official": 1, "mended": 1}
+    rows["qa_chn"][0]["multi_turns"][0]["answer"] = ["在山上"]  # of a text, the official code compares characters
+    benchmark = bench(mode="turns_golden", tasks=["qa_chn"], rows=rows)
+    assert benchmark.score(by_id(benchmark)["qa_chn:0:1"], "在山上") == {"official": 1, "mended": 1}
+    assert samples["kv:0:2"].turns[0].answer == "['山上', 'river']"  # as the official templates write it
 
 
 @pytest.mark.parametrize(
@@ -211,6 +259,8 @@ def test_no_room_for_a_context_is_one_line(bench):
         ("kv", {"multi_turns": [{"input": 3, "answer": "y"}]}, "input must be a text"),
         ("choice_eng", {"multi_turns": [{"input": "x", "answer": "a", "options": ["a", "b"]}]}, "four texts"),
         ("mf", {"multi_turns": [{"input": "Largest?", "answer": 3}]}, "'The … is'"),
+        ("mf", {"multi_turns": [{"input": "The top is", "answer": "nine"}]}, "turn 1: answer is 'nine', not a number"),
+        ("mf", {"multi_turns": [{"input": "The top is", "answer": [[1]]}]}, "turn 1: answer is '.1.', not a number"),
         ("summary_with_needles", {"multi_turns": [{"input": "x", "answer": "y", "task": "scbench_kv"}]}, "not one of"),
     ],
 )

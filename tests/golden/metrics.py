@@ -8,9 +8,11 @@ from kvbench.metrics import (
     babilong,
     infinitebench,
     instructions,
+    kvpress,
     longbench,
     longbench_v2,
     math_answers,
+    math_numbers,
     needle,
     nolima,
     repoqa,
@@ -94,6 +96,7 @@ CASES: Mapping[str, Callable[[], dict[str, list[float]]]] = {
     "instructions": lambda: {
         name: pairs(lambda p, a, name=name: instructions.followed(name, p, a)) for name in instructions.FOLLOWED
     },
+    "kvpress": lambda: {"needle_rouge1": pairs(swapped(kvpress.needle_rouge1))},
     "longbench": lambda: {metric: of_longbench(task) for metric, task in sorted(TASKS.items())},
     "longbench_v2": lambda: {
         "score": [score for p in PREDICTIONS for score in longbench_v2.score(p, "B").values()],
@@ -101,6 +104,10 @@ CASES: Mapping[str, Callable[[], dict[str, list[float]]]] = {
     "math_answers": lambda: {
         "integer": [x for p, a in product(PREDICTIONS, NUMBERS) for x in math_answers.integer_score(p, a).values()],
         "last_box": [float(math_answers.last_box(p) == "42") for p in PREDICTIONS],
+    },
+    "math_numbers": lambda: {
+        "number": [float(math_numbers.number(p) or 0) for p in (*PREDICTIONS, *NUMBERS, "N = 33.0", "\\frac{1}{4}")],
+        "last_number": [float(math_numbers.last_number(p) or 0) for p in PREDICTIONS],
     },
     "needle": lambda: {
         **{f.__name__: pairs(swapped(f)) for f in (needle.rouge1_f, needle.rouge1_recall)},

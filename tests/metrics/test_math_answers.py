@@ -31,9 +31,16 @@ def test_the_last_box_with_balanced_braces(text, box):
         ("\\boxed{025}", True),
         ("\\boxed{ $25$ }", True),
         ("\\boxed{\\textbf{(025)}}", True),
-        ("\\boxed{2\\,5}", True),
-        ("\\boxed{25.0}", False),
-        ("\\boxed{\\frac{25}{1}}", False),  # no integer as it stands
+        ("\\boxed{2\\,5}", False),  # a product
+        ("\\boxed{2,5}", False),
+        ("\\boxed{25.0}", True),
+        ("\\boxed{25^\\circ}", True),
+        ("\\boxed{N = 25}", True),
+        ("\\boxed{25\\text{ ways}}", True),
+        ("\\boxed{\\$25}", True),
+        ("\\boxed{+25}", True),
+        ("\\boxed{\\left(25\\right)}", True),
+        ("\\boxed{\\frac{25}{1}}", True),
         ("\\boxed{2500}", False),  # no per cent
         ("\\boxed{x} 25", False),
         ("\\boxed{7}</think>\\boxed{25}", True),
@@ -41,6 +48,8 @@ def test_the_last_box_with_balanced_braces(text, box):
         ("<think>\\boxed{25} so", True),  # thinking that was cut
         ("It is 7.\nThe answer is 25.\n\n", True),
         ("It is 25.\nThank you.", False),
+        ("It is 25.0", True),
+        ("It is 7.25", False),
         ("", False),
     ],
 )

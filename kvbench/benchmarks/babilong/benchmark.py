@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
@@ -35,7 +35,7 @@ class BABILong(Benchmark):
     question type at a length, "qa1 4k". No prompt is cut: the longest must fit the model.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("babilong",)
+    scored_by = ("babilong",)
 
     tasks: Names
     lengths: Names

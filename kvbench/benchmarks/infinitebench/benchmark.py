@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
@@ -16,7 +16,7 @@ from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.benchmarks.truncation import decoded_without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.infinitebench import score
+from kvbench.metrics.infinitebench import check_answers, score
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.jsonl import FieldType
 from kvbench.utils.row_files import read_file
@@ -44,7 +44,7 @@ class InfiniteBench(Benchmark):
     num_samples  the first rows of each task; unlike with limit=, the others are not tokenised. None: all.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("infinitebench",)
+    scored_by = ("infinitebench",)
     packages = ("rouge_score",)
 
     tasks: Names
@@ -88,7 +88,8 @@ class InfiniteBench(Benchmark):
     def _samples(self, name: str, tokenizer: Tokenizer) -> Iterator[Sample]:
         task, rows = TASKS[name], self.rows[name]
         whole = [prompts.fill(name, self.texts[name], row) for row in rows]
-        cut = decoded_without_middle(whole, self.max_length, tokenizer)
+        last = last_tokens(self.templates, self.max_length)
+        cut = decoded_without_middle(whole, self.max_length, last, tokenizer)
         for number, (row, (before, _), (prompt, question)) in enumerate(zip(rows, whole, cut, strict=True), 1):
             yield Sample(
                 id=f"{name}-{number}",
@@ -101,13 +102,19 @@ class InfiniteBench(Benchmark):
             )
 
 
+def last_tokens(templates: prompts.Family, max_length: int) -> int:
+    """Tokens at the end of a cut prompt: the greater half of an odd length, or one less in the open models' code."""
+    return -(-max_length // 2) if templates == "gpt4" else max_length // 2
+
+
 def _rows(task: str, file: Path) -> list[dict[str, Any]]:
     rows = read_file(file, FIELDS, filled=("context", "answer"))
     for number, row in enumerate(rows, 1):
         try:
-            _answers(task, row)
+            answers = _answers(task, row)
             if task in ("code_run", "math_find"):
                 prompts.fill(task, "{context}", row)
+            check_answers(task, answers)
         except ValueError as error:
             raise UserError(f"{file}, row {number}: {error}") from None
     return rows

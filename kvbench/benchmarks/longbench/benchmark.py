@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -42,7 +42,7 @@ class LongBench(Benchmark):
     that an error in them is reported before a model is loaded.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("longbench",)
+    scored_by = ("longbench",)
 
     tasks: Names
     max_length: Annotated[int, Field(ge=2)] | None  # tokens before the chat template; longer prompts are cut

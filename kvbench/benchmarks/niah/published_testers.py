@@ -1,4 +1,4 @@
-"""The published needle-in-a-haystack testers: Kamradt's, PyramidKV's and kvpress's.
+"""The published needle-in-a-haystack testers: Kamradt's and PyramidKV's, and what kvpress's shares with them.
 
 A tester is a rule that places the needle, a prompt template, a stopping rule and a score. All three use one
 haystack (all texts joined without a separator, cut to length) and one needle sentence in every cell of the grid.
@@ -11,12 +11,13 @@ from typing import ClassVar
 
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
-from kvbench.benchmarks.niah.placement import at_period, at_token, cut, encode, take
+from kvbench.benchmarks.niah.placement import at_period, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import read_needle
+from kvbench.benchmarks.niah.ranges import WholeDepths
 from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
-from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.checked import Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
 
 
@@ -35,6 +36,7 @@ class SentenceTester(NeedleGrid):
 
     chat: ClassVar[bool] = True
     stop_at_newline: ClassVar[bool] = False
+    question_apart: ClassVar[bool] = False
     packages = ("rouge_score",)
 
     def __post_init__(self) -> None:
@@ -70,6 +72,7 @@ class SentenceTester(NeedleGrid):
                         answers=(self.needle.strip(),),
                         max_new_tokens=self.max_new_tokens,
                         question=question,
+                        question_apart=self.question_apart,
                         prefix=self.answer_prefix,
                         chat=self.chat,
                         stop_at_newline=self.stop_at_newline,
@@ -100,6 +103,7 @@ class KamradtNeedle(SentenceTester):
     Kamradt has GPT grade answers from 1 to 10. Here: ROUGE-1 F, and ROUGE-1 recall, the share of the needle's words.
     """
 
+    depths: WholeDepths
     max_new_tokens: Positive = 300
     name: str = "niah_kamradt"
     place = staticmethod(at_period)
@@ -118,23 +122,10 @@ class PyramidKVNeedle(SentenceTester):
     Its score is ten times ours.
     """
 
+    depths: WholeDepths
     max_new_tokens: Positive = 30
     name: str = "niah_pyramidkv"
     place = staticmethod(at_period)
     metrics = ("rouge1",)
     chat = False
     stop_at_newline = True
-
-
-@checked(prefix="benchmark.")
-class KVPressNeedle(SentenceTester):
-    """kvpress's needle_in_haystack: chat, the needle at any token, and a prompt that begins the answer.
-
-    Its score is ten times ours. kvpress compresses the context without the question: run it with question=hidden.
-    """
-
-    buffer: NonNegative = 150
-    max_new_tokens: Positive = 40
-    name: str = "niah_kvpress"
-    place = staticmethod(at_token)
-    metrics = ("rouge1",)

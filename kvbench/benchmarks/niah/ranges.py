@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, TypeGuard
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from kvbench.errors import UserError
@@ -17,7 +18,7 @@ def numbers(value: object) -> list[int | float]:
     """The numbers that `value` stands for, each once, in order; whole ones as int.
 
     1000 to 8000 by 100      both ends included
-    0 to 100 in 10           ten evenly spread, rounded to whole numbers, as Kamradt's and PyramidKV's testers do
+    0 to 100 in 10           ten evenly spread, those of NumPy's linspace
     0 to 100 in 35 sigmoid   dense towards both ends: the logistic curve of Kamradt's tester, to three places
 
     A list or a single number is taken as it is. Raises ValueError with the allowed forms for anything else.
@@ -28,11 +29,18 @@ def numbers(value: object) -> list[int | float]:
     return list(dict.fromkeys(int(x) if x == int(x) else x for x in found))
 
 
+def whole(value: object) -> list[int | float]:
+    """`numbers`, of which those of 'A to B in COUNT' are rounded to whole ones."""
+    found = numbers(value)
+    evenly = isinstance(value, str) and (form := _RANGE.fullmatch(value.strip())) and form[4] and not form[5]
+    return numbers([round(x) for x in found]) if evenly else found
+
+
 # Tokens of a prompt, and places in a text in per cent
-Lengths = Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(numbers)]
-Depths = Annotated[
-    list[Annotated[int, Field(ge=0, le=100)] | Annotated[float, Field(ge=0, le=100)]], BeforeValidator(numbers)
-]
+Lengths = Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(whole)]
+_Depth = Annotated[int, Field(ge=0, le=100)] | Annotated[float, Field(ge=0, le=100)]
+Depths = Annotated[list[_Depth], BeforeValidator(numbers)]
+WholeDepths = Annotated[list[_Depth], BeforeValidator(whole)]
 
 
 def check_room(lengths: Sequence[int], buffer: int) -> None:
@@ -63,10 +71,11 @@ def _from_text(text: str) -> list[float]:
         raise ValueError("a range that is not empty: A < B, STEP > 0 and COUNT > 1")
     if step is not None:
         return [first + i * step for i in range(int((last - first) / step + 1e-9) + 1)]
-    shares = [i / (count - 1) for i in range(count)]
     if form[5]:
+        shares = [i / (count - 1) for i in range(count)]
         return [round(first + (last - first) * _logistic(share), 3) for share in shares]
-    return [round(first + (last - first) * share) for share in shares]
+    evenly: list[float] = np.linspace(first, last, count).tolist()
+    return evenly
 
 
 def _logistic(share: float) -> float:

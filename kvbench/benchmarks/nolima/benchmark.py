@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from kvbench.benchmarks.published_data import given_or_fetched
 from kvbench.benchmarks.python_texts import constants, proven
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.nolima import SHORT, base_score, contains, effective_length
+from kvbench.metrics.nolima import METRICS, SHORT, base_score, effective_length
 from kvbench.utils.checked import NonNegative, Positive, checked
 from kvbench.utils.links import held
 from kvbench.utils.tokenizer import Tokenizer
@@ -44,17 +44,19 @@ class NoLiMa(Benchmark):
     lengths     tokens of the book's text, for the model's own tokenizer; needle and question come on top.
     needle_set  the file in needlesets/ without its ending.
     books       the first so many.
+    metric      whether a right answer is in the prediction, or in its last line: for sets that ask to reason first.
     system      the message before the prompt, none where empty.
     seed        shuffles the samples of each length, so that limit= takes a share of all; None: the official order.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("nolima",)
+    scored_by = ("nolima",)
 
     data_dir: str | None
     lengths: Lengths
     depths: Depths
     needle_set: str = "needle_set"
     books: Positive = 5
+    metric: Literal["contains", "lastline_contains"] = "contains"
     system: str = ""
     prompts_file: str | None = None
     seed: NonNegative | None = None
@@ -94,7 +96,7 @@ class NoLiMa(Benchmark):
         return found
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
-        return {"score": contains(prediction, sample.answers)}
+        return {"score": METRICS[self.metric](prediction, sample.answers)}
 
     def heatmap(self, records: pd.DataFrame) -> Heatmap:
         return Heatmap(records, "score")

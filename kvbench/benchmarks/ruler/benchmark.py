@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from kvbench.benchmarks.base import Benchmark, Sample
-from kvbench.benchmarks.niah.ranges import numbers
+from kvbench.benchmarks.niah.ranges import whole
 from kvbench.benchmarks.ruler import files
 from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.metrics.aggregate import breakdown
-from kvbench.utils.chat_template import bounded, check_template
+from kvbench.utils.chat_template import user_turn
 from kvbench.utils.checked import Names, NonNegative, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
@@ -40,9 +40,9 @@ class Ruler(Benchmark):
     with `count_chat_template` the template too. Samples are made once and cached, or read from `data_dir`.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("ruler",)
+    scored_by = ("ruler",)
 
-    lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(numbers)]
+    lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(whole)]
     tasks: Names = field(default_factory=lambda: ["all"])
     num_samples: Positive = 500
     seed: NonNegative = 42
@@ -144,12 +144,7 @@ def _chat_tokens(tokenizer: Tokenizer) -> int:
     if not tokenizer.chat_template:
         found: int = tokenizer.num_special_tokens_to_add()
         return found
-    turn = [{"role": "user", "content": ""}]
-    name = str(tokenizer.name_or_path)
-    check_template(name, tokenizer.get_chat_template())
-    with bounded(name):
-        text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return len(tokenizer(user_turn(tokenizer, ""), add_special_tokens=False)["input_ids"])
 
 
 def _identity(tokenizer: Tokenizer) -> str:

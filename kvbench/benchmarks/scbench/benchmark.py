@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -18,6 +18,7 @@ from kvbench.benchmarks.truncation import PromptText, without_middle
 from kvbench.errors import UserError
 from kvbench.metrics import repoqa, scbench
 from kvbench.metrics.aggregate import breakdown
+from kvbench.utils.chat_template import MARK, user_turn
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
 
@@ -37,7 +38,7 @@ class SCBench(Benchmark):
     Scores: the official one, and the same without the mistakes that `kvbench.metrics.scbench` names.
     """
 
-    scored_by: ClassVar[tuple[str, ...]] = ("repoqa", "scbench")
+    scored_by = ("repoqa", "scbench")
     packages = ("rouge_score",)
 
     tasks: Names
@@ -94,7 +95,7 @@ class SCBench(Benchmark):
         if meta["question_kind"] == "repoqa":
             candidates = self.functions[meta["whole_task"]][meta["repo"]]
             return dict.fromkeys(self.metrics, repoqa.score(prediction, meta["function"], candidates, meta["lang"]))
-        return scbench.score(meta["question_kind"], prediction, sample.answers)
+        return scbench.score(meta["question_kind"], prediction, sample.answers, meta.get("listed", False))
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         """One row per task, and means by group; of conversations one row per task and turn, and means by task."""
@@ -114,7 +115,7 @@ class SCBench(Benchmark):
         first = questions[0].fields
         tail = "" if self.mode == "shared" else texts.after.format(**first)
         prompt = texts.context(row.context, first) + tail
-        ((prompt, tail),) = without_middle([PromptText(prompt, tail)], room, room // 2, tokenizer)
+        prompt, tail = self._cut(PromptText(prompt, tail), room, tokenizer)
         for turn, question in enumerate(questions, 1):
             if self.mode == "shared":
                 tail = texts.after.format(**question.fields)
@@ -126,12 +127,26 @@ class SCBench(Benchmark):
                 answers=question.answers,
                 max_new_tokens=task.limits[question.kind],
                 question=tail,
+                question_apart=self.mode == "shared",
                 turns=() if self.mode == "shared" else self._turns(task, questions[:turn]),
                 own_answers=self.mode == "turns_own",
                 context_id=f"{task.name}:{number}",
                 chat=self.chat,
                 meta=_meta(task, row, question) | {"turn": turn},
             )
+
+    def _cut(self, prompt: PromptText, room: int, tokenizer: Tokenizer) -> PromptText:
+        """The prompt without its middle where it is longer than `room` tokens with the chat template around it."""
+        head, _, end = user_turn(tokenizer, MARK).partition(MARK) if self.chat else ("", "", "")
+        end = "" if self.mode == "shared" else end  # which stands behind the question
+        whole = PromptText(head + prompt.text + end, prompt.question + end)
+        (cut,) = without_middle([whole], room, room // 2, tokenizer)
+        if cut.text == whole.text:
+            return prompt
+        head, end = (_decoded(part, tokenizer) for part in (head, end))
+        if not (cut.text.startswith(head) and cut.text.endswith(end)):
+            raise UserError(f"benchmark.max_length={self.max_length} leaves no room beside the model's chat template")
+        return PromptText(cut.text.removeprefix(head).removesuffix(end), cut.question.removesuffix(end))
 
     def _turns(self, task: Task, questions: list[Question]) -> tuple[Turn, ...]:
         """What follows the first prompt up to the last of `questions`."""
@@ -146,6 +161,11 @@ class SCBench(Benchmark):
         )
 
 
+def _decoded(text: str, tokenizer: Tokenizer) -> str:
+    """A text as it stands among decoded tokens, without special ones."""
+    return tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
+
+
 def _meta(task: Task, row: Row, question: Question) -> dict[str, Any]:
     """Columns of the record."""
     meta = {
@@ -154,6 +174,8 @@ def _meta(task: Task, row: Row, question: Question) -> dict[str, Any]:
         "whole_task": task.name,
         "question_kind": question.kind,
     }
+    if question.listed and question.kind in scbench.BY_CHARACTER:
+        meta["listed"] = True
     if question.kind == "repoqa":
         meta |= {"lang": row.lang, "repo": row.repo, "function": question.name}
     return meta

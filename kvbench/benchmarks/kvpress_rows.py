@@ -1,0 +1,35 @@
+"""Rows of kvpress's data sets: a context, a question about it, and the beginning of the answer."""
+
+from typing import Any
+
+from kvbench.benchmarks.base import Sample
+from kvbench.utils.jsonl import FieldType
+
+FIELDS: dict[str, FieldType | tuple[FieldType, ...]] = {
+    "context": str,
+    "question": str,
+    "answer_prefix": str,
+    "task": str,
+    "max_new_tokens": int,
+}
+# Where the rows of a configuration are: in the data set on the hub, in its cache, in a folder of save_to_disk, as text.
+LAYOUTS = ("{name}/test-*.parquet", "{name}/*test*.parquet", "{name}/data-*.arrow", "{name}.jsonl")
+
+
+def layouts(name: str) -> list[str]:
+    """Patterns for the files of a configuration of a data set."""
+    return [layout.format(name=name) for layout in LAYOUTS]
+
+
+def sample_of(row: dict[str, Any], name: str, answers: list[str], **meta: Any) -> Sample:
+    """A row as kvpress's pipeline reads it: context and question in one turn of the chat, which it tokenises apart."""
+    return Sample(
+        id=name,
+        prompt=row["context"] + row["question"],
+        answers=tuple(answers),
+        max_new_tokens=row["max_new_tokens"],
+        question=row["question"],
+        question_apart=True,
+        prefix=row["answer_prefix"],
+        meta={"task": row["task"], **meta, "origin": "kvpress"},
+    )

@@ -1,0 +1,53 @@
+"""A rendered prompt as token ids, and where each token's characters stand: as one text, or the question by itself."""
+
+from typing import NamedTuple
+
+from kvbench.benchmarks import Sample
+from kvbench.errors import UserError
+from kvbench.models import LoadedModel, TextModel
+from kvbench.utils.chat_template import MARK
+
+
+class Encoded(NamedTuple):
+    ids: list[int]
+    offsets: list[tuple[int, int]]  # the characters of each token; empty where nobody asked
+    apart: int = 0  # tokens before a question that was tokenised by itself; 0: there is none
+
+
+def encoded(loaded: LoadedModel | TextModel, sample: Sample, text: str, offsets: bool = False) -> Encoded:
+    """The tokens of `text`, the sample's rendered prompt.
+
+    With `question_apart` the text is parted before the question and both parts are tokenised, so that no token
+    stands for characters of both.
+    """
+    options = {"return_offsets_mapping": True} if offsets else {}
+    if not sample.question_apart:
+        whole = loaded.tokenise(text, sample.chat, **options)
+        return Encoded(whole["input_ids"], whole["offset_mapping"] if offsets else [])
+    before = before_question(loaded, sample, text)
+    head = loaded.tokenise(text[:before], sample.chat, **options)
+    tail = loaded.tokenizer(text[before:], add_special_tokens=False, **options)
+    places = []
+    if offsets:
+        later = [(before + start, before + end) for start, end in tail["offset_mapping"]]
+        places = [*head["offset_mapping"], *later]
+    return Encoded(head["input_ids"] + tail["input_ids"], places, len(head["input_ids"]))
+
+
+def before_question(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> int:
+    """Number of characters of the rendered text before the question.
+
+    Raises UserError where the sample's question cannot be told from its context.
+    """
+    if not sample.question and not sample.question_apart:
+        raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")
+    before = context(sample)
+    head, mark, _ = loaded.render(before + MARK, sample.chat, history=sample.history).partition(MARK)
+    if not mark or not text.startswith(head) or not (before.strip() or sample.history):
+        raise UserError(f"sample {sample.id!r}: there is no context before the question to compress")
+    return len(head)
+
+
+def context(sample: Sample) -> str:
+    """The prompt before its question."""
+    return sample.prompt.removesuffix(sample.question)
