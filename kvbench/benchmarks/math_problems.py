@@ -35,7 +35,7 @@ class MathProblems(Benchmark):
     prompts_file    R-KV's run_math.py; null: fetched once.
     """
 
-    scored_by = ("math_answers", "math_numbers")
+    scored_by = tuple(dict.fromkeys(file for problems in SETS.values() for file in problems.scored_by))
 
     sets: Names
     repeats: Positive

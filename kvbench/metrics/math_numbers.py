@@ -8,7 +8,9 @@ tests/metrics/test_math_numbers.py says where it differs from Math-Verify.
 import ast
 import operator
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 LONGEST = 200  # characters of an answer that is read
 LARGEST = 64  # of an exponent
@@ -33,14 +35,14 @@ _REPLACED = [
         (r"\s*\\[pb]?mod\s*(?:\{\d+\}|\d+)\s*$|_\{?10\}?\s*$", ""),
     )
 ]
-_OPERATORS = {
+_OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-_SIGNS = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_SIGNS: dict[type[ast.unaryop], Callable[..., Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 
 
 def number(answer: str) -> Fraction | None:
@@ -95,7 +97,7 @@ def _evaluated(node: ast.expr) -> Fraction:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(str(node.value))
     if isinstance(node, ast.UnaryOp):
-        return _SIGNS[type(node.op)](_evaluated(node.operand))
+        return Fraction(_SIGNS[type(node.op)](_evaluated(node.operand)))
     if not isinstance(node, ast.BinOp):
         raise ValueError("no arithmetic")
     left, right = _evaluated(node.left), _evaluated(node.right)

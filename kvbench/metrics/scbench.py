@@ -10,7 +10,7 @@ functions, which SCBench's code has too.
 import re
 from collections.abc import Callable, Sequence
 
-from kvbench.metrics.infinitebench import choice, first_integer, qa_f1_zh, rouge_l_sum
+from kvbench.metrics.infinitebench import check_number, choice, first_integer, qa_f1_zh, rouge_l_sum
 from kvbench.metrics.longbench import english_words
 
 Metric = Callable[[str, Sequence[str]], float]
@@ -28,6 +28,12 @@ def score(kind: str, prediction: str, answers: Sequence[str], listed: bool = Fal
     official = float(METRICS[kind](prediction, compared))
     mended = float(MENDED[kind](prediction, answers)) if kind in MENDED else official
     return {"official": official, "mended": mended}
+
+
+def check_answers(kind: str, answers: Sequence[str]) -> None:
+    """Raise ValueError for answers that the kind's metric cannot compare with: that of mf must be a number."""
+    if METRICS[kind] is first_number:
+        check_number(answers[0])
 
 
 def substring(prediction: str, answers: Sequence[str]) -> bool:

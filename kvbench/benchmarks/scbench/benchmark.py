@@ -163,12 +163,14 @@ class SCBench(Benchmark):
 
 def _decoded(text: str, tokenizer: Tokenizer) -> str:
     """A text as it stands among decoded tokens, without special ones."""
-    return tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    plain: str = tokenizer.decode(ids, skip_special_tokens=True)
+    return plain
 
 
 def _meta(task: Task, row: Row, question: Question) -> dict[str, Any]:
     """Columns of the record."""
-    meta = {
+    meta: dict[str, Any] = {
         "task": task.part(question.kind),
         "group": task.group,
         "whole_task": task.name,

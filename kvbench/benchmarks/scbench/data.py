@@ -9,8 +9,8 @@ from typing import Any
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.scbench.tasks import Task
 from kvbench.errors import UserError
-from kvbench.metrics.infinitebench import check_number
 from kvbench.metrics.repoqa import FUNCTIONS
+from kvbench.metrics.scbench import check_answers
 from kvbench.utils.row_files import read_file
 
 LAYOUTS = ("data/{file}.jsonl", "{file}.jsonl", "{file}/test-*.parquet", "data/{file}/test-*.parquet")
@@ -99,7 +99,7 @@ def _question(turn: dict[str, Any], task: Task) -> Question:
         statistic = _STATISTIC.search(text)
         if statistic is None:
             raise ValueError("input must say 'The … is'")
-        check_number(answers[0])
+        check_answers(kind, answers)
         fields["prefix"] = f"What is {statistic[0].lower().removesuffix(' is')}?"
     elif kind == "repoqa":
         name = _text(turn, "name")
