@@ -1,12 +1,13 @@
 """Scores of tasks, groups of tasks and averages, from the scores of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from kvbench.metrics.bootstrap import OF_SCORES, Bounds
+from kvbench.metrics.bootstrap import OF_SCORES, UNBOUNDED, Interval
 
 
 def task_score(values: Sequence[float]) -> float:
@@ -70,16 +71,37 @@ def units(records: pd.DataFrame) -> pd.Series:
     return drawn
 
 
+class Measure(NamedTuple):
+    """Where a measure can lie, whether less of it is better, and what FullKV has by definition."""
+
+    bounds: Interval
+    smaller_is_better: bool = False
+    of_full: float | None = None  # None: FullKV is measured too
+
+
+FULL = "full"  # the method of FullKV in records
+POSITIVE = Interval(0.0, inf)
 # The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance), the one that tables
 # show first in front.
-DISTANCES = ("top1", "kl", "kl_at_least", "agreed", "answer_loglik", "bits_per_byte", "nll")
-# Of these, the ones that are better the smaller they are.
-SMALLER_IS_BETTER = frozenset({"kl", "kl_at_least", "bits_per_byte", "nll"})
+MEASURES = {
+    "top1": Measure(OF_SCORES, of_full=1.0),
+    "kl": Measure(POSITIVE, smaller_is_better=True, of_full=0.0),
+    "kl_at_least": Measure(POSITIVE, smaller_is_better=True, of_full=0.0),
+    "agreed": Measure(OF_SCORES, of_full=1.0),
+    "answer_loglik": Measure(UNBOUNDED, of_full=0.0),
+    "bits_per_byte": Measure(POSITIVE, smaller_is_better=True),
+    "nll": Measure(POSITIVE, smaller_is_better=True),
+}
+DISTANCES = tuple(MEASURES)
+SMALLER_IS_BETTER = frozenset(name for name, measure in MEASURES.items() if measure.smaller_is_better)
 
 
-def bounds(metric: str) -> Bounds:
-    """Those of a sample's score. None for a distance, which FullKV has by definition."""
-    return None if metric in DISTANCES else OF_SCORES
+def bounds(metric: str, full: bool = False) -> Interval:
+    """Those of a sample's score or distance; of FullKV's one point where it is known by definition."""
+    measure = MEASURES.get(metric, Measure(OF_SCORES))
+    if full and measure.of_full is not None:
+        return Interval(measure.of_full, measure.of_full)
+    return measure.bounds
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

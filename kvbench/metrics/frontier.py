@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvbench.metrics.bootstrap import OF_SCORES, Bounds, paired_interval
+from kvbench.metrics.bootstrap import OF_SCORES, Interval, paired_interval
 
 CLOSE = 0.05  # bytes of two settings that differ by less than this share are not told apart further
 STEPS = 4  # a refinement divides the way between two ratios into so many equal steps of their logarithm
 CONFIDENCE = 0.95  # of each one-sided bound
+TWO_SIDED = 2 * CONFIDENCE - 1  # of an interval with such bounds
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,15 @@ def point(
     tasks: Sequence[Hashable],
     floored: bool = False,
     contexts: Sequence[Hashable] | None = None,
-    bounds: Bounds = OF_SCORES,
+    bounds: Interval = OF_SCORES,
+    bounds_of_full: Interval | None = None,
 ) -> Point:
     """A point from r_bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
 
-    The bounds are those of a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan
+    `bounds` are those of a sample's score, `bounds_of_full` of FullKV's where it has others. low and high are those of a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan
     where a task has a single sample or context.
     """
-    low, high = paired_interval(scores, full, tasks, contexts, bounds, confidence=2 * CONFIDENCE - 1)
+    low, high = paired_interval(scores, full, tasks, contexts, bounds, TWO_SIDED, bounds_of_b=bounds_of_full)
     differences = np.subtract(scores, full)
     of_tasks = [differences[[label == task for label in tasks]].mean() for task in dict.fromkeys(tasks)]
     return Point(setting, ratio, float(np.mean(shares)), float(np.mean(of_tasks)), low, high, floored)

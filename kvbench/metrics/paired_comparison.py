@@ -1,10 +1,12 @@
 """Paired comparisons of settings: over the same samples, how far apart two of them are and how sure that is."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, isfinite
 from statistics import NormalDist
 
 import numpy as np
+
+from kvbench.metrics.bootstrap import Interval, equal_pairs_needed
 
 EXACT = 14  # units up to which every assignment of signs is tried
 FLIPS = 9_999  # random assignments of signs for more units
@@ -74,6 +76,17 @@ def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> 
         return None
     quantiles = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)
     return max(2, ceil(units * (quantiles * error / abs(size)) ** 2))
+
+
+def units_for_margin(error: float, units: int, margin: float, bounds: Interval, alpha: float = 0.05) -> int | None:
+    """How many units decide about a margin: `units_needed`, and no fewer than show it where all pairs are equal.
+
+    `bounds` are those of a score; without two there is no such number.
+    """
+    span = bounds.high - bounds.low
+    least = equal_pairs_needed(margin / span, 1 - alpha) if isfinite(span) else None
+    known = [one for one in (units_needed(error, units, margin, alpha), least) if one is not None]
+    return max(known, default=None)
 
 
 def verdict(low: float, high: float, margin: float) -> str:

@@ -3,22 +3,29 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError
 from kvbench.utils.arguments import Parser
-from kvbench.utils.console import out, print_line
+from kvbench.utils.console import out, print_line, warn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EPILOG = """\
 With --margin M each setting has a verdict by its difference's 95 % interval:
   within     the whole interval is at or above -M
   broken     the whole interval is below -M: the exit code is 1
-  undecided  the interval contains -M, or there is none: more samples are needed (--strict: the exit code is 1)
+  undecided  the interval contains -M, or there is none: not passed, more samples are needed (--strict: the exit code
+             is 3 where nothing is broken)
 
-The last column is how many units (texts or problems drawn independently) show a difference of M, or without
---margin one of the size that was found, with a probability of 0.8 at the 5 % level.
+The last column is how many units (texts or problems drawn independently) decide about M: so many show a difference of M
+with a probability of 0.8 at the 5 % level, and no fewer than those whose equal scores show that M is not lost. Without
+--margin it is for a difference of the size that was found.
 
 Settings of several runs are named RUN: SETTING, and are compared over the samples that both have.
 """
+BROKEN, UNDECIDED = 1, 3  # exit codes
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,9 +35,10 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("--strict needs --margin: without one there is no verdict")
 
     # behind the parser: this brings pandas, which --help need not wait for
-    from kvbench.metrics.paired_comparison import units_needed, verdict
+    from kvbench.metrics.aggregate import bounds
+    from kvbench.metrics.paired_comparison import units_for_margin, units_needed, verdict
     from kvbench.runner.compared_records import named, records_of
-    from kvbench.tables.differences import against, difference_table, pairs
+    from kvbench.tables.differences import against, difference_table, floor_note, pairs
     from kvbench.tables.text_table import MISSING
 
     records, metric = records_of(options.runs, options.metric)
@@ -39,25 +47,41 @@ def main(arguments: Sequence[str]) -> int:
     compared = against(pairs(records, metric), baseline)
     if compared.empty:
         raise UserError(f"no other setting has a sample of {baseline!r}")
-    verdicts = (
-        []
-        if margin is None
-        else [verdict(low, high, margin) for low, high in zip(compared["low"], compared["high"], strict=True)]
-    )
-    sizes = compared["difference"] if margin is None else [margin] * len(compared)
-    needed = [
-        units_needed(error, units, size)
-        for error, units, size in zip(compared["error"], compared["units"], sizes, strict=True)
-    ]
+    measured = zip(compared["error"], compared["units"], compared["difference"], strict=True)
+    if margin is None:
+        compared["needed"] = [units_needed(*one) for one in measured]
+        columns = {}
+    else:
+        compared["needed"] = [units_for_margin(*one, margin, bounds(metric)) for *one, _ in measured]
+        ends = zip(compared["low"], compared["high"], strict=True)
+        compared["verdict"] = [verdict(low, high, margin) for low, high in ends]
+        columns = {"verdict": compared["verdict"].tolist()}
     what = "units needed" if margin is None else f"units for {margin:g}"
-    columns = {what: [MISSING if one is None else f"{one:,}" for one in needed]}
-    columns |= {"verdict": verdicts} if verdicts else {}
-    out.print(difference_table(compared, metric, columns).rich())
-    wrong = {"broken", "undecided"} if options.strict else {"broken"}
-    failed = [name for name, one in zip(compared["setting"], verdicts, strict=False) if one in wrong]
-    if failed:
-        print_line(f"the margin of {margin:g} is not kept by {', '.join(failed)}")
-    return int(bool(failed))
+    needed = [MISSING if one != one else f"{one:,.0f}" for one in compared["needed"].astype(float)]
+    out.print(difference_table(compared, metric, {what: needed, **columns}, margin or 0.0).rich())
+    if note := floor_note(compared, metric, margin or 0.0):
+        warn(note)
+    return 0 if margin is None else _judged(compared, margin, options.strict)
+
+
+def _judged(compared: "pd.DataFrame", margin: float, strict: bool) -> int:
+    """Say which settings do not keep the margin and which are undecided, and for want of what; the exit code."""
+    broken, undecided = (compared[compared["verdict"] == one] for one in ("broken", "undecided"))
+    if len(broken):
+        print_line(f"the margin of {margin:g} is not kept by {', '.join(broken['setting'])}")
+    for _, row in undecided.iterrows():
+        print_line(f"undecided, which is not passed: {row['setting']}, {_missing(row, margin)}")
+    return BROKEN if len(broken) else UNDECIDED if strict and len(undecided) else 0
+
+
+def _missing(row: "pd.Series", margin: float) -> str:
+    """What an undecided setting lacks."""
+    units = f"{row['units']:,} unit" + "s" * (row["units"] != 1)
+    if row["low"] != row["low"]:
+        return f"whose difference over {units} has no interval"
+    if row["needed"] > row["units"]:
+        return f"over {units}: a margin of {margin:g} takes about {row['needed']:,.0f}"
+    return f"whose difference of {row['difference']:+.3f} is too near to -{margin:g} to be told from it by {units}"
 
 
 def _margin(text: str) -> float:
@@ -84,5 +108,5 @@ def _parser() -> Parser:
     parser.add_argument(
         "--margin", metavar="M", help="exit with code 1 where a setting is worse by more than M, 0 to 1"
     )
-    parser.add_argument("--strict", action="store_true", help="undecided settings fail too")
+    parser.add_argument("--strict", action="store_true", help="exit with code 3 where a setting is undecided")
     return parser

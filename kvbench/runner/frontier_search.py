@@ -127,7 +127,7 @@ def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame, measure: st
     floored = bool(rows["floored"].any())
     contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
     tasks, shares = rows["task"].tolist(), rows["r_bytes"].tolist()
-    return point(setting.label, ratio, shares, *scores, tasks, floored, contexts, bounds(measure))
+    return point(setting.label, ratio, shares, *scores, tasks, floored, contexts, *(bounds(measure, full) for full in (False, True)))
 
 
 def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:
@@ -152,9 +152,10 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     )
     floor = scored.records["r_bytes_floor"].mean() if has_windows(scored.records) else None
     table = frontier_table(scored.frontiers, scored.full, title, floor)
-    advice = recommendation(scored.frontiers, quality, scored.measure, samples)
+    advice = recommendation(scored.frontiers, scored.full, quality, scored.measure, samples)
     if scored.full < LITTLE:
-        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: a share of it means little")
+        said = "a share of it means little" if scored.full else "no setting can be worse"
+        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: {said}")
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
     measured = decoding(load(folder) if speed is None else speed, scored.records)
     if measured is None and speed is not None:

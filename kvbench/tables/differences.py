@@ -8,14 +8,12 @@ import numpy as np
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.aggregate import SMALLER_IS_BETTER, bounds, units
-from kvbench.metrics.bootstrap import paired_interval
+from kvbench.metrics.aggregate import FULL, SMALLER_IS_BETTER, bounds, units
+from kvbench.metrics.bootstrap import EQUAL, paired_interval
 from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.text import count
-
-EQUAL = 1e-9  # scores that differ by less are a tie
 
 
 def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -28,8 +26,10 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
     wins, ties, losses   samples at which `setting` is better, as good, worse
     samples, units       that both have; a unit is what was drawn independently (`metrics.aggregate.units`)
     error                the difference's standard error
+    score                `setting`'s mean over the same samples, and `baseline_score` the baseline's
     """
     scores, tasks, drawn = _by_sample(records, metric)
+    full = set(records.loc[records["method"] == FULL, "setting"])
     rows, sums = [], []
     for setting, baseline in combinations(scores.columns, 2):
         both = scores[[setting, baseline]].notna().all(axis=1).to_numpy()
@@ -38,11 +38,11 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
         a, b = scores[setting].to_numpy()[both], scores[baseline].to_numpy()[both]
         differences, strata, labels = a - b, tasks[both], drawn[both]
         _, members, counts = np.unique(strata, return_inverse=True, return_counts=True)
+        weights = 1 / counts[members] / len(counts)
         shares = differences / counts[members] / len(counts)
         error = standard_error(differences, strata, labels)
-        low, high = paired_interval(a, b, strata, labels, bounds(metric))
-        if high - low < EQUAL:  # equal distances do not tell how far others would be
-            low = high = np.nan
+        of_a, of_b = (bounds(metric, full=one in full) for one in (setting, baseline))
+        low, high = paired_interval(a, b, strata, labels, of_a, bounds_of_b=of_b)
         sums.append(np.bincount(labels, weights=shares, minlength=drawn.max() + 1))
         gains = -differences if metric in SMALLER_IS_BETTER else differences
         wins, losses = int((gains > EQUAL).sum()), int((gains < -EQUAL).sum())
@@ -61,6 +61,8 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
                 "samples": len(differences),
                 "units": len(np.unique(labels)),
                 "error": error,
+                "score": float(a @ weights),
+                "baseline_score": float(b @ weights),
             }
         )
     frame = pd.DataFrame(rows)
@@ -83,6 +85,8 @@ def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
         high=0 - first["low"],
         wins=first["losses"],
         losses=first["wins"],
+        score=first["baseline_score"],
+        baseline_score=first["score"],
     )
     found = pd.concat([second, turned]).sort_index(kind="stable")
     return found.assign(p_holm=holm(found["p"])).reset_index(drop=True)
@@ -90,12 +94,14 @@ def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 def full_of(records: pd.DataFrame) -> str | None:
     """The setting of the uncompressed cache; None where there is none."""
-    found = records.loc[records["method"] == "full", "setting"]
+    found = records.loc[records["method"] == FULL, "setting"]
     return None if found.empty else found.iloc[0]
 
 
-def difference_table(compared: pd.DataFrame, metric: str, more: dict[str, list[str]] | None = None) -> TextTable:
-    """The rows of `against` as text, with further columns beside them."""
+def difference_table(
+    compared: pd.DataFrame, metric: str, more: dict[str, list[str]] | None = None, margin: float = 0.0
+) -> TextTable:
+    """The rows of `against` as text, with further columns beside them; `margin` is the loss that is allowed."""
     more = more or {}
     baseline = titled(compared["baseline"].iloc[0])
     header = ["setting", "difference", "95 % interval", "p (Holm)", "wins ties losses"]
@@ -110,11 +116,11 @@ def difference_table(compared: pd.DataFrame, metric: str, more: dict[str, list[s
         ]
         for i, (_, row) in enumerate(compared.iterrows())
     ]
-    return TextTable([*header, *more], rows, f"{metric}: difference from {baseline}", notes(compared))
+    return TextTable([*header, *more], rows, f"{metric}: difference from {baseline}", notes(compared, metric, margin))
 
 
-def notes(compared: pd.DataFrame) -> list[str]:
-    """What the columns are, and of how many units."""
+def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]:
+    """What the columns are, of how many units, and that the baseline is at the floor where it is."""
     fewest, most = compared["units"].min(), compared["units"].max()
     drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     samples = count(compared["samples"].max(), "sample")
@@ -126,7 +132,19 @@ def notes(compared: pd.DataFrame) -> list[str]:
     ]
     if compared["low"].isna().any():
         found.append(f"{MISSING}: no interval, as a task has a single such text or problem or distances do not vary")
-    return found
+    return found + list(filter(None, [floor_note(compared, metric, margin)]))
+
+
+def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
+    """That nothing can be worse than the baseline by more than `margin`, where its score is so low; else empty."""
+    score = compared["baseline_score"].max()
+    if metric in SMALLER_IS_BETTER or not score - bounds(metric).low <= margin + EQUAL:
+        return ""
+    lost = f"lose more than {margin:g}" if margin else "be worse"
+    return (
+        f"{titled(compared['baseline'].iloc[0])}'s own {metric} is {score:.3f}: no setting can {lost}, so these samples "
+        "do not show that one is as good"
+    )
 
 
 def p_text(value: float) -> str:

@@ -1,12 +1,14 @@
 """The frontiers of several methods as a table, and what follows from them in one sentence."""
 
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
 
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.frontier import Frontier, Point
+from kvbench.metrics.bootstrap import EQUAL, equal_pairs_needed
+from kvbench.metrics.frontier import TWO_SIDED, Frontier, Point
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -52,16 +54,20 @@ def ordered(frontiers: Mapping[str, Frontier]) -> list[tuple[str, Frontier]]:
     return sorted(frontiers.items(), key=lambda item: (item[1].sure is None, item[1].sure and item[1].sure.bytes))
 
 
-def recommendation(frontiers: Mapping[str, Frontier], quality: float, measure: str, samples: str) -> str:
-    """One sentence: which method needs the fewest bytes, and which the data cannot tell from it."""
+def recommendation(
+    frontiers: Mapping[str, Frontier], full: float, quality: float, measure: str, samples: str
+) -> str:
+    """One sentence: which method needs the fewest bytes, and which the data cannot tell from it.
+
+    full     FullKV's score in [0, 1]
+    samples  their number in words
+    """
     kept = f"{100 * quality:g} % of FullKV's {measure}"
     (name, best), *others = ordered(frontiers)
+    if full <= EQUAL:
+        return f"On {samples} FullKV's own {measure} is 0: no setting can be worse, so none is shown to keep a share of it."
     if best.sure is None:
-        least = min(-point.low for found in frontiers.values() for point in found.points)
-        return (
-            f"On {samples} no method certainly keeps {kept}: the best setting may lose {100 * least:.1f} points, the "
-            f"margin is {100 * best.margin:.1f}. More samples narrow the bounds."
-        )
+        return f"On {samples} no method certainly keeps {kept}{_missing(frontiers, best.margin)}"
     close = [
         other for other, found in others if (found.possible is not None and found.possible.bytes <= best.sure.bytes)
     ]
@@ -72,6 +78,16 @@ def recommendation(frontiers: Mapping[str, Frontier], quality: float, measure: s
         f"On {samples} {titled(name)} certainly keeps {kept} in {at_most}{best.sure.bytes:.3f} of FullKV's bytes "
         f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}: fewer than any other method.{beside}"
     )
+
+
+def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
+    """How much the best setting may lose, and how many samples would decide."""
+    lost = [-point.low for found in frontiers.values() for point in found.points if not isnan(point.low)]
+    if not lost:
+        return ", as there is no interval: samples about one text, or scores outside of 0 to 1 that do not vary."
+    needed = equal_pairs_needed(margin, TWO_SIDED)
+    least = f"It takes {needed:,} samples to show that no more is lost, even where none is." if needed else ""
+    return f": the best setting may lose {100 * min(lost):.1f} points, the margin is {100 * margin:.1f}. {least}".rstrip()
 
 
 def write_frontier(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.metrics.aggregate import bounds, tokens_per_s, units
+from kvbench.metrics.aggregate import FULL, bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records.ratios import means
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
@@ -59,7 +59,8 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
             by_task = scores.groupby(group["task"])
             strata = [values for _, values in by_task[metrics[0]]]
             scores = by_task.mean()
-        low, high = clustered(strata, [drawn[values.index] for values in strata], bounds(metrics[0]))
+        of_score = bounds(metrics[0], full=first["method"] == FULL)
+        low, high = clustered(strata, [drawn[values.index] for values in strata], of_score)
         rows.append(
             {
                 "setting": setting,
@@ -191,7 +192,9 @@ def _drawn(summary: pd.DataFrame) -> str:
     of = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     samples = summary["samples"].max()
     together = "" if most == samples else f" with {samples:,} samples"
-    return f"95 % interval: bootstrap over {of} texts or problems drawn independently{together}"
+    none = f"; {MISSING}: none, as values without bounds do not vary, or a task has a single text or problem"
+    said = f"95 % interval: bootstrap over {of} texts or problems drawn independently{together}"
+    return said + none * bool(summary["low"].isna().any())
 
 
 def _requested(row: pd.Series) -> str:

@@ -2,110 +2,151 @@
 
 python -m scripts.benchmarks.measure_interval_coverage [--out results/benchmarks]
 
-The four statistics are those of kvbench: a mean score, a mean over tasks, a mean of samples that share contexts, and a
-paired difference over tasks. Scores are of four kinds: found or not, the share of a number's digits, F1 with many
-exact zeros and ones, and a continuous one.
+Means are of one task, over four tasks, and of texts with one to five questions each. Paired differences are of settings
+that differ in 0.5 to 30 % of the answers, with one question a text and with one to five, which then change together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from kvbench.metrics.bootstrap import clustered, interval, paired_interval
+from kvbench.metrics.bootstrap import Interval, clustered, paired_interval
 from kvbench.tables.text_table import TextTable
 from scripts.frame import script_parser
 
 DATA_SETS = 1000
-UNITS = (5, 10, 20, 50, 200)  # of each task
+UNITS = (5, 10, 20, 50, 100, 200)  # of each task
 TASKS = 4
-SAMPLES = 3  # of each context
+MOST = 5  # questions about a text
+CHANGED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.3)  # shares of the answers
 
-Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]  # scores of units whose ease is given, in 0 to 1
-
-
-def found(rng: np.random.Generator, ease: np.ndarray) -> np.ndarray:
-    return (rng.random(ease.shape) < 0.3 + 0.6 * ease).astype(float)
-
-
-def digits(rng: np.random.Generator, ease: np.ndarray) -> np.ndarray:
-    return np.where(found(rng, ease) > 0, 1.0, rng.integers(0, 7, ease.shape) / 7)
+Random = np.random.Generator
+Draw = Callable[[Random, np.ndarray], np.ndarray]  # scores of units whose ease is given, in 0 to 1
+Change = Callable[[Random, int], np.ndarray]  # differences of answers that changed
 
 
-def f1(rng: np.random.Generator, ease: np.ndarray) -> np.ndarray:
+def found(share: float) -> Draw:
+    """Scores of 0 and 1, of which the harder half has a little less than `share` and the easier one a little more."""
+    spread = min(share, 1 - share) / 2
+    return lambda rng, ease: (rng.random(ease.shape) < share + spread * (2 * ease - 1)).astype(float)
+
+
+def digits(rng: Random, ease: np.ndarray) -> np.ndarray:
+    return np.where(rng.random(ease.shape) < 0.3 + 0.6 * ease, 1.0, rng.integers(0, 10, ease.shape) / 10)
+
+
+def f1(rng: Random, ease: np.ndarray) -> np.ndarray:
     kind = rng.random(ease.shape)
     return np.where(kind < 0.3, 0.0, np.where(kind < 0.3 + 0.4 * ease, 1.0, rng.beta(2, 2, ease.shape)))
 
 
-def continuous(rng: np.random.Generator, ease: np.ndarray) -> np.ndarray:
+def rouge(rng: Random, ease: np.ndarray) -> np.ndarray:
+    """Near 0 in most cases, and 0 or 1 in none."""
+    return rng.beta(0.3 + 0.2 * ease, 3)
+
+
+def continuous(rng: Random, ease: np.ndarray) -> np.ndarray:
     return rng.beta(2 + 2 * ease, 5)
 
 
-KINDS: dict[str, Draw] = {"found or not": found, "digits": digits, "F1": f1, "continuous": continuous}
-
-
-def mean_of(draw: Draw, of: Callable[[np.random.Generator, int], np.ndarray]) -> float:
-    """The truth, from a million units."""
-    rng = np.random.default_rng(10**6)
-    return float(draw(rng, of(rng, 10**6)).mean())
-
-
-def ease(rng: np.random.Generator, units: int) -> np.ndarray:
-    return rng.random(units)
-
-
-def of_task(task: int) -> Callable[[np.random.Generator, int], np.ndarray]:
-    return lambda rng, units: (rng.random(units) + task) / TASKS
-
-
-def mean(draw: Draw, units: int, rng: np.random.Generator) -> tuple[float, float]:
-    return interval(draw(rng, ease(rng, units)))
-
-
-def tasks(draw: Draw, units: int, rng: np.random.Generator) -> tuple[float, float]:
-    strata = [draw(rng, of_task(task)(rng, units)) for task in range(TASKS)]
-    return clustered(strata, [range(units)] * TASKS)
-
-
-def contexts(draw: Draw, units: int, rng: np.random.Generator) -> tuple[float, float]:
-    labels = np.repeat(np.arange(units), SAMPLES)
-    return clustered([draw(rng, ease(rng, units)[labels])], [labels])
-
-
-def pair(draw: Draw, units: int, rng: np.random.Generator) -> tuple[float, float]:
-    """A method that loses a third of the samples' ease, beside FullKV, over two tasks."""
-    strata = np.repeat([0, 1], units)
-    easy = rng.random(2 * units)
-    full = draw(rng, easy)
-    lost = draw(rng, easy * 2 / 3)
-    kept = np.where(rng.random(2 * units) < 0.7, full, lost)  # most answers stay as they were
-    return paired_interval(kept, full, strata.tolist())
-
-
-def truths(draw: Draw) -> dict[str, float]:
-    every = mean_of(draw, ease)
-    return {
-        "mean": every,
-        "tasks": float(np.mean([mean_of(draw, of_task(task)) for task in range(TASKS)])),
-        "contexts": every,
-        "pair": 0.3 * (mean_of(draw, lambda rng, units: rng.random(units) * 2 / 3) - every),
-    }
-
-
-STATISTICS = {"mean": mean, "tasks": tasks, "contexts": contexts, "pair": pair}
-TITLES = {
-    "mean": "mean",
-    "tasks": f"mean over {TASKS} tasks",
-    "contexts": f"mean, {SAMPLES} samples of each context",
-    "pair": "paired difference over 2 tasks",
+SCORES: Mapping[str, Draw] = {
+    **{f"found or not, {share:.0%} found": found(share) for share in (0.5, 0.9, 0.95, 0.98)},
+    "digits": digits,
+    "F1": f1,
+    "ROUGE": rouge,
+    "continuous": continuous,
 }
+DIFFERENCES: Mapping[str, Change] = {
+    "lost": lambda rng, n: np.full(n, -1.0),
+    "lost or found": lambda rng, n: rng.choice([-1.0, 1.0], n, p=[0.6, 0.4]),
+    "digits": lambda rng, n: rng.choice([-1, -0.5, -0.2, -0.1, 0.3], n, p=[0.1, 0.2, 0.2, 0.3, 0.2]),
+    "always -0.3": lambda rng, n: np.full(n, -0.3),
+    "F1": lambda rng, n: rng.choice([-1.0, -1.0, 1.0], n) * rng.beta(0.5, 1.5, n),
+    "slight": lambda rng, n: rng.normal(-0.02, 0.05, n).clip(-1, 1),
+}
+LARGE = 10**6
 
 
-def coverage(statistic: str, draw: Draw, truth: float, units: int) -> tuple[float, float]:
-    """The share of intervals that contain the truth, and their mean width."""
-    rng = np.random.default_rng([units, *statistic.encode()])
-    ends = np.array([STATISTICS[statistic](draw, units, rng) for _ in range(DATA_SETS)])
-    return float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()), float((ends[:, 1] - ends[:, 0]).mean())
+def mean(draw: Draw, units: int, rng: Random) -> Interval:
+    return clustered([draw(rng, rng.random(units))], [range(units)])
+
+
+def of_task(rng: Random, task: int, units: int) -> np.ndarray:
+    return (rng.random(units) + task) / TASKS
+
+
+def tasks(draw: Draw, units: int, rng: Random) -> Interval:
+    return clustered([draw(rng, of_task(rng, task, units)) for task in range(TASKS)], [range(units)] * TASKS)
+
+
+def texts(draw: Draw, units: int, rng: Random) -> Interval:
+    labels = questions(rng, units)
+    return clustered([draw(rng, rng.random(units)[labels])], [labels])
+
+
+def questions(rng: Random, units: int) -> np.ndarray:
+    """A text's number for each question: one to MOST questions a text."""
+    return np.repeat(np.arange(units), rng.integers(1, MOST + 1, units))
+
+
+def pairs(change: Change, share: float, units: int, rng: Random) -> Interval:
+    return beside(np.where(rng.random(units) < share, change(rng, units), 0.0))
+
+
+def texts_in_pairs(change: Change, share: float, units: int, rng: Random) -> Interval:
+    """Half of the questions change about a text of which any does."""
+    labels = questions(rng, units)
+    touched = rng.random(units)[labels] < 2 * share
+    changed = touched & (rng.random(len(labels)) < 0.5)
+    return beside(np.where(changed, change(rng, len(labels)), 0.0), labels)
+
+
+def beside(differences: np.ndarray, labels: np.ndarray | None = None) -> Interval:
+    """The interval of these differences, of answers that are half right where they are equal."""
+    return paired_interval((1 + differences) / 2, (1 - differences) / 2, clusters=None if labels is None else labels.tolist())
+
+
+class Case(NamedTuple):
+    statistic: str
+    kind: str
+    truth: float
+    simulate: Callable[[int, Random], Interval]
+
+
+def cases() -> Iterator[Case]:
+    rng = np.random.default_rng(LARGE)
+    for kind, draw in SCORES.items():
+        truth = float(draw(rng, rng.random(LARGE)).mean())
+        of_tasks = float(np.mean([draw(rng, of_task(rng, task, LARGE)).mean() for task in range(TASKS)]))
+        for title, known, statistic in (
+            ("mean", truth, mean),
+            (f"mean over {TASKS} tasks", of_tasks, tasks),
+            (f"mean, texts with 1 to {MOST} questions", truth, texts),
+        ):
+            yield Case(title, kind, known, lambda n, rng, draw=draw, of=statistic: of(draw, n, rng))
+    for kind, change in DIFFERENCES.items():
+        size = float(change(rng, LARGE).mean())
+        for share in CHANGED:
+            for title, difference in (
+                ("paired difference", pairs),
+                (f"paired difference, texts with 1 to {MOST} questions", texts_in_pairs),
+            ):
+                simulate = lambda n, rng, of=difference, change=change, share=share: of(change, share, n, rng)  # noqa: E731
+                yield Case(title, f"{kind}, {share:.1%} changed", share * size, simulate)
+
+
+class Coverage(NamedTuple):
+    share: float  # of the intervals that contain the truth
+    width: float  # mean
+
+
+def coverage(case: Case, units: int, data_sets: int = DATA_SETS) -> Coverage:
+    rng = np.random.default_rng([units, *f"{case.statistic}{case.kind}".encode()])
+    ends = np.array([case.simulate(units, rng) for _ in range(data_sets)])
+    inside = (ends[:, 0] <= case.truth) & (case.truth <= ends[:, 1])
+    return Coverage(float(inside.mean()), float((ends[:, 1] - ends[:, 0]).mean()))
 
 
 def main() -> None:
@@ -113,16 +154,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     out = parser.parse_args().out
     rows = []
-    for kind, draw in KINDS.items():
-        truth = truths(draw)
-        for statistic in STATISTICS:
-            for units in UNITS:
-                share, width = coverage(statistic, draw, truth[statistic], units)
-                rows.append([TITLES[statistic], kind, str(units), f"{100 * share:.1f}", f"{width:.3f}"])
-                print(*rows[-1], flush=True)
-    header = ["statistic", "scores", "units of a task", "contain the truth (%)", "mean width"]
+    for case in sorted(cases(), key=lambda case: case.statistic):
+        measured = [coverage(case, units) for units in UNITS]
+        rows.append([case.statistic, case.kind, *(f"{100 * one.share:.1f} ({one.width:.3f})" for one in measured)])
+        print(*rows[-1], flush=True)
+    header = ["statistic", "scores", *(f"n = {units}" for units in UNITS)]
+    title = (
+        f"95 % intervals that contain the truth (%), of {DATA_SETS:,} simulated data sets each, and in parentheses their "
+        "mean width; n units of a task"
+    )
     out.mkdir(parents=True, exist_ok=True)
-    title = f"95 % intervals that contain the truth, of {DATA_SETS:,} simulated data sets each"
     (out / "coverage.md").write_text(TextTable(header, rows, title).markdown())
 
 

@@ -5,19 +5,34 @@ import math
 import numpy as np
 import pytest
 
-from kvbench.metrics.bootstrap import clustered, interval, paired_interval
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kvbench.metrics.aggregate import bounds
+from kvbench.metrics.bootstrap import (
+    OF_DIFFERENCES,
+    UNSEEN,
+    Interval,
+    clustered,
+    equal_pairs_needed,
+    interval,
+    paired_interval,
+)
+from kvbench.metrics.paired_comparison import verdict
+from scripts.benchmarks.measure_interval_coverage import cases, coverage
 
-def beta(rng, found, of):
-    return rng.beta(found + 0.5, of - found + 0.5, 200_000)
+NAN = float("nan")
 
 
 @pytest.mark.parametrize("found, of", [(10, 10), (0, 10), (7, 10), (19, 20), (60, 120)])
-def test_the_interval_of_found_or_not_is_jeffreys_stretched_by_the_unbiased_variance(found, of):
-    draws = beta(np.random.default_rng(1), found, of)
-    draws = draws.mean() + (draws - draws.mean()) * math.sqrt((of + 1) / (of - 1))
-    expected = np.clip(np.quantile(draws, [0.025, 0.975]), 0, 1)
-    assert interval([1.0] * found + [0.0] * (of - found)) == pytest.approx(tuple(expected), abs=0.02)
+def test_the_interval_of_found_or_not_has_quantiles_of_beta_distributions(found, of):
+    """With UNSEEN needles more that were not found for the lower end, that were found for the upper one."""
+    rng, each = np.random.default_rng(1), (of - 2) / of
+    parts = [rng.standard_gamma(shape, 200_000) if shape else 0 for shape in (found * each, (of - found) * each)]
+    seen, missed, unseen = (*parts, rng.standard_gamma(UNSEEN, 200_000))
+    low, high = seen / (seen + missed + unseen), (seen + unseen) / (seen + missed + unseen)
+    expected = np.quantile(low, 0.025), np.quantile(high, 0.975)
+    assert interval([1.0] * found + [0.0] * (of - found)) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("n, quantile", [(4, 3.182), (10, 2.262), (30, 2.045)])
@@ -44,9 +59,9 @@ def test_a_pairs_interval_is_that_of_its_differences():
     rng = np.random.default_rng(1)
     a, b = rng.random(20), rng.random(20)
     tasks = ["qasper"] * 12 + ["trec"] * 8
-    of_differences = clustered([(a - b)[:12], (a - b)[12:]], [range(12), range(8)], None)
-    assert paired_interval(a, b, tasks, bounds=None) == of_differences
-    assert paired_interval(a, b, tasks) == pytest.approx(of_differences, abs=0.02)  # no score lies at a bound
+    for of_pairs, of_differences in ((None, None), (Interval(0, 1), OF_DIFFERENCES), (Interval(0, math.inf), None)):
+        expected = clustered([(a - b)[:12], (a - b)[12:]], [range(12), range(8)], of_differences)
+        assert paired_interval(a, b, tasks, bounds=of_pairs) == expected
 
 
 @pytest.mark.parametrize("scores", [[0.5] * 10, [1.0] * 10, [0.0] * 10])
@@ -54,8 +69,9 @@ def test_equal_scores_leave_room_for_what_ten_units_do_not_show(scores):
     low, high = interval(scores)
     assert high - low > 0.15 and low <= scores[0] <= high and low >= 0 and high <= 1
     low, high = paired_interval(scores, scores)
-    assert -0.25 < low < -0.1 and 0.1 < high < 0.25
-    assert interval(scores, None) == (scores[0], scores[0])  # known by definition
+    assert -0.35 < low < -0.2 and 0.2 < high < 0.35
+    assert np.isnan(interval(scores, None)).all() and np.isnan(paired_interval(scores, scores, bounds=None)).all()
+    assert interval(scores, Interval(scores[0], scores[0])) == (scores[0], scores[0])  # known by definition
 
 
 def test_scores_outside_of_the_bounds_have_none():
@@ -84,7 +100,7 @@ def test_the_interval_covers_the_true_difference_about_as_often_as_it_says():
         a = b + [rng.normal(shifts[name], 0.1) for name in strata]
         low, high = paired_interval(a, b, strata)
         covered += low <= truth <= high
-    assert 0.91 <= covered / 300 <= 0.98
+    assert 0.93 <= covered / 300
 
 
 def test_what_samples_share_does_not_widen_the_interval():
@@ -92,7 +108,7 @@ def test_what_samples_share_does_not_widen_the_interval():
     easy = rng.random(100)  # how easy a sample is, for both
     a, b = easy + 0.05, easy
     low, high = paired_interval(a, b)
-    assert low == pytest.approx(0.05, abs=0.03) and high == pytest.approx(0.05, abs=0.03)
+    assert low == pytest.approx(0.05, abs=0.04) and high == pytest.approx(0.05, abs=0.04)
     low, high = paired_interval(rng.permutation(a), b)
     assert low < 0 < high
 
@@ -123,7 +139,6 @@ def test_clusters_of_different_sizes_have_the_mean_of_their_values():
     strata, labels = [rng.normal(size=300)], [np.repeat(np.arange(100), [1, 3, 5] * 33 + [3])]
     low, high = clustered(strata, labels, None)
     assert low < strata[0].mean() < high
-    assert clustered([[0.5] * 4, [0.25] * 2], [["a", "a", "b", "b"], ["a", "b"]], None) == (0.375, 0.375)
 
 
 def test_one_cluster_of_a_stratum_tells_nothing():
@@ -143,10 +158,89 @@ def test_pairs_about_one_context_are_drawn_together():
         paired_interval(a, b, clusters=["one"])
 
 
-@pytest.mark.parametrize("units", [10, 40])
-@pytest.mark.parametrize("found", [0.5, 0.9])
-def test_few_needles_cover_the_true_share_about_as_often_as_it_says(units, found):
-    rng = np.random.default_rng(units)
-    drawn = (rng.random((300, units)) < found).astype(float)
-    ends = np.array([interval(scores) for scores in drawn])
-    assert 0.92 <= ((ends[:, 0] <= found) & (found <= ends[:, 1])).mean() <= 1
+CASES = {f"{case.statistic}, {case.kind}": case for case in cases()}
+
+
+@pytest.mark.parametrize(
+    "name, units",
+    [
+        ("mean, found or not, 95% found", 50),
+        ("mean, ROUGE", 10),
+        ("mean over 4 tasks, found or not, 98% found", 10),
+        ("mean, texts with 1 to 5 questions, F1", 20),
+        ("paired difference, always -0.3, 0.5% changed", 200),
+        ("paired difference, F1, 1.0% changed", 200),
+        ("paired difference, digits, 2.0% changed", 100),
+        ("paired difference, lost, 5.0% changed", 50),
+        ("paired difference, slight, 10.0% changed", 10),
+        ("paired difference, texts with 1 to 5 questions, F1, 5.0% changed", 20),
+    ],
+)
+def test_intervals_cover_the_truth_as_often_as_they_say(name, units):
+    """Of 400 data sets; measure_interval_coverage has more kinds and more of each. 3 % are two standard errors."""
+    assert coverage(CASES[name], units, 400).share >= 0.93
+
+
+SCORE = st.sampled_from([0.0, 0.1, 0.3, 0.7, 1.0])
+
+
+@given(st.lists(st.tuples(SCORE, SCORE), min_size=2, max_size=40), st.sampled_from([1, 3]), st.data())
+def test_a_loss_in_place_of_a_tie_never_improves_the_verdict(pairs, questions, data):
+    ours, theirs = map(list, zip(*pairs, strict=True))
+    tied = [i for i, score in enumerate(theirs) if score > 0]
+    if not tied:
+        return
+    place = data.draw(st.sampled_from(tied))
+    lost = data.draw(st.floats(0, theirs[place], exclude_max=True))
+    texts = [i // questions for i in range(len(pairs))]
+
+    def ends(score):
+        return paired_interval([*ours[:place], score, *ours[place + 1 :]], theirs, clusters=texts)
+
+    before, after = ends(theirs[place]), ends(lost)
+    if len(set(texts)) < 2:
+        assert np.isnan([*before, *after]).all()
+        return
+    assert after.low <= before.low and after.high <= before.high
+    better = {"broken": 0, "undecided": 1, "within": 2}
+    for margin in (0.0, 0.02, 0.1, 0.3):
+        assert better[verdict(*after, margin)] <= better[verdict(*before, margin)]
+
+
+def test_one_loss_among_two_hundred_pairs_is_not_broken_and_none_says_no_less_than_few():
+    low, high = paired_interval([0.2] + [0.5] * 199, [0.5] * 200)
+    assert low < 0 < high and verdict(low, high, 0.0) == "undecided"
+    ends = [paired_interval([0.4] * lost + [0.5] * (100 - lost), [0.5] * 100).low for lost in range(8)]
+    assert ends == sorted(ends, reverse=True)
+
+
+@pytest.mark.parametrize("of", [[1.0] * 19 + [0.0], [0.0] * 4 + [1.0], [0.99, 1.0], [1.0] * 5])
+def test_intervals_of_what_is_bounded_stay_within_its_bounds(of):
+    zeros = [0.0] * len(of)
+    low, high = interval(of)
+    assert 0 <= low <= np.mean(of) <= high <= 1
+    for low, high in (paired_interval(of, zeros), paired_interval(zeros, of)):
+        assert -1 <= low <= high <= 1
+    low, high = interval(of, bounds("top1"))
+    assert 0 <= low and high <= 1
+    assert interval([0.0, 0.0, 0.3], bounds("kl")).low == 0
+    assert paired_interval(of, [1.0] * len(of), bounds=bounds("top1"), bounds_of_b=bounds("top1", full=True)).high <= 0
+
+
+def test_strata_share_what_was_not_seen():
+    """Of 210 pairs in 21 tasks the interval is hardly wider than of as many in one."""
+    one, many = [0.0] * 210, np.repeat(np.arange(21), 10).tolist()
+    together, apart = paired_interval(one, one), paired_interval(one, one, many)
+    assert apart.high - apart.low < 1.5 * (together.high - together.low)
+    uneven = paired_interval([0.0] * 110, [0.0] * 110, [0] * 100 + [1] * 10)
+    alone = paired_interval([0.0] * 10, [0.0] * 10)
+    assert uneven.low == pytest.approx(alone.low / 2, rel=0.3)  # the few may hide a loss, and count for half
+
+
+def test_the_equal_pairs_that_a_margin_takes_show_it():
+    assert [equal_pairs_needed(margin) for margin in (0.0, 0.02, 0.1)] == [None, 149, 31]
+    for margin in (0.02, 0.05, 0.1):
+        needed = equal_pairs_needed(margin)
+        lost = [-paired_interval([0.0] * n, [0.0] * n).low for n in (int(0.9 * needed), int(1.1 * needed) + 1)]
+        assert lost[0] > margin > lost[1]
+    assert equal_pairs_needed(1e-6) > 1e6

@@ -76,8 +76,29 @@ def test_without_a_margin_there_is_no_verdict(capsys, tmp_path):
 def test_too_few_samples_are_undecided_and_fail_only_if_asked(capsys, tmp_path):
     folder = run(tmp_path / "run", lambda i: float(i != 0), n=8)
     assert kvbench("compare", folder, "--margin", 0.02) == 0
-    assert rows(capsys.readouterr().out)["SnapKV 0.2"][-1] == "undecided"
-    assert kvbench("compare", folder, "--margin", 0.02, "--strict") == 1
+    printed = capsys.readouterr().out
+    assert rows(printed)["SnapKV 0.2"][-1] == "undecided"
+    assert "undecided, which is not passed: h2o 0.2, over 8 units: a margin of 0.02 takes about 149" in printed
+    assert kvbench("compare", folder, "--margin", 0.02, "--strict") == 3
+    broken = run(tmp_path / "broken", lambda i: float(i % 2), n=60)  # and h2o is undecided
+    assert kvbench("compare", broken, "--margin", 0.02, "--strict") == 1
+
+
+def test_what_is_undecided_for_another_reason_than_few_units_is_told(capsys, tmp_path):
+    near = run(tmp_path / "near", lambda i: float(i % 50 > 0), n=800)
+    assert kvbench("compare", near, "--margin", 0.02, "--strict") == 3
+    assert "snapkv 0.2, whose difference of -0.020 is too near to -0.02" in capsys.readouterr().out
+    one = run(tmp_path / "one", lambda i: 1.0, n=8, unit="a")
+    assert kvbench("compare", one, "--margin", 0.02, "--strict") == 3
+    assert "snapkv 0.2, whose difference over 1 unit has no interval" in capsys.readouterr().out
+
+
+def test_a_baseline_that_finds_nothing_is_a_warning(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: 0.0, n=8)
+    assert kvbench("compare", folder, "--baseline", "snapkv 0.2") == 0
+    printed = capsys.readouterr()
+    assert "SnapKV 0.2's own score is 0.000: no setting can be worse" in printed.err
+    assert "no setting can be worse" in " ".join(printed.out.split())
 
 
 def test_one_setting_of_two_runs_is_compared_on_their_shared_samples(capsys, tmp_path):

@@ -70,7 +70,7 @@ def frontier_files(folder):
         for name, tried in scores.items()
     }
     table = frontier_table(found, 0.9, "grid · tiny")
-    write_frontier(found, 0.9, table, recommendation(found, 0.95, "score", "120 samples"), folder)
+    write_frontier(found, 0.9, table, recommendation(found, 0.9, 0.95, "score", "120 samples"), folder)
 
 
 def hostile_run(folder):

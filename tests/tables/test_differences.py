@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from kvbench.metrics.bootstrap import paired_interval
-from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
+from kvbench.tables.differences import against, difference_table, floor_note, full_of, pairs, write_differences
 
 SCORES = {
     "full": [1.0, 1.0, 0.8, 1.0, 0.9, 1.0],
@@ -84,6 +84,25 @@ def test_distances_that_do_not_vary_have_no_interval():
     assert table.rows[0][2] == "–" and table.notes[1].startswith("–: ")
 
 
+def test_a_distance_from_fullkv_is_bounded_by_what_fullkv_has_by_definition():
+    agreed = {"full": [1.0] * 6, "snapkv 0.2": [0.9, 0.8, 0.8, 0.7, 0.8, 0.9], "h2o 0.2": [1.0] * 6}
+    frame = records(agreed).assign(scores=lambda frame: [{"top1": one["score"]} for one in frame["scores"]])
+    compared = against(pairs(frame, "top1"), "full")
+    assert (compared["high"] <= 0).all() and compared["high"][0] < 0  # no setting agrees with FullKV more than itself
+    assert compared["low"][1] < -0.2 and compared["high"][1] == 0  # six samples of equal tokens do not show that all are
+
+
+def test_a_baseline_at_the_floor_is_told():
+    none = records({"full": [0.0] * 6, "snapkv 0.2": [0.0] * 6})
+    compared = against(pairs(none, "score"), "full")
+    assert "FullKV's own score is 0.000: no setting can be worse" in difference_table(compared, "score").notes[-1]
+    assert len(difference_table(against(pairs(records(), "score"), "full"), "score").notes) == 1
+    few = against(pairs(records({"full": [0.0] * 5 + [0.1], "snapkv 0.2": [0.0] * 6}), "score"), "full")
+    assert not floor_note(few, "score") and "lose more than 0.02" in floor_note(few, "score", 0.02)
+    equal = records().assign(scores=[{"kl": 0.0} for _ in records()["scores"]])
+    assert not floor_note(against(pairs(equal, "kl"), "full"), "kl")  # there 0 is the best
+
+
 def test_less_is_better_for_divergences():
     frame = records().assign(scores=[{"kl": scores["score"]} for scores in records()["scores"]])
     assert [pairs(frame, "kl").iloc[0][name] for name in ("wins", "losses")] == [1, 4]
@@ -94,7 +113,7 @@ def test_the_table_says_what_was_drawn(tmp_path):
     table = difference_table(compared, "score", {"verdict": ["broken", "undecided"]})
     assert table.title == "score: difference from FullKV"
     assert table.rows[0][:2] == ["SnapKV 0.2", "-0.300"] and table.rows[0][-1] == "broken"
-    assert table.rows[1][2].startswith("-0.3") and len(table.notes) == 1
+    assert table.rows[1][2].startswith("-0.5") and len(table.notes) == 1
     assert "all sign flips, over 6 texts or problems" in table.notes[0] and "for 2 comparisons" in table.notes[0]
     (path,) = write_differences(compared, tmp_path)
     assert len(path.read_text().splitlines()) == 3

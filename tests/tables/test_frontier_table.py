@@ -1,6 +1,9 @@
 """The table of frontiers and its sentence."""
 
-from kvbench.metrics.frontier import Point, frontier
+import math
+
+from kvbench.metrics.aggregate import bounds
+from kvbench.metrics.frontier import Point, frontier, point
 from kvbench.tables.frontier_table import frontier_table, recommendation
 
 
@@ -47,15 +50,31 @@ def test_where_layers_have_a_sliding_window_the_table_says_below_what_no_method_
 
 def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it():
     unsure = method("h2o", 0, -0.05, -0.05, spread=0.03)
-    text = recommendation({"snapkv": FALLING, "h2o": unsure}, 0.95, "score", "20 samples")
+    text = recommendation({"snapkv": FALLING, "h2o": unsure}, 0.8, 0.95, "score", "20 samples")
     assert text == (
         "On 20 samples SnapKV certainly keeps 95 % of FullKV's score in 0.250 of FullKV's bytes (SnapKV 0.25), "
         "possibly in 0.250: fewer than any other method. By these samples H2O may need as few."
     )
-    assert "at most 0.125" in recommendation({"knorm": FLAT}, 0.95, "score", "20 samples")
+    assert "at most 0.125" in recommendation({"knorm": FLAT}, 0.8, 0.95, "score", "20 samples")
 
 
 def test_where_nothing_is_certain_the_sentence_says_how_much_is_missing():
-    text = recommendation({"streaming_llm": FAILING}, 0.95, "score", "5 samples")
+    text = recommendation({"streaming_llm": FAILING}, 0.8, 0.95, "score", "5 samples")
     assert "no method certainly keeps 95 % of FullKV's score: the best setting may lose 12.0 points" in text
-    assert "the margin is 4.0" in text
+    assert text.endswith("the margin is 4.0. It takes 59 samples to show that no more is lost, even where none is.")
+
+
+def test_nothing_is_certain_of_a_baseline_that_fails_itself_or_without_intervals():
+    held = {"snapkv": frontier([Point("snapkv 0.5", 0.5, 0.5, 0.0, 0.0, 0.1)], 0.0)}
+    text = recommendation(held, 0.0, 0.95, "score", "5 samples")
+    assert text == (
+        "On 5 samples FullKV's own score is 0: no setting can be worse, so none is shown to keep a share of it."
+    )
+    unknown = {"snapkv": frontier([Point("snapkv 0.5", 0.5, 0.5, 0.0, math.nan, math.nan)], 0.04)}
+    assert "as there is no interval" in recommendation(unknown, 0.8, 0.95, "score", "5 samples")
+
+
+def test_nothing_is_certain_of_three_samples_that_all_agree():
+    agreed = point("snapkv 0.5", 0.5, [0.5] * 3, [1.0] * 3, [1.0] * 3, ["all"] * 3, bounds=bounds("top1"))
+    text = recommendation({"snapkv": frontier([agreed], 0.1)}, 1.0, 0.9, "top1", "3 samples")
+    assert text.startswith("On 3 samples no method certainly keeps 90 % of FullKV's top1") and "It takes 25 samples" in text

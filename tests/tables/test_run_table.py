@@ -209,7 +209,7 @@ def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
 
 
 def test_bootstrap_intervals():
-    assert interval([0.5] * 9, None) == (0.5, 0.5)
+    assert np.isnan(interval([0.5] * 9, None)).all()
     assert np.isnan(interval([])).all()
     values = np.random.default_rng(1).normal(3, 1, 400)
     low, high = interval(values)

@@ -29,8 +29,7 @@ def compare(
     ours         as the papers print it: 100 × the mean over a task's samples, rounded to 2 digits; of several
                  tasks or columns the mean of theirs; in the unit of the published value
     mean         the same without rounding, 0 to 1; nan for what is no score
-    versus_full  ours minus FullKV's over the samples that both have, `low` and `high` of its 95 % interval, and
-                 `fewest`, the number of units of the smallest stratum
+    versus_full  ours minus FullKV's over the samples that both have, `low` and `high` of its 95 % interval
     published    the published value, `printed` its text and `value_index` its index in `values`
     difference   ours minus published
     """
@@ -142,11 +141,8 @@ def _versus_full(
             pairs[3].extend(labels)
     differences = np.subtract(*pairs[:2])
     members = [differences[np.equal(pairs[2], number)] for number in range(len(strata))]
-    drawn_in = [
-        {label for label, of in zip(pairs[3], pairs[2], strict=True) if of == number} for number in range(len(strata))
-    ]
     if not strata or not all(map(len, members)):
-        return {"versus_full": NAN, "low": NAN, "high": NAN, "fewest": NAN}
+        return {"versus_full": NAN, "low": NAN, "high": NAN}
     low, high = paired_interval(*pairs)
     of_mean = np.mean([difference.mean() for difference in members])
     percent = 100 * scale
@@ -154,7 +150,6 @@ def _versus_full(
         "versus_full": percent * float(of_mean),
         "low": percent * float(low),
         "high": percent * float(high),
-        "fewest": min(map(len, drawn_in)),
     }
 
 

@@ -13,12 +13,11 @@ from kvbench.papers.deviations import deviations
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import RATIOS
+from kvbench.tables.paper.cells import FULL
 from kvbench.tables.paper.layout import FLOORED_MARK, LOST, NOT_SIGNIFICANT, PaperTable
 from kvbench.tables.run_table import FLOORED, MISSED, MISSED_MARK
 from kvbench.tables.text_table import MISSING
 from kvbench.utils.text import count, short_hashes
-
-FEW = 10  # samples of a task below which an interval can be too narrow
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,10 @@ def _legend(
             f"{NOT_SIGNIFICANT} the difference to FullKV is not significant: its 95 % interval, by paired bootstrap "
             f"over what was drawn independently ({RESAMPLES:,} draws, within tasks), contains 0 or is unknown."
         )
-    if cells["versus_full"].notna().any():
-        fewest = cells.loc[cells["versus_full"].notna(), "fewest"].min()
-        if fewest < FEW:
-            yield f"Intervals over so few texts or problems ({fewest:.0f} of a task) are too narrow to rely on."
+    nothing = cells[(cells["block"] == FULL) & (cells["mean"] == 0)]
+    for model, of in nothing.groupby("model", sort=False):
+        names = ", ".join(dict.fromkeys(of["column"]))
+        yield f"{model} scores 0 with FullKV in {names}: no setting can be worse there."
     if cells["floored"].any():
         yield f"{FLOORED_MARK} {FLOORED}."
     if cells["target_missed"].any():
