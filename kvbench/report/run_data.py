@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.metrics.aggregate import units, with_distances
+from kvbench.metrics.aggregate import bounds, units, with_distances
+from kvbench.metrics.bootstrap import OF_SCORES
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.load import PROPERTIES, files_in, records_in
@@ -46,6 +47,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
         "distances": distances,
+        "bounded": [name for name in metrics if bounds(name) == OF_SCORES],
         "settings": run_tables.settings(frame, metrics),
         "differences": run_tables.differences(frame, metrics[0]),
         "tasks": run_tables.tasks(frame, metrics[0]),

@@ -63,7 +63,9 @@ def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
             ]
             for label, compared in found.items()
         },
-        "notes": {titled(label): ". ".join(notes(compared, metric)) for label, compared in found.items() if len(compared)},
+        "notes": {
+            titled(label): ". ".join(notes(compared, metric)) for label, compared in found.items() if len(compared)
+        },
     }
 
 

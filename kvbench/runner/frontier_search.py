@@ -127,7 +127,16 @@ def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame, measure: st
     floored = bool(rows["floored"].any())
     contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
     tasks, shares = rows["task"].tolist(), rows["r_bytes"].tolist()
-    return point(setting.label, ratio, shares, *scores, tasks, floored, contexts, *(bounds(measure, full) for full in (False, True)))
+    return point(
+        setting.label,
+        ratio,
+        shares,
+        *scores,
+        tasks,
+        floored,
+        contexts,
+        *(bounds(measure, full) for full in (False, True)),
+    )
 
 
 def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:

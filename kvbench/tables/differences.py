@@ -140,11 +140,10 @@ def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
     score = compared["baseline_score"].max()
     if metric in SMALLER_IS_BETTER or not score - bounds(metric).low <= margin + EQUAL:
         return ""
+    baseline = titled(compared["baseline"].iloc[0])
     lost = f"lose more than {margin:g}" if margin else "be worse"
-    return (
-        f"{titled(compared['baseline'].iloc[0])}'s own {metric} is {score:.3f}: no setting can {lost}, so these samples "
-        "do not show that one is as good"
-    )
+    shows = "so these samples do not show that one is as good"
+    return f"{baseline}'s own {metric} is {score:.3f}: no setting can {lost}, {shows}"
 
 
 def p_text(value: float) -> str:

@@ -54,9 +54,7 @@ def ordered(frontiers: Mapping[str, Frontier]) -> list[tuple[str, Frontier]]:
     return sorted(frontiers.items(), key=lambda item: (item[1].sure is None, item[1].sure and item[1].sure.bytes))
 
 
-def recommendation(
-    frontiers: Mapping[str, Frontier], full: float, quality: float, measure: str, samples: str
-) -> str:
+def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: float, measure: str, samples: str) -> str:
     """One sentence: which method needs the fewest bytes, and which the data cannot tell from it.
 
     full     FullKV's score in [0, 1]
@@ -65,7 +63,8 @@ def recommendation(
     kept = f"{100 * quality:g} % of FullKV's {measure}"
     (name, best), *others = ordered(frontiers)
     if full <= EQUAL:
-        return f"On {samples} FullKV's own {measure} is 0: no setting can be worse, so none is shown to keep a share of it."
+        shows = "no setting can be worse, so none is shown to keep a share of it"
+        return f"On {samples} FullKV's own {measure} is 0: {shows}."
     if best.sure is None:
         return f"On {samples} no method certainly keeps {kept}{_missing(frontiers, best.margin)}"
     close = [
@@ -87,7 +86,9 @@ def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
         return ", as there is no interval: samples about one text, or scores outside of 0 to 1 that do not vary."
     needed = equal_pairs_needed(margin, TWO_SIDED)
     least = f"It takes {needed:,} samples to show that no more is lost, even where none is." if needed else ""
-    return f": the best setting may lose {100 * min(lost):.1f} points, the margin is {100 * margin:.1f}. {least}".rstrip()
+    return (
+        f": the best setting may lose {100 * min(lost):.1f} points, the margin is {100 * margin:.1f}. {least}".rstrip()
+    )
 
 
 def write_frontier(

@@ -3,10 +3,11 @@
 python -m scripts.benchmarks.measure_interval_coverage [--out results/benchmarks]
 
 Means are of one task, over four tasks, and of texts with one to five questions each. Paired differences are of settings
-that differ in 0.5 to 30 % of the answers, with one question a text and with one to five, which then change together.
+that differ in 0.5 to 30 % of the answers: of one task, over four tasks that change unequally, and of texts with one to
+five questions, which change together.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,12 +101,22 @@ def texts_in_pairs(change: Change, share: float, units: int, rng: Random) -> Int
     labels = questions(rng, units)
     touched = rng.random(units)[labels] < 2 * share
     changed = touched & (rng.random(len(labels)) < 0.5)
-    return beside(np.where(changed, change(rng, len(labels)), 0.0), labels)
+    return beside(np.where(changed, change(rng, len(labels)), 0.0), labels.tolist())
 
 
-def beside(differences: np.ndarray, labels: np.ndarray | None = None) -> Interval:
+def tasks_in_pairs(change: Change, share: float, units: int, rng: Random) -> Interval:
+    """One task changes as much as two others together, and the fourth does not."""
+    shares = np.repeat(np.array([2, 1, 1, 0]) * share, units)
+    changed = rng.random(TASKS * units) < shares
+    strata = np.repeat(np.arange(TASKS), units).tolist()
+    return beside(np.where(changed, change(rng, TASKS * units), 0.0), strata=strata)
+
+
+def beside(
+    differences: np.ndarray, labels: Sequence[int] | None = None, strata: Sequence[int] | None = None
+) -> Interval:
     """The interval of these differences, of answers that are half right where they are equal."""
-    return paired_interval((1 + differences) / 2, (1 - differences) / 2, clusters=None if labels is None else labels.tolist())
+    return paired_interval((1 + differences) / 2, (1 - differences) / 2, strata, labels)
 
 
 class Case(NamedTuple):
@@ -131,6 +142,7 @@ def cases() -> Iterator[Case]:
         for share in CHANGED:
             for title, difference in (
                 ("paired difference", pairs),
+                (f"paired difference over {TASKS} tasks", tasks_in_pairs),
                 (f"paired difference, texts with 1 to {MOST} questions", texts_in_pairs),
             ):
                 simulate = lambda n, rng, of=difference, change=change, share=share: of(change, share, n, rng)  # noqa: E731
@@ -160,8 +172,8 @@ def main() -> None:
         print(*rows[-1], flush=True)
     header = ["statistic", "scores", *(f"n = {units}" for units in UNITS)]
     title = (
-        f"95 % intervals that contain the truth (%), of {DATA_SETS:,} simulated data sets each, and in parentheses their "
-        "mean width; n units of a task"
+        f"95 % intervals that contain the truth (%), of {DATA_SETS:,} simulated data sets each, and in parentheses "
+        "their mean width; n units of a task"
     )
     out.mkdir(parents=True, exist_ok=True)
     (out / "coverage.md").write_text(TextTable(header, rows, title).markdown())

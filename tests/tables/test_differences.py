@@ -89,7 +89,9 @@ def test_a_distance_from_fullkv_is_bounded_by_what_fullkv_has_by_definition():
     frame = records(agreed).assign(scores=lambda frame: [{"top1": one["score"]} for one in frame["scores"]])
     compared = against(pairs(frame, "top1"), "full")
     assert (compared["high"] <= 0).all() and compared["high"][0] < 0  # no setting agrees with FullKV more than itself
-    assert compared["low"][1] < -0.2 and compared["high"][1] == 0  # six samples of equal tokens do not show that all are
+    assert (
+        compared["low"][1] < -0.2 and compared["high"][1] == 0
+    )  # six samples of equal tokens do not show that all are
 
 
 def test_a_baseline_at_the_floor_is_told():

@@ -77,4 +77,7 @@ def test_nothing_is_certain_of_a_baseline_that_fails_itself_or_without_intervals
 def test_nothing_is_certain_of_three_samples_that_all_agree():
     agreed = point("snapkv 0.5", 0.5, [0.5] * 3, [1.0] * 3, [1.0] * 3, ["all"] * 3, bounds=bounds("top1"))
     text = recommendation({"snapkv": frontier([agreed], 0.1)}, 1.0, 0.9, "top1", "3 samples")
-    assert text.startswith("On 3 samples no method certainly keeps 90 % of FullKV's top1") and "It takes 25 samples" in text
+    assert (
+        text.startswith("On 3 samples no method certainly keeps 90 % of FullKV's top1")
+        and "It takes 25 samples" in text
+    )

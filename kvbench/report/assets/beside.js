@@ -55,6 +55,6 @@ function compared(run, other, { setting, beside }, metric) {
   const average = (value) => mean(tasks.map((task) => mean(task.map(value))));
   const [here, there] = [average((one) => one.here), average((one) => one.there)];
   const contexts = tasks.map((task) => [...Map.groupBy(task, ({ context }) => context).values()]);
-  const [low, high] = pairedInterval(contexts, !run.distances.includes(metric));
+  const [low, high] = pairedInterval(contexts, run.bounded.includes(metric));
   return { here, there, difference: there - here, low, high, samples: both.length };
 }
