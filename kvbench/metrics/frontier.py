@@ -40,8 +40,8 @@ def point(
 ) -> Point:
     """A point from r_bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
 
-    `bounds` are those of a sample's score, `bounds_of_full` of FullKV's where it has others. low and high are those of a
-    paired bootstrap within tasks, which draws samples about one of `contexts` together; nan where a task has a single
+    `bounds` are those of a sample's score, `bounds_of_full` of FullKV's where it has others. low and high are those of
+    a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan where a task has a single
     sample or context.
     """
     low, high = paired_interval(scores, full, tasks, contexts, bounds, TWO_SIDED, bounds_of_b=bounds_of_full)
