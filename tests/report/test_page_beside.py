@@ -82,6 +82,9 @@ def test_a_tasks_difference_counts_once_and_samples_of_a_context_are_drawn_toget
         paired_interval(there, here, bounds=None), abs=0.04
     )
     assert page.js("pairedInterval([[[{here: 0, there: 1}, {here: 0, there: 0}]]])") == [None, None]
+    ties = f"[{', '.join(['[{here: 0.5, there: 0.5}]'] * 30)}]"
+    assert page.js(f"pairedInterval([{ties}])") == pytest.approx(paired_interval([0.5] * 30, [0.5] * 30), abs=0.02)
+    assert page.js(f"pairedInterval([{ties}], false)") == [None, None]
 
 
 def test_two_runs_do_not_stick_out_of_a_phone(opened):
