@@ -48,7 +48,7 @@ def interval(values: Sequence[float], bounds: Bounds = OF_SCORES, confidence: fl
 
 
 def clustered(
-    strata: Sequence[Sequence[float]],
+    strata: Sequence[Sequence[float] | np.ndarray],
     clusters: Sequence[Sequence[Hashable]],
     bounds: Bounds = OF_SCORES,
     confidence: float = 0.95,
@@ -96,7 +96,7 @@ def paired_interval(
     """
     if len(a) != len(b) or any(labels is not None and len(labels) != len(a) for labels in (strata, clusters)):
         raise ValueError(f"{len(a)} and {len(b)} values are not pairs" if len(a) != len(b) else "a label for each pair")
-    differences = np.subtract(a, b, dtype=float)
+    differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     labels = list(range(len(a))) if clusters is None else clusters
     members: dict[Hashable, list[int]] = {}
     for i in range(len(a)):
@@ -146,24 +146,31 @@ def _units(values: np.ndarray, labels: Sequence[Hashable]) -> _Units:
 
 def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, with unseen ones at `bound`."""
-    weights, unseen = _weights(tuple(len(of.counts) for of in strata), seed)
+    weights = _weights(tuple(len(of.counts) for of in strata), seed)
     means = np.zeros(RESAMPLES)
-    for of, weight, missing in zip(strata, weights, unseen, strict=True):
+    for of, weight, missing in zip(strata, *weights, strict=True):
         more = missing * of.counts.mean()
         means += (weight @ of.sums + more * bound) / (weight @ of.counts + more)
     return means / len(strata)
 
 
+class _Weights(NamedTuple):
+    """Of strata: the weights [RESAMPLES, units] of what was seen of each, and those [RESAMPLES] of what was not."""
+
+    seen: list[np.ndarray]
+    unseen: list[np.ndarray]
+
+
 @lru_cache(maxsize=2)
-def _weights(units: tuple[int, ...], seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For strata of so many units: the weights [RESAMPLES, units] of what was seen, and those of what was not.
+def _weights(units: tuple[int, ...], seed: int) -> _Weights:
+    """The weights of strata of so many units.
 
     A unit weighs the most in the stratum with the fewest of them, and what was not seen may lie there: in every stratum
     it has the effect that it would have in that one.
     """
     rng = np.random.default_rng(seed)
     unseen = [_unseen(rng, UNSEEN / len(units)) * (n / min(units)) for n in units]
-    return [rng.standard_gamma(_total(n) / n, (RESAMPLES, n)) for n in units], unseen
+    return _Weights([rng.standard_gamma(_total(n) / n, (RESAMPLES, n)) for n in units], unseen)
 
 
 def _total(units: int) -> float:

@@ -47,12 +47,14 @@ def main(arguments: Sequence[str]) -> int:
     compared = against(pairs(records, metric), baseline)
     if compared.empty:
         raise UserError(f"no other setting has a sample of {baseline!r}")
-    measured = zip(compared["error"], compared["units"], compared["difference"], strict=True)
+    measured = list(zip(compared["error"], compared["units"], strict=True))
     if margin is None:
-        compared["needed"] = [units_needed(*one) for one in measured]
+        sizes = zip(measured, compared["difference"], strict=True)
+        compared["needed"] = [units_needed(error, units, size) for (error, units), size in sizes]
         columns = {}
     else:
-        compared["needed"] = [units_for_margin(*one, margin, bounds(metric)) for *one, _ in measured]
+        of = bounds(metric)
+        compared["needed"] = [units_for_margin(error, units, margin, of) for error, units in measured]
         ends = zip(compared["low"], compared["high"], strict=True)
         compared["verdict"] = [verdict(low, high, margin) for low, high in ends]
         columns = {"verdict": compared["verdict"].tolist()}

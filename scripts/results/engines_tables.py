@@ -7,7 +7,7 @@ from itertools import combinations
 import pandas as pd
 
 from kvbench.engines.distance import compare
-from kvbench.metrics.aggregate import units
+from kvbench.metrics.aggregate import POSITIVE, units
 from kvbench.metrics.bootstrap import OF_SCORES, clustered, paired_interval
 
 # Each engine without compression, in what it computes with.
@@ -113,7 +113,7 @@ def texts(records: pd.DataFrame) -> pd.DataFrame:
         for name, other in {"own": engines.get(setting.partition(" ")[0], "full"), "full": "full"}.items():
             base = found[other].loc[own.index]
             low, high = paired_interval(
-                own["nll"], base["nll"], clusters=units(own.reset_index()).tolist(), bounds=None
+                own["nll"], base["nll"], clusters=units(own.reset_index()).tolist(), bounds=POSITIVE
             )
             row |= {f"from_{name}": (own["nll"] - base["nll"]).mean()}
             row |= {f"from_{name}_low": low, f"from_{name}_high": high}
@@ -154,6 +154,6 @@ def share(name: str, values: Sequence[float], records: pd.DataFrame) -> dict[str
     """The mean of values of these records, and its interval. Those in nats may lie above 1."""
     values = [float(value) for value in values]
     low, high = clustered(
-        [values], [units(records.reset_index()).tolist()], None if name.endswith(IN_NATS) else OF_SCORES
+        [values], [units(records.reset_index()).tolist()], POSITIVE if name.endswith(IN_NATS) else OF_SCORES
     )
     return {name: sum(values) / len(values), f"{name}_low": low, f"{name}_high": high}

@@ -216,7 +216,8 @@ def relative_error(values: pd.Series) -> str:
 
 
 def bounds(values: list[float]) -> str:
-    return "{:.4f} to {:.4f}".format(*interval(values, bounds=None))
+    low, high = interval(values, bounds=None)
+    return MISSING if pd.isna(low) else f"{low:.4f} to {high:.4f}"
 
 
 def written(rows: Iterator[dict[str, object]], file: Path, sample: str, add: bool) -> pd.DataFrame:
