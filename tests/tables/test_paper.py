@@ -89,6 +89,12 @@ def test_a_run_of_less_says_so(tmp_path):
     assert [path.name for path in (tmp_path / "out").glob("*.md")] == ["simlayerkv_table11-smollm2-135m.md"]
 
 
+def test_a_column_in_which_fullkv_finds_nothing_is_told(tmp_path):
+    make_runs(tmp_path, SMALL, score=lambda setting, task, i: float(task == "lcc"), samples=2)
+    text = table(tmp_path, SMALL)
+    assert "llama3-70b scores 0 with FullKV in narrativeqa, vcsum: no setting can be worse there." in text
+
+
 # Blocks, the best, ties
 
 
