@@ -31,7 +31,8 @@ CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 Built = TypeVar("Built")
 
 # Keys of a YAML file that describe it, and are no parameters of what it builds.
-DESCRIBING = frozenset({"about", "title"})
+# thinking is a benchmark's, for presets of models whose chat template has a switch.
+DESCRIBING = frozenset({"about", "title", "thinking"})
 
 # The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
 _more: list[Path] = []

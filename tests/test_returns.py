@@ -12,6 +12,7 @@ ELSEWHERE = {
     "cache/base.py": ["update", "get_mask_sizes"],
     "cache/batch.py": ["update"],
     "evaluation/fused_layers.py": ["update"],
+    "models/probe.py": ["update", "get_mask_sizes"],
     "ops/kernels/add_column_sums.py": ["splitting"],
     "ops/kernels/codebook_append.py": ["load_vectors"],
     "ops/kernels/codebook_attention.py": ["accumulate"],

@@ -47,6 +47,12 @@ def _template_args(arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
+def _stop_tokens(tokens: list[Any]) -> list[int | str]:
+    if not tokens or not all(type(token) in (int, str) for token in tokens):
+        raise ValueError("a list of tokens, each a text or a number")
+    return tokens
+
+
 def _load_args(arguments: dict[str, Any]) -> dict[str, Any]:
     taken = [name for name in arguments if name in SET_BY_KVBENCH]
     if taken:
@@ -57,6 +63,7 @@ def _load_args(arguments: dict[str, Any]) -> dict[str, Any]:
 Device = Annotated[str, AfterValidator(_device)]
 Shape = Annotated[dict[str, int], AfterValidator(model_shape)]
 LoadArgs = Annotated[dict[str, Any], AfterValidator(_load_args)]
+StopTokens = Annotated[list[Any], AfterValidator(_stop_tokens)]
 TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
 
 
@@ -76,6 +83,7 @@ class ModelSpec:
     random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
     chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
     template_args: TemplateArgs | None = None  # of the chat template: enable_thinking, date_string, …
+    stop_tokens: StopTokens | None = None  # ids or texts of tokens that end an answer, besides the model's own
     load_args: LoadArgs | None = None  # of from_pretrained: quantization_config, rope_parameters, …
     # auto: float32 on a CPU, the checkpoint's on a GPU
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"

@@ -70,7 +70,7 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
         prompt = Prompt(sample, ids[:split], ids[split:], tuple(later), spans)
     else:
         prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]), spans=spans)
-    _check_longrope(loaded, prompt)
+    _check_growth(loaded, prompt)
     return prompt
 
 
@@ -97,18 +97,19 @@ def answer_tokens(sample: Sample) -> int:
     return sample.max_new_tokens + sample.own_answers * sum(turn.max_new_tokens for turn in sample.turns)
 
 
-def _check_longrope(loaded: AnyModel, prompt: Prompt) -> None:
-    """Refuse a text in which LongRoPE's frequencies change: cached keys have the old ones, later queries the new ones.
+def _check_growth(loaded: AnyModel, prompt: Prompt) -> None:
+    """Refuse a text whose cached keys were rotated with other frequencies than later queries (dynamic NTK, LongRoPE).
 
-    `model.generate` computes the whole cache again at that token, which a compressed cache cannot do.
+    `model.generate` computes the whole cache again where LongRoPE's change, which a compressed cache cannot do; dynamic
+    ones change with every token, and stay for the next setting.
     """
-    switch = loaded.longrope_switch
-    end = len(prompt.context) + prompt.new_tokens - 1  # the last new token is never read
-    if switch is not None and len(prompt.context) <= switch < end:
+    growth, context = loaded.growth, len(prompt.context)
+    end = context + prompt.new_tokens - 1  # the last new token is never read
+    if growth and growth.splits(context, end):
         raise UserError(
-            f"sample {prompt.sample.id!r} goes from {len(prompt.context)} to {end} tokens after its context was "
-            f"prefilled, and {loaded.spec.name} uses other RoPE frequencies beyond {switch} (LongRoPE): "
-            "use shorter or longer prompts"
+            f"sample {prompt.sample.id!r} goes from {context} to {end} tokens after its context was prefilled, and "
+            f"{loaded.spec.name} uses other RoPE frequencies beyond {growth.length} (rope_type={growth.kind}): use "
+            f"shorter {'or longer ' * growth.settles}prompts"
         )
 
 

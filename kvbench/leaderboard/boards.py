@@ -12,11 +12,12 @@ from kvbench.leaderboard.submissions import Submission
 from kvbench.report.labels import differences, with_labels
 from kvbench.tables.run_table import summarise
 from kvbench.utils.hashing import digest
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.text import short_hashes
 
 # Provenance in which records of one board agree. `versions` are those of the benchmark and its metrics; those of
 # methods are among a setting's parameters, and tell settings of one board apart.
-SAME = ("weights", "chat_template", "template_args", "load_args", "dtype", "data_sha256", "versions")
+SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256", "versions")
 # What may differ between submissions of one board, and is shown.
 ORIGIN = ("processor", "kvbench", "git", "torch", "transformers", "kernels")
 

@@ -4,8 +4,8 @@ import re
 
 from kvbench.metrics.math_equality import equal
 from kvbench.metrics.math_numbers import last_number, number
+from kvbench.metrics.thinking import END_OF_THINKING
 
-END_OF_THINKING = "</think>"
 _BOX = re.compile(r"\\boxed\s*\{")
 
 

@@ -26,8 +26,10 @@ from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.layer_kinds import kinds_of
+from kvbench.models.probe import ropes_of
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
+from kvbench.models.rope_growth import Growth, growth_of
 from kvbench.models.sane_config import check_sane
 from kvbench.utils.console import warn
 from kvbench.utils.deadline import within
@@ -53,7 +55,7 @@ class LoadedModel(Reader):
     stop_tokens: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stop_tokens = stop_tokens(self.spec, self.model.generation_config)
+        self.stop_tokens = stop_tokens(self.spec, self.model.generation_config, self.tokenizer)
 
     @property
     def config(self) -> PretrainedConfig:
@@ -70,13 +72,9 @@ class LoadedModel(Reader):
         return str(self.model.device.type)
 
     @property
-    def longrope_switch(self) -> int | None:
-        """The length beyond which LongRoPE rotates with other frequencies (Phi-3, Phi-4-mini); None elsewhere."""
-        embedding = getattr(self.model.base_model, "rotary_emb", None)
-        if getattr(embedding, "rope_type", None) != "longrope":
-            return None
-        config = self.model.config.get_text_config()
-        return int(config.rope_parameters["original_max_position_embeddings"])
+    def growth(self) -> Growth | None:
+        """How its rotation changes with the length of the text (Phi-3, Phi-4-mini); None where it does not."""
+        return growth_of(self.model)
 
 
 def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
@@ -105,7 +103,8 @@ def load_texts(spec: ModelSpec) -> TextModel:
             generation = GenerationConfig.from_pretrained(source, **options)
         except OSError:  # a model without the file
             generation = GenerationConfig.from_model_config(config)
-    return TextModel(with_length(spec, config), config, tokenizer, source, stop_tokens(spec, generation))
+    ends = stop_tokens(spec, generation, tokenizer)
+    return TextModel(with_length(spec, config), config, tokenizer, source, ends)
 
 
 def load(spec: ModelSpec) -> LoadedModel:
@@ -152,7 +151,8 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"model.device_map={spec.device_map}: the GPU has no room for {len(away)} of {len(model.hf_device_map)} "
             f"parts of {spec.name} ({away[0]} to {away[-1]}), which are copied to it for every token"
         )
-    return LoadedModel(with_length(spec, model.config), model.eval(), tokenizer, source)
+    ropes_of(model.eval())
+    return LoadedModel(with_length(spec, model.config), model, tokenizer, source)
 
 
 def read_config(source: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,21 +40,7 @@ class Reader:
         template to write them in, or where it fails.
         """
         if self.templated(chat):
-            turns = [{"role": role, "content": content} for role, content in [*history, ("user", prompt)]]
-            try:
-                check_template(self.spec.name, template := self._template)
-                with bounded(self.spec.name):
-                    prompt = self.tokenizer.apply_chat_template(
-                        turns,
-                        add_generation_prompt=True,
-                        tokenize=False,
-                        chat_template=template,
-                        **(self.spec.template_args or {}),
-                    )
-            except UserError:
-                raise
-            except Exception as error:  # a template is a program: it can raise anything
-                raise UserError(f"the chat template of {self.spec.name} fails: {first_line(error)} {RAW}") from error
+            prompt = self.written([*history, ("user", prompt)])
             if not prompt.strip():
                 raise UserError(f"the chat template of {self.spec.name} writes nothing {RAW}")
         elif history:
@@ -63,8 +49,37 @@ class Reader:
             )
         return prompt + prefix
 
+    def written(self, messages: Sequence[tuple[str, str]], answering: bool = True) -> str:
+        """Messages, each a role and its content, in the chat template; `answering`: up to where an answer begins.
+
+        Raises UserError where the template fails.
+        """
+        try:
+            check_template(self.spec.name, template := self.template)
+            with bounded(self.spec.name):
+                text: str = self.tokenizer.apply_chat_template(
+                    [{"role": role, "content": content} for role, content in messages],
+                    add_generation_prompt=answering,
+                    tokenize=False,
+                    chat_template=template,
+                    **(self.spec.template_args or {}),
+                )
+        except UserError:
+            raise
+        except Exception as error:  # a template is a program: it can raise anything
+            raise UserError(f"the chat template of {self.spec.name} fails: {first_line(error)} {RAW}") from error
+        return text
+
     def tokenise(self, text: str, chat: bool, **options: Any) -> BatchEncoding:
-        """Token ids of a rendered text; a chat template has written the special tokens itself."""
+        """Token ids of a rendered text; a chat template has written the special tokens itself.
+
+        Raises UserError where the tokenizer would end a raw text, which the model is to go on with.
+        """
+        if not self.templated(chat) and (appended := self._appended):
+            raise UserError(
+                f"the tokenizer of {self.spec.name} appends {appended!r} to a raw text, which ends it before an "
+                'answer: set "add_eos_token": false in tokenizer_config.json of a local copy, model.path=FOLDER'
+            )
         return self.tokenizer(text, add_special_tokens=not self.templated(chat), **options)
 
     def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
@@ -75,8 +90,23 @@ class Reader:
         """Whether a prompt is written in the chat template."""
         return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
 
+    @cached_property
+    def _appended(self) -> str:
+        """What the tokenizer writes behind a raw text; "" for nothing."""
+        plain, whole = self.plain_tokens("a"), self.tokenizer("a")["input_ids"]
+        behind = next((at + len(plain) for at in range(len(whole)) if whole[at : at + len(plain)] == plain), len(whole))
+        text: str = self.tokenizer.decode(whole[behind:])
+        return text
+
+    def special_tokens(self, text: str) -> list[int]:
+        """The special tokens in a text, in their order: those that no user's text should contain."""
+        special = {token for token, added in self.tokenizer.added_tokens_decoder.items() if added.special}
+        special |= {*self.tokenizer.all_special_ids}
+        return [token for token in self.plain_tokens(text) if token in special]
+
     @property
-    def _template(self) -> str:
+    def template(self) -> str:
+        """The chat template."""
         template: str = self.tokenizer.get_chat_template()
         return SAME_DAY + template if "strftime_now" in template else template
 
@@ -105,8 +135,8 @@ class TextModel(Reader):
     source: str  # folder or hub id it came from
     stop_tokens: frozenset[int]
 
-    # Prompts that LongRoPE splits are a matter of caches, which are the other program's.
-    longrope_switch = None
+    # Prompts that growing frequencies split are a matter of caches, which are the other program's.
+    growth = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -120,8 +150,8 @@ class TextModel(Reader):
         return str(torch.device(self.spec.resolve_device()).type)
 
 
-def stop_tokens(spec: ModelSpec, generation: GenerationConfig) -> frozenset[int]:
-    """The tokens that end a text by a model's generation configuration."""
+def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens that end a text by a model's generation configuration, and those of model.stop_tokens."""
     eos = generation.eos_token_id
     ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
@@ -129,4 +159,12 @@ def stop_tokens(spec: ModelSpec, generation: GenerationConfig) -> frozenset[int]
             f"the generation configuration of {spec.name} has eos_token_id={eos!r}: it must be an integer, a list of "
             "integers or null"
         )
-    return frozenset(ids)
+    return frozenset(ids) | {_token(name, spec, tokenizer) for name in spec.stop_tokens or ()}
+
+
+def _token(name: int | str, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> int:
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    known = name in vocabulary.values() if isinstance(name, int) else name in vocabulary
+    if not known:
+        raise UserError(f"model.stop_tokens: {name!r} is no token of {spec.name}")
+    return name if isinstance(name, int) else vocabulary[name]

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from kvbench.errors import UserError
 
 FULL = "full_attention"  # as configurations call the layers that attend to all tokens
-UNROTATED = frozenset({"cohere2", "exaone4"})  # models whose layers of full attention have no rotation
 MOST_MOVES = 256  # tables of one position each
 
 
@@ -30,13 +29,15 @@ class Rope:
     `embedding` returns cos and sin times an attention factor f (YaRN), which is divided out here: a cached key is
     f·R(p)k, and rotating it back gives f·k. `apply` is the modeling file's own `apply_rotary_pos_emb`, so partial and
     interleaved rotations are the model's. `varies` names what the rotation depends on besides the position, "" for
-    nothing: see `fixed_rotation`.
+    nothing: see `fixed_rotation`. Of a layer whose keys are not rotated, R(p) is the identity: `still`. Which layer has
+    which rotation is found out by kvbench.models.probe.
     """
 
     embedding: nn.Module
     apply: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     varies: str = ""
     layer_type: str | None = None  # of the layers whose rotation it is, where each type has its own (Gemma-3)
+    still: bool = False
     moves: dict[tuple[int, torch.device], Turns] = field(
         default_factory=dict, compare=False, repr=False
     )  # tables of the latest `move`s
@@ -47,28 +48,38 @@ class Rope:
 
     @classmethod
     def of(cls, model: nn.Module) -> "Rope | None":
-        """The rotation of a transformers causal language model, in its layers of full attention; None for a model
-        without rotary embeddings."""
+        """The rotation of a transformers causal language model, that of its layers of full attention where types of
+        layers have their own; None for a model without rotary embeddings."""
+        return next(iter(cls.all_of(model)), None)
+
+    @classmethod
+    def all_of(cls, model: nn.Module) -> "list[Rope]":
+        """Every rotation that a model can compute, that of full attention first: it may have an embedding for each type
+        of layers, several embeddings, or one that no layer reads (Granite-SWA)."""
         base = text_decoder(model)
-        embedding = getattr(base, "rotary_emb", None)
         apply = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
-        if embedding is None or apply is None:
-            return None
-        types = getattr(embedding, "rope_type", None)
-        layer_type = FULL if isinstance(types, dict) and FULL in types else None
-        return cls(
-            embedding, of_pairs(apply), varying_with(embedding, model.config.get_text_config(), layer_type), layer_type
-        )
+        if apply is None:
+            return []
+        apply = of_pairs(apply)
+        return [
+            cls(embedding, apply, varies_with_length(rope_type(embedding, layer_type)), layer_type)
+            for embedding in embeddings_of(model)
+            for layer_type in types_of(embedding)
+        ]
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """R(positions) x for x [heads, len, head_dim] and integer positions [len]; negative ones undo a rotation.
 
         Computed in float32 and returned in x's dtype, on x's device.
         """
+        if self.still:
+            return x
         return self._turn(x, *self._tables(x, positions))
 
     def move(self, x: Tensor, by: int) -> Tensor:
         """R(by) x for x [heads, len, head_dim], the bits of `rotate`. All layers of a step read the same tables."""
+        if self.still:
+            return x
         key = (by, x.device)
         if key not in self.moves:
             if len(self.moves) == MOST_MOVES:
@@ -113,17 +124,33 @@ def text_decoder(model: nn.Module) -> nn.Module:
     return getattr(base, "language_model", base)
 
 
-def varying_with(embedding: nn.Module, config: object, layer_type: str | None = None) -> str:
-    """What a model's rotation depends on besides the position of a key; "" for nothing.
+def embeddings_of(model: nn.Module) -> list[nn.Module]:
+    """The rotary embeddings of a model's text decoder: the modules that hold frequencies."""
+    return [
+        module
+        for module in text_decoder(model).modules()
+        if any(name.endswith("inv_freq") for name, _ in module.named_buffers(recurse=False))
+    ]
+
+
+def types_of(embedding: nn.Module) -> list[str | None]:
+    """The types of layers that an embedding has frequencies for, full attention first; None: the same for all."""
+    kinds: Any = getattr(embedding, "rope_type", "default")
+    return sorted(kinds, key=lambda kind: kind != FULL) if isinstance(kinds, Mapping) else [None]
+
+
+def rope_type(embedding: nn.Module, layer_type: str | None) -> str:
+    """The kind of an embedding's frequencies, in transformers' words: default, dynamic, longrope, …"""
+    kinds: Any = getattr(embedding, "rope_type", "default")
+    return str(kinds[layer_type] if layer_type else kinds)
+
+
+def varies_with_length(kind: str) -> str:
+    """What a rotation of this rope_type depends on besides the position of a key; "" for nothing.
 
     Dynamic NTK and LongRoPE change the frequencies when a text exceeds the trained length: keys in one cache are then
     rotated with different frequencies, and those of earlier keys are no longer known.
     """
-    kinds: Any = getattr(embedding, "rope_type", "default")  # or of each type of layers
-    kind = kinds[layer_type] if layer_type else kinds
-    without = any(not used for used in getattr(config, "no_rope_layers", None) or [])
-    if not isinstance(kind, str) or without or getattr(config, "model_type", None) in UNROTATED:
-        return "the layer"
     return f"the length of the text (rope_type={kind})" if "dynamic" in kind or kind == "longrope" else ""
 
 

@@ -59,7 +59,7 @@ class RopeTable:
         return torch.stack([rotated[:, firsts], rotated[:, seconds]], dim=-1)
 
 
-_TABLES: WeakKeyDictionary[nn.Module, dict[tuple[int, str | None], RopeTable]] = WeakKeyDictionary()
+_TABLES: WeakKeyDictionary[nn.Module, dict[tuple[int, str | None, bool], RopeTable]] = WeakKeyDictionary()
 
 
 def rope_table(rope: Rope, head_dim: int) -> RopeTable:
@@ -68,7 +68,7 @@ def rope_table(rope: Rope, head_dim: int) -> RopeTable:
     Raises UserError where the rotation does more than turn pairs of channels.
     """
     of_model = _TABLES.setdefault(rope.embedding, {})
-    key = head_dim, rope.layer_type
+    key = head_dim, rope.layer_type, rope.still
     if key not in of_model:
         of_model[key] = RopeTable(rope, head_dim)
     return of_model[key]
@@ -84,7 +84,9 @@ class Pair(NamedTuple):
 @torch.inference_mode(False)
 @torch.no_grad()
 def partners(rope: Rope, head_dim: int) -> list[Pair]:
-    """The pairs of channels that R(p) turns, ascending."""
+    """The pairs of channels that R(p) turns, ascending; neighbours where it turns none, by an angle of 0."""
+    if rope.still:
+        return [Pair(low, low + 1) for low in range(0, head_dim - 1, 2)]
     units = torch.eye(head_dim)[:, None].expand(-1, len(PROBES), -1)
     rotated = rope.rotate(units, torch.tensor(PROBES)).transpose(0, 1)  # [probes, channel in, channel out]
     mixed = (rotated != 0).any(dim=0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from kvbench.config import DESCRIBING
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.papers.experiment import Experiment, named_by
@@ -14,6 +15,7 @@ from kvbench.records.consistency import ABOUT
 from kvbench.records.load import files_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.recorded_configuration import Recorded, recorded
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.text import short_hashes
 
@@ -65,12 +67,12 @@ def _identity(of: Recorded) -> dict[str, object]:
     return {
         "model": of.model["name"],
         "model.chat_template": of.model.get("chat_template", "auto"),
-        **{f"model.{key}": of.model.get(key) or {} for key in ("template_args", "load_args")},
+        **{f"model.{key}": of.model.get(key) or {} for key in IDENTIFYING},
         "question": of.question or "visible",
         "first_token": of.first_token,
         "memory": of.memory,
         "records": "probes" if of.probe else "methods",
-        **{f"benchmark.{key}": value for key, value in of.benchmark.items() if key != "about"},
+        **{f"benchmark.{key}": value for key, value in of.benchmark.items() if key not in DESCRIBING},
     }
 
 

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.models.layer_kinds import check_continues
+from kvbench.models.rope_growth import growth_of
 from kvbench.ops.column_sums import column_sums
-from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import CaptureLayer, FullPrefill, PromptLayers, prefill
 from kvbench.prefill.hidden_states import hidden_similarities
@@ -123,11 +123,11 @@ def chunked_prefill(
 
     Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
     """
-    rope, n = Rope.of(model), len(input_ids)
-    if rope is not None and rope.varies.startswith("the length"):
-        raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {rope.varies}: leave it out")
+    n = len(input_ids)
+    if growth := growth_of(model):
+        raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {growth}: leave it out")
     check_continues(model.config, f"prefill.chunk={chunk} reads a prompt in pieces")
-    layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, rope, release))
+    layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, release))
     totals = [0.0] * len(layers.places)  # of the hidden states' similarity, over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         observing: AbstractContextManager[list[float]] = nullcontext([])

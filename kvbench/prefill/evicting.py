@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import AttendingLayer
 from kvbench.errors import UserError
 from kvbench.models.layer_kinds import check_continues
+from kvbench.models.rope_growth import growth_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
@@ -67,7 +68,6 @@ class EvictingLayer(AttendingLayer):
         self,
         keep: Keep,
         needs: Needs,
-        rope: Rope | None,
         held: Held,
         index: int = 0,
         num_layers: int = 1,
@@ -75,7 +75,8 @@ class EvictingLayer(AttendingLayer):
     ):
         """The last three as for CaptureLayer."""
         super().__init__()
-        self.keep, self.needs, self.rope, self.held = keep, needs, rope, held
+        self.keep, self.needs, self.held = keep, needs, held
+        self.rope: Rope | None = None  # the layer's own
         self.index, self.num_layers, self.window = index, num_layers, window
         self.keys: Tensor | None = None
         self.values: Tensor | None = None  # both [1, num_key_value_heads, left, head_dim]
@@ -165,15 +166,14 @@ def evicting_prefill(
     of all layers, with the copy that replaces one of them.
     Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
     """
-    rope = Rope.of(model)
-    if rope is not None and rope.varies.startswith("the length"):
+    if growth := growth_of(model):
         raise UserError(
-            f"tokens are dropped chunk by chunk, but this model's rotation depends on {rope.varies}, which a chunk "
+            f"tokens are dropped chunk by chunk, but this model's rotation depends on {growth}, which a chunk "
             "does not know"
         )
     check_continues(model.config, "tokens are dropped chunk by chunk")
     held = Held()
-    layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs, rope, held))
+    layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs, held))
     for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
         logits = layers.read(model, ids)
     state = layers.state(logits, [])

@@ -16,6 +16,8 @@ from kvbench.cache.sliding_window import WindowLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
 from kvbench.models.positions import positions_after
+from kvbench.models.probe import ropes_of
+from kvbench.models.rope_growth import forget_lengths
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.log_sums import AttentionOutput, attention_and_log_sums
@@ -38,15 +40,15 @@ class CaptureLayer(AttendingLayer):
     def __init__(
         self,
         needs: Needs,
-        rope: Rope | None,
         release: Release | None = None,
         index: int = 0,
         num_layers: int = 1,
         window: int | None = None,
     ):
         super().__init__()
-        self.needs, self.rope, self.release, self.index, self.num_layers = needs, rope, release, index, num_layers
+        self.needs, self.release, self.index, self.num_layers = needs, release, index, num_layers
         self.window = window
+        self.rope: Rope | None = None  # the layer's own
         self.projection: Tensor | None = None  # where the norms of projected values are needed
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
@@ -145,8 +147,9 @@ class PromptLayers:
         own, self.kinds = kinds_of(model.config), kinds_at(model.config, n)
         self.needs, self.places = needs, compressed_layers(self.kinds)
         self.captures = [make(index, len(self.places), own[place].window) for index, place in enumerate(self.places)]
+        ropes = ropes_of(model)
         for layer, place in zip(self.captures, self.places, strict=True):
-            layer.readers = self.kinds[place].readers
+            layer.readers, layer.rope = self.kinds[place].readers, ropes[place]
         # a second pass over the context begins at its end, where the prompt's last tokens are not yet read
         self.others = {
             place: layer_of(kind, whole=bool(needs.reconstructions))
@@ -199,8 +202,8 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
 
     With `release` each layer's state is passed to it instead, lowest layer first, and the returned state has no layers.
     """
-    rope = Rope.of(model)
-    layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, rope, release))
+    forget_lengths(model)
+    layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, release))
     observing: AbstractContextManager[list[float]] = nullcontext([])
     if needs.hidden_similarity:
         observing = hidden_similarities(model, layers.places)

@@ -10,6 +10,8 @@ from transformers import Cache, PreTrainedModel
 from kvbench.errors import UserError
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import LayerKind, kinds_at
+from kvbench.models.probe import ropes_of
+from kvbench.models.rope_growth import forget_lengths
 from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -64,8 +66,8 @@ class PrunedLayer(CaptureLayer):
 
     def __init__(self, rope: Rope | None, release: Release | None, plan: PrunedPrefill, index: int, positions: Tensor):
         """positions [len]: the original positions of the tokens that enter layer `index`, ascending."""
-        super().__init__(Needs(), rope, release, index, len(plan.shares))
-        self.plan, self.positions = plan, positions
+        super().__init__(Needs(), release, index, len(plan.shares))
+        self.rope, self.plan, self.positions = rope, plan, positions
         self.prompt = int(positions[-1]) + 1
         self.seen = self.prompt - len(positions)  # `update` adds the survivors: the whole prompt was seen
         self.kept: Tensor | None = None  # [len] indices of the tokens that go on to the next layer; None: all
@@ -103,11 +105,12 @@ def pruned_prefill(
             "attention in every layer"
         )
     _check_walk(model, ids[:, :TRIAL])
-    rope = Rope.of(model)
+    forget_lengths(model)
+    ropes = ropes_of(model)
     states: list[LayerState] = []
 
     def capture(index: int, positions: Tensor) -> PrunedLayer:
-        return PrunedLayer(rope, release or states.append, plan, index, positions)
+        return PrunedLayer(ropes[index], release or states.append, plan, index, positions)
 
     return PrefillState(states, _walk(model, ids, capture).to(model.device))
 
@@ -145,7 +148,7 @@ def _check_walk(model: PreTrainedModel, ids: Tensor) -> None:
         walked = _walk(model, ids, lambda index, positions: PrunedLayer(None, None, whole, index, positions))
     except (AttributeError, TypeError) as error:
         raise UserError(f"{type(model).__name__} has no plain stack of layers to prune between: {error}") from error
-    caches = [CaptureLayer(Needs(), None) for _ in whole.shares]
+    caches = [CaptureLayer(Needs()) for _ in whole.shares]
     logits = model(input_ids=ids, **as_argument(model, Cache(layers=caches)), use_cache=True).logits[0, -1]
     if not torch.allclose(
         walked.to(logits.device).float(), logits.float(), rtol=1e-2, atol=1e-2 * float(logits.float().std())

@@ -14,9 +14,9 @@ from kvbench.errors import UserError
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.positions import positions_after
+from kvbench.models.rope_growth import growth_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.log_sums import attention_in_parts
-from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling, plain
 from kvbench.prefill.full import prefill
 from kvbench.prefill.reconstruction import (
@@ -108,10 +108,9 @@ def reconstruct(
 
     Raises UserError for a model whose rotation depends on the length of the text, which grows here.
     """
-    rope = Rope.of(model)
-    if rope is not None and rope.varies.startswith("the length"):
+    if growth := growth_of(model):
         raise UserError(
-            f"a second pass over the context lengthens the text, and this model's rotation depends on {rope.varies}"
+            f"a second pass over the context lengthens the text, and this model's rotation depends on {growth}"
         )
     check_continues(model.config, "the context is read a second time")
     n = len(input_ids)

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.records.provenance import PROVENANCE
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.text import count, short_hashes
 
 # Rows that agree in CELL belong to one cell of a table; those that agree in TABLE to one table.
@@ -22,7 +23,7 @@ DIFFER = ["parameters", "memory", *PROVENANCE]
 
 # Provenance that one table must share, and provenance whose mixture is only reported. The data is in neither, since the
 # tasks of a benchmark may be run one by one.
-ABOUT = ["weights", "chat_template", "template_args", "load_args", "dtype", "device"]
+ABOUT = ["weights", "chat_template", *IDENTIFYING, "dtype", "device"]
 
 WITH = ["processor", "kvbench", "git", "torch", "transformers", "kernels", "sdpa"]
 

@@ -14,6 +14,7 @@ from kvbench.records.store import PACK, read_records, record_files
 from kvbench.utils.extras import require
 from kvbench.utils.files import appearing, replacing
 from kvbench.utils.links import check_held
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 
 SAMPLE_HASHES = "samples.parquet"
@@ -21,9 +22,9 @@ SAMPLE_HASHES = "samples.parquet"
 # Fields of a manifest that stay; whatever another version adds is left out until it is known to name nobody.
 KEPT = frozenset(
     "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
-    "template_args load_args dtype device benchmark data_sha256 question first_token memory kvbench git python "
-    "packages kernels sdpa sdpa_decode hardware variables versions".split()
-)
+    "dtype device benchmark data_sha256 question first_token memory kvbench git python packages kernels sdpa "
+    "sdpa_decode unrotated_layers hardware variables versions".split()
+) | {*IDENTIFYING}
 # Of the configuration: places on the machine, and accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}
 LEFT_OUT = "left out"  # in the place of what was set

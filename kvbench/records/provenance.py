@@ -9,14 +9,14 @@ import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_manifests
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.versions import raised
 
 # Columns that `load` adds to every record. Records that are compared should agree in all of them.
 PROVENANCE = (
     "weights",  # the hub's revision, or a hash over the hashes of a folder's files
     "chat_template",
-    "template_args",  # of the chat template, as JSON
-    "load_args",  # of from_pretrained, as JSON
+    *IDENTIFYING,  # of conf/model, as JSON
     "dtype",
     "device",
     "processor",  # the GPUs that the run had, or the CPU where it ran on one
@@ -36,7 +36,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
     packages = manifest.get("packages") or {}
     known = {
         "weights": weights(manifest.get("model") or {}),
-        **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in ("template_args", "load_args")},
+        **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in IDENTIFYING},
         "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
         "torch": packages.get("torch"),

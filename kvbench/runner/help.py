@@ -220,6 +220,7 @@ def settings() -> dict[str, str]:
         ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
+        ("model.stop_tokens=[TOKEN]", "tokens that end an answer besides the model's own, by text or number"),
         ("model.load_args={KEY: VALUE}", "arguments of from_pretrained: quantization_config, rope_parameters"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
         ("storage@method.NAME.storage=kivi", f"exchange the storage: {_names('storage')}"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
+from kvbench.config import DESCRIBING
 from kvbench.configuration import Configuration
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun
@@ -21,6 +22,7 @@ from kvbench.runner.shards import requested_keys
 from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.signals import unbroken
 from kvbench.utils.versions import raised, versions
@@ -34,10 +36,10 @@ def folder_identity(
     return {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
-        **given(loaded.spec, "template_args", "load_args"),
+        **given(loaded.spec, *IDENTIFYING),
         "dtype": str(loaded.dtype),
         "device": loaded.device,
-        "benchmark": {key: value for key, value in cfg.benchmark.items() if key not in PLACES | {"about"}},
+        "benchmark": {key: value for key, value in cfg.benchmark.items() if key not in PLACES | DESCRIBING},
         "data_sha256": data_hash(samples),
         "question": cfg.question,
         **({} if cfg.first_token == "full" else {"first_token": cfg.first_token}),

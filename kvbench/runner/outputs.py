@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.configuration import Configuration
+from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption, title
@@ -150,8 +151,10 @@ def stamped(run: AnyRun, folder: Path, caption: str) -> str:
 def protocol_caption(run: AnyRun, records: pd.DataFrame, title: str, when: str) -> str:
     """The caption with the protocol and the number of samples."""
     first = "" if run.first_token == "full" else "first token through the compressed cache"
+    thinking = (run.loaded.spec.template_args or {}).get(SWITCH)
+    thinks = "" if thinking is None else f"thinking {'on' if thinking else 'off'}"
     samples = count(records["sample"].nunique(), "sample")
-    return run_caption(run, title, *filter(None, (f"question {run.question} {when}", first, samples)))
+    return run_caption(run, title, *filter(None, (f"question {run.question} {when}", first, thinks, samples)))
 
 
 def run_caption(run: AnyRun, title: str, *rest: str) -> str:

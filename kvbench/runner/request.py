@@ -17,6 +17,7 @@ from kvbench.evaluation.record import Choice
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec
+from kvbench.models.probe import told
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment
 from kvbench.probes import build_probes
@@ -38,7 +39,9 @@ class Kind:
     load: Callable[..., Any] | None = (
         None  # (spec, settings, benchmark): what stands in for the model; None: the model with its weights
     )
-    computed_by: Callable[..., Any] = lambda run: computed_by(run.loaded.model)  # (run): for the manifest
+    computed_by: Callable[..., Any] = (
+        lambda run: computed_by(run.loaded.model) | told(run.loaded.model)  # (run): for the manifest
+    )
     columns: frozenset[str] = OURS  # of its records, which no sample can have too
     check: Callable[..., Any] = (
         check_turns  # (samples, settings, distance): refuses samples that are not defined for them

@@ -11,6 +11,7 @@ from kvbench.benchmarks import Sample
 from kvbench.configuration import Configuration
 from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.check_samples import check_samples
+from kvbench.evaluation.check_templates import check_templates
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Failure, Run
 from kvbench.models import load
@@ -67,6 +68,7 @@ def make_records(
     folder = Path(cfg.output_dir) / name
     samples = first_of_each_task(samples, cfg.limit)
     check_samples(loaded, request.benchmark, samples, cfg.question, request.kind.columns)
+    check_templates(loaded, request.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, request.settings, request.distance)
     shard = samples_of_shard(samples, cfg.question, cfg.shard, cfg.shards)
     its_name = shard_name(cfg.shard, cfg.shards)

@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.metrics.aggregate import FULL, bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
+from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends
 from kvbench.records.ratios import means
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.tables.span_table import of_spans
@@ -33,6 +34,7 @@ OFF_MARK = "†"
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
 OF_WINDOWS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers are not compressed
 UNEVEN = "settings have different numbers of samples: compare only settings over the same samples"
+UNENDED = "thinking_never_ends"  # column of `summarise`, where there is such an answer
 VISIBLE = 5e-4  # differences of ratios that three digits show
 WINDOWS = (
     "r and r_bytes cover all layers; r_bytes_full covers those with full attention, to which the requested ratio "
@@ -50,6 +52,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     together (`kvbench.metrics.aggregate.units`); `units` is their number.
     """
     rows = []
+    thinks = "prediction" in records and bool(records["prediction"].map(never_ends).any())
     for setting, group in records.groupby("setting", sort=False):
         first = group.iloc[0]
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
@@ -81,6 +84,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 **({"others": others(group)} if has_windows(group) else {}),
                 **(of_engines(group) if has_engines(records) else {}),
                 **of_spans(group),
+                **({UNENDED: int(group["prediction"].map(never_ends).sum())} if thinks else {}),
             }
         )
     return pd.DataFrame(rows)
@@ -177,11 +181,20 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         notes.append(WINDOWS.format(others=summary["others"].iloc[0], floor=number(summary["r_bytes_floor"].mean())))
     notes += [UNEVEN] * uneven
     notes += [BYTES, *engine_notes(summary)] if engines else []
+    if UNENDED in summary:
+        notes.append(_unended(summary))
     if "units" in summary:
         notes.append(_drawn(summary))
     if "kl" in metrics:
         notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)
     return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
+
+
+def _unended(summary: pd.DataFrame) -> str:
+    """How many answers of each setting think and never answer."""
+    settings = zip(summary["setting"], summary[UNENDED], summary["samples"], strict=True)
+    counts = [f"{setting}: {unended:,} of {samples:,}" for setting, unended, samples in settings]
+    return f"answers that begin with {BEGIN_OF_THINKING} and never end it: {'; '.join(counts)}"
 
 
 def _drawn(summary: pd.DataFrame) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from kvbench.config import DESCRIBING
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
+from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.versions import raised
 from kvbench.verify.folder import Folder, named
@@ -19,8 +21,7 @@ IDENTITY = (
     *(
         "model",
         "chat_template",
-        "template_args",
-        "load_args",
+        *IDENTIFYING,
         "dtype",
         "device",
         "benchmark",
@@ -93,7 +94,7 @@ def runs_agree(folder: Folder) -> Check:
 
 def _configured(manifest: Mapping[str, Any]) -> Iterator[str]:
     config = recorded(manifest)
-    benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | {"about"}}
+    benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | DESCRIBING}
     here = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
     if benchmark != here:
         yield "its benchmark is not the one of its configuration"

@@ -68,7 +68,7 @@ def test_a_layer_is_judged_at_the_first_token_once_the_last_reader_has_attended(
 
 
 def test_a_prompts_chunk_is_evicted_once_the_last_reader_has_attended():
-    layer = EvictingLayer(lambda state: torch.arange(3)[None], Needs(), None, Held())
+    layer = EvictingLayer(lambda state: torch.arange(3)[None], Needs(), Held())
     layer.readers = 1
     layer.update(vectors(20), vectors(20))
     out = layer.attend(vectors(20, heads=6), SCALING)
@@ -79,7 +79,7 @@ def test_a_prompts_chunk_is_evicted_once_the_last_reader_has_attended():
 
 def test_a_prompts_layer_is_released_once_the_last_reader_has_attended():
     released = []
-    layer = CaptureLayer(Needs(window=4), None, released.append)
+    layer = CaptureLayer(Needs(window=4), released.append)
     layer.readers = 1
     layer.update(vectors(20), vectors(20))
     query = vectors(20, heads=6)

@@ -160,7 +160,7 @@ class Letters:
     model: object
     spec: ModelSpec
     stop_tokens: frozenset = frozenset()
-    longrope_switch: None = None
+    growth: None = None
 
     def render(self, text, chat, prefix, history):
         return text

@@ -96,7 +96,8 @@ def test_rotated_keys_are_turned_back_to_what_the_model_rotated(family):
     hook = attention.k_norm.register_forward_hook(lambda module, args, output: seen.append(output))
     layer = SharedPass(model(family), prompt(N), FullPrefill(), Needs()).state.layers[0]
     hook.remove()
-    before = seen[0][0].transpose(0, 1) if seen[0].shape[1] == N else seen[0][0]  # [num_key_value_heads, n, head_dim]
+    last = seen[-1][0]  # of the pass over the prompt: the first ones find out which layers rotate
+    before = last.transpose(0, 1) if last.shape[0] == N else last  # [num_key_value_heads, n, head_dim]
     found = layer.rope.rotate(layer.keys, -torch.arange(layer.n))
     torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-4)
 

@@ -104,7 +104,8 @@ def test_rotated_keys_are_those_of_the_layers_with_full_attention(family, module
     hook = getattr(first, module).register_forward_hook(lambda module, args, output: seen.append(output))
     layer = SharedPass(model, prompt(N), FullPrefill(), Needs()).state.layers[0]
     hook.remove()
-    before = seen[0][0] if seen[0].dim() == 4 else seen[0][0].unflatten(1, (2, -1)).transpose(0, 1)
+    last = seen[-1][0]  # the pass over the prompt: the first ones find out which layers rotate
+    before = last if last.dim() == 3 else last.unflatten(1, (2, -1)).transpose(0, 1)
     found = layer.rope.rotate(layer.keys, -torch.arange(layer.n))
     factor = getattr(model.model.rotary_emb, "attention_scaling", 1.0)  # YaRN's, which a rotation back leaves
     torch.testing.assert_close(found, factor * before, rtol=1e-4, atol=1e-4)

@@ -74,3 +74,4 @@ def test_template_arguments_are_part_of_a_runs_identity_where_there_are_any(embe
 def test_every_preset_is_a_model_that_can_be_checked_without_loading_it(preset):
     spec = model_spec(model_config(preset))
     assert spec.name == preset
+    assert "stop_tokens" in model_config(preset), "model.stop_tokens= is a key of every preset"

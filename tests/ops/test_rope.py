@@ -1,5 +1,7 @@
 """Keys that are rotated back are the projections before RoPE, for every kind of RoPE that transformers has."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, GemmaConfig, GlmConfig, GPTNeoXConfig, LlamaConfig, PhiConfig
@@ -10,6 +12,7 @@ from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV, StreamingLLM
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.ops.rope_table import rope_table, unturn
 from kvbench.prefill import Needs, prefill
 from kvbench.probes import NearestVector
 from tests.support.config import method
@@ -152,10 +155,17 @@ def test_methods_that_do_not_rotate_take_every_kind(kind):
     assert len(generate(model, sliding, state.logits, 6, frozenset()).tokens) == 6
 
 
-def test_a_model_without_one_rotation_is_refused():
+def test_a_model_without_a_rotation_is_refused():
     with pytest.raises(UserError, match="needs a model with rotary position embeddings"):
         fixed_rotation(random_layer().rope, "a test")
-    config = LlamaConfig(**SIZES, **GROUPED)
-    config.no_rope_layers = [1, 0]
-    with pytest.raises(UserError, match="depends on the layer"):
-        fixed_rotation(Rope.of(random_weights(config, torch.float32)), "a test")
+
+
+def test_a_layer_that_does_not_rotate_has_the_identity():
+    rope, keys = Rope.of(tiny_model()), torch.randn(2, 5, 8)
+    still = replace(rope, still=True)
+    assert still != rope and torch.equal(still.rotate(keys, torch.arange(5)), keys)
+    assert torch.equal(still.move(keys, 7), keys) and not torch.equal(rope.move(keys, 7), keys)
+    table = rope_table(still, 8)
+    assert table.pair(keys).equal(keys) and table is not rope_table(rope, 8)
+    assert torch.equal(table.turns(still, 5, keys.device)[3], torch.tensor([[1.0, 0.0]] * 4))
+    assert torch.equal(unturn(keys[0].clone(), table.turns(still, 5, keys.device)[:5]), keys[0])

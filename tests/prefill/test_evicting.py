@@ -88,7 +88,7 @@ def test_last_queries_and_the_attention_of_all_are_those_of_the_tokens_that_are_
     generator, scaling = torch.Generator().manual_seed(0), 0.3
     keys, queries = (torch.randn(heads, 25, 8, generator=generator) for heads in (2, 6))
     best = torch.tensor([[0, 3, 5, 9, 11, 14, 18, 19], [1, 2, 3, 4, 5, 6, 7, 8]])
-    layer = EvictingLayer(lambda state: best if state.n == 20 else None, Needs(5, True), None, Held(), 1, 3)
+    layer = EvictingLayer(lambda state: best if state.n == 20 else None, Needs(5, True), Held(), 1, 3)
     for start in (0, 20, 22):
         new = slice(start, {0: 20, 20: 22, 22: 25}[start])
         layer.update(keys[None, :, new], keys[None, :, new])

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.probe import ropes_of
 from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, prefill
 from kvbench.prefill.query_moments import QueryMoments, query_moments
@@ -32,6 +33,7 @@ def test_a_prefill_observes_the_projected_queries_without_the_first_ones(family,
     def note(module, args, output):
         projected.append(output.detach())
 
+    ropes_of(model)  # reads tokens of its own
     for layer in model.model.layers:
         getattr(layer.self_attn, names[0]).register_forward_hook(note)
     state = prefill(model, prompt(40), Needs(query_moments=frozenset([0, 4])))

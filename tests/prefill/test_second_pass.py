@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.errors import UserError
-from kvbench.ops.rope import Rope
-from kvbench.prefill import ContextFrame, Needs, PrefillState, Reconstruction, prefill, reconstruct
+from kvbench.models.rope_growth import Growth
+from kvbench.prefill import ContextFrame, Needs, PrefillState, Reconstruction, prefill, reconstruct, second_pass
 from kvbench.prefill.chunked import ChunkedPrefill
 from kvbench.prefill.reconstruction import largest_attention
 from tests.support import launch_counts
@@ -154,7 +154,6 @@ def test_each_layer_of_the_second_pass_waits_for_nothing_on_a_gpu(monkeypatch):
 
 def test_a_rotation_that_depends_on_the_length_is_refused(monkeypatch):
     model = tiny_model()
-    rope = replace(Rope.of(model), varies="the length of the text (rope_type=dynamic)")
-    monkeypatch.setattr(Rope, "of", lambda model: rope)
+    monkeypatch.setattr(second_pass, "growth_of", lambda model: Growth("dynamic", 32, False))
     with pytest.raises(UserError, match="lengthens the text, and this model's rotation depends on the length"):
         again(model)

@@ -57,6 +57,17 @@ def test_a_summary_has_a_row_per_setting_with_means():
     assert rows[1][:4] == ["SnapKV", "0.2", "0.200", "0.600"]
 
 
+def test_answers_that_think_and_never_answer_are_counted():
+    """They counted as wrong answers, and nothing said why."""
+    frame = records().assign(prediction="<think>so</think> 7")
+    assert "thinking" not in "".join(run_table(summarise(frame, ["digits"]), ["digits"], "").notes)
+    frame.loc[frame.index[-2:], "prediction"] = [" <think>so", "<think>"]
+    summary = summarise(frame, ["digits"])
+    assert summary["thinking_never_ends"].tolist() == [0, 2]
+    note = "answers that begin with <think> and never end it: full: 0 of 6; snapkv 0.2: 2 of 6"
+    assert note in run_table(summary, ["digits"], "").notes
+
+
 # Bytes of one record: 1,000 of a prompt's 5,000, which 100 tokens take, and 16 tokens decoded one by one.
 GROWN = {
     "prompt_tokens": 100,

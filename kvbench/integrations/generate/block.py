@@ -14,6 +14,7 @@ from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.cache_argument import NAMES, name_of
+from kvbench.models.probe import ropes_of
 
 # Of the model's forward pass.
 Arguments = tuple[object, ...]
@@ -86,6 +87,7 @@ def compress(
     OPEN.add(model)
     try:
         model.set_attn_implementation(ATTENTION)
+        ropes_of(model)  # reads a token, which the hook would take for a prompt
         hook = model.register_forward_pre_hook(hand_in, with_kwargs=True)
         try:
             yield compression

@@ -21,7 +21,8 @@ from kvbench.methods import Method
 from kvbench.methods.base import as_given
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
-from kvbench.ops.rope import Rope
+from kvbench.models.probe import ropes_of
+from kvbench.models.rope_growth import forget_lengths
 from kvbench.prefill import ContextFrame
 from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
 
@@ -125,6 +126,8 @@ class CompressedCache(Cache):
         self._compressed: Compressed | None = None
         self._placed: list[StoredLayer] | None = None  # the caches of all layers, once the prompt was read
         self._model = model
+        ropes_of(model)  # before the model runs
+        forget_lengths(model)
         self._prompt: PromptLayers | None = None
         self._stream: Stream | None = None
         self.config = model.config
@@ -169,7 +172,7 @@ class CompressedCache(Cache):
         check_plan(self.setting, n, layers, self._budget)
         self._span = ContextFrame().span(n) if method.needs.context else None
         self._stream = Stream(method, layers, self._budget, self._span) if method.streams else None
-        make = partial(CaptureLayer, method.needs, Rope.of(model), self._stream)
+        make = partial(CaptureLayer, method.needs, self._stream)
         self._prompt = PromptLayers(model, n, method.needs, make)
         for at, layer in enumerate(self.layers):
             if isinstance(layer, CompressingLayer):

@@ -73,6 +73,7 @@ class Manifest(JobNote):
     load_args: Annotated[dict[str, Any], Settled] = field(
         "arguments of from_pretrained; missing without any", since="0.2"
     )
+    stop_tokens: list[int | Text] = field("named by model.stop_tokens; missing without any", since="0.2")
     dtype: Text = field("dtype of the weights", optional=True)
     device: Text = field("cpu or cuda", optional=True)
     benchmark: Annotated[dict[str, Any], Settled] = field(
@@ -99,6 +100,9 @@ class Manifest(JobNote):
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
     sdpa_decode: Text = field("torch's backend of a decoded token's attention over a dense cache", since="0.2")
+    unrotated_layers: list[Count] = field(
+        "layers that do not rotate their keys, in a model with rotary embeddings; missing without any", since="0.2"
+    )
     engines: dict[Text, Any] = field("what each engine says of itself, by label; missing without engines", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     variables: dict[Text, Text] = field(

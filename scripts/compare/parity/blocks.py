@@ -77,7 +77,7 @@ def prompts(dtype: torch.dtype) -> Iterator[Layer]:
 def chunked(method: ChunkedEviction, layer: Layer, budget: int) -> Tensor:
     """The positions [heads, budget] that are left of a layer's tokens after the last chunk."""
     keep = method.plan(layer.n, 1, budget).keep
-    left = EvictingLayer(keep, Needs(), None, Held())
+    left = EvictingLayer(keep, Needs(), Held())
     for start in range(0, layer.n, method.chunk):
         new = slice(start, start + method.chunk)
         left.update(layer.keys[None, :, new], layer.keys[None, :, new])

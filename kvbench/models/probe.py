@@ -1,0 +1,157 @@
+"""What a model's layers do with positions, found out once the model is loaded: one token is read at two of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+from kvbench.errors import UserError
+from kvbench.models.cache_argument import as_argument
+from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
+from kvbench.models.layer_kinds import LayerKind, kinds_of
+from kvbench.models.positions import positions_after
+from kvbench.models.rope_growth import growth_of
+from kvbench.ops.rope import Rope
+from kvbench.utils.text import first_line
+
+FARTHEST = 1023  # the other position, at most: slow channels have to turn by much more than rounding changes them
+# Of keys whose rotation was undone, the largest share that may differ: 0.004 to 0.006 from rounding to bfloat16.
+CLOSE = 0.03
+
+Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it keeps no keys, or nothing rotates
+
+_FOUND: WeakKeyDictionary[PreTrainedModel, Ropes] = WeakKeyDictionary()
+
+
+class ProbeLayer(CacheLayerMixin):
+    """Keeps the key of the one token that is read, at position `seen`.
+
+    The token attends to itself alone, so that whatever the position, all layers read the same hidden states.
+    """
+
+    windowed = True  # no text is too long for it
+
+    def __init__(self, seen: int):
+        super().__init__()
+        self.seen, self.is_initialized = seen, True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
+        self.keys, self.values = key_states, value_states
+        return self, self
+
+    def attend(self, query: Tensor, scaling: object) -> Tensor:
+        """The token's own values [1, num_attention_heads, 1, head_dim]."""
+        return self.values.repeat_interleave(query.shape[1] // self.values.shape[1], dim=1)
+
+    reread = attend
+
+    def get_seq_length(self) -> int:
+        return self.seen
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.seen + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to initialise."""
+
+
+def ropes_of(model: PreTrainedModel) -> Ropes:
+    """The rotation of each layer's keys, found out once for a model.
+
+    A layer that rotates otherwise than any of the model's rotary embeddings says so in `Rope.varies`.
+    Raises UserError where the model cannot read a token with kvbench's attention and caches.
+    """
+    if model not in _FOUND:
+        _FOUND[model] = _found(model)
+    return _FOUND[model]
+
+
+def told(model: PreTrainedModel) -> dict[str, list[int]]:
+    """For the manifest: `unrotated_layers`, which keep keys without rotating them, where there are any."""
+    still = [at for at, rope in enumerate(ropes_of(model)) if rope is not None and rope.still]
+    return {"unrotated_layers": still} if still else {}
+
+
+@torch.no_grad()
+def _found(model: PreTrainedModel) -> Ropes:
+    kinds, candidates = kinds_of(model.config), Rope.all_of(model)
+    if not candidates:
+        return (None,) * len(kinds)
+    position = _other_position(model)
+    first, other = (_keys_at(model, kinds, at) for at in (0, position))
+    types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or [None] * len(kinds)
+    return tuple(
+        None if key is None or moved is None else _rope(at, key, moved, position, _of_type(candidates, types[at]))
+        for at, (key, moved) in enumerate(zip(first, other, strict=True))
+    )
+
+
+def _other_position(model: PreTrainedModel) -> int:
+    """Far from the first, and no farther than texts that are rotated as short ones are."""
+    longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    growth = growth_of(model)
+    limits = [FARTHEST + 1, longest, growth and growth.length]
+    return min(limit for limit in limits if limit) - 1
+
+
+def _keys_at(model: PreTrainedModel, kinds: Sequence[LayerKind], position: int) -> list[Tensor | None]:
+    """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position."""
+    layers: list[Any] = [_layer_of(kind, position) for kind in kinds]
+    ids = torch.full((1, 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
+    try:
+        model(
+            input_ids=ids,
+            **as_argument(model, Cache(layers=layers)),
+            position_ids=positions_after(position, ids),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+    except (UserError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a model does with its caches what it likes
+        raise UserError(
+            f"{type(model).__name__} does not work with kvbench's attention and caches: reading one token ends with "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    return [layer.keys[0] if isinstance(layer, ProbeLayer) else None for layer in layers]
+
+
+def _layer_of(kind: LayerKind, seen: int) -> object:
+    if kind.keeps == "own":
+        return ProbeLayer(seen)
+    return LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer()
+
+
+def _of_type(candidates: Sequence[Rope], layer_type: str | None) -> list[Rope]:
+    """The candidates, those of a layer's own type first: they win where another is as close."""
+    return sorted(candidates, key=lambda rope: rope.layer_type != layer_type)
+
+
+def _rope(at: int, first: Tensor, other: Tensor, position: int, candidates: Sequence[Rope]) -> Rope:
+    """Of the candidates and none at all, the rotation that leads from the other position back to the first key."""
+    tried = [*candidates, replace(candidates[0], still=True, varies="")]
+    distances = [_distance(first, other, position, rope) for rope in tried]
+    best = min(range(len(tried)), key=distances.__getitem__)
+    if distances[best] < CLOSE:
+        return tried[best]
+    return replace(candidates[0], varies=f"more than its rotary embedding (layer {at})")
+
+
+def _distance(first: Tensor, other: Tensor, position: int, rope: Rope) -> float:
+    """How far the other key, rotated back, is from the first, as a share of its length."""
+    try:
+        back = rope.rotate(other.float(), torch.tensor([-position]))
+    except (RuntimeError, ValueError):  # a rotation of heads of another width (Gemma-4)
+        return float("inf")
+    start = first.float()
+    return float((back - start).norm() / start.norm().clamp_min(torch.finfo(torch.float32).tiny))

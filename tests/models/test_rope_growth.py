@@ -1,0 +1,94 @@
+"""The same sample has the same logits whatever was read before it, for every kind of RoPE that transformers has."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma3TextConfig
+
+import kvbench
+from kvbench.benchmarks import Sample
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate
+from kvbench.evaluation.prompts import tokenise
+from kvbench.methods import FullKV
+from kvbench.models import LoadedModel, ModelSpec
+from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.rope_growth import Growth, forget_lengths, growth_of
+from kvbench.prefill import Needs, prefill
+from tests.ops.test_rope import GROUPED, PARAMETERS, SIZES, TRAINED, VARYING, rotated_model
+from tests.support.tiny import prompt
+
+LENGTHS = (TRAINED - 7, TRAINED, 3 * TRAINED, 2 * TRAINED)
+
+
+def logits_of(model, n: int) -> torch.Tensor:
+    """Of a prompt and of two tokens behind it: what a sample leaves in the model, it leaves while decoding, too."""
+    state = prefill(model, prompt(n), Needs())
+    generate(model, FullKV().compress(state, n), state.logits, 3, frozenset())
+    return state.logits
+
+
+@pytest.mark.parametrize("kind", sorted(PARAMETERS))
+def test_a_sample_has_the_same_logits_in_any_order(kind):
+    """With dynamic frequencies a shorter sample had those of the longest one before it: logits differed by 12."""
+    model = rotated_model(kind)
+    forwards = {n: logits_of(model, n) for n in LENGTHS}
+    backwards = {n: logits_of(model, n) for n in reversed(LENGTHS)}
+    for n in LENGTHS:
+        assert torch.equal(forwards[n], backwards[n]), n
+
+
+@pytest.mark.parametrize("kind", sorted(VARYING))
+def test_frequencies_of_a_type_of_layers_are_forgotten_too(kind):
+    model = AutoModelForCausalLM.from_config(typed_config(kind), attn_implementation=ATTENTION).eval()
+    alone, *_, again = [prefill(model, prompt(n), Needs()).logits for n in (2 * TRAINED, 3 * TRAINED, 2 * TRAINED)]
+    assert torch.equal(again, alone)
+    assert growth_of(model) == Growth(kind, TRAINED, kind == "longrope")
+
+
+def typed_config(kind: str):
+    parameters = {"rope_type": kind} | PARAMETERS[kind]
+    types = {"full_attention": parameters, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+    return Gemma3TextConfig(**SIZES | {"max_position_embeddings": TRAINED}, **GROUPED, **layers, rope_parameters=types)
+
+
+def test_prompts_of_kvbench_compress_do_not_depend_on_each_other():
+    model, answers = rotated_model("dynamic"), []
+    with kvbench.compress(model, "full") as block:
+        for n in (2 * TRAINED, 3 * TRAINED, 2 * TRAINED):
+            model.generate(prompt(n)[None], max_new_tokens=4, do_sample=False, pad_token_id=0)
+            answers.append(block.cache.layers[1].inner.tensors()[0][..., :n, :].clone())
+    assert torch.equal(answers[0], answers[2])
+
+
+@pytest.mark.parametrize("kind", sorted(PARAMETERS))
+def test_only_dynamic_and_longrope_grow(kind):
+    growth = growth_of(model := rotated_model(kind))
+    assert growth == (Growth(kind, TRAINED, kind == "longrope") if kind in VARYING else None)
+    before = model.base_model.rotary_emb.inv_freq.clone()
+    prefill(model, prompt(3 * TRAINED), Needs())
+    forget_lengths(model)
+    assert kind == "longrope" or torch.equal(model.base_model.rotary_emb.inv_freq, before)
+
+
+@pytest.mark.parametrize(
+    ("context", "max_new_tokens", "refused"),
+    [
+        (TRAINED - 5, 6, False),  # the sixth new token is never read
+        (TRAINED - 5, 7, True),
+        (TRAINED + 8, 1, False),  # nothing is read behind the prompt
+        (TRAINED + 8, 2, True),  # each further token has frequencies of its own
+    ],
+)
+def test_a_text_of_which_keys_have_several_frequencies_is_refused(embedded, context, max_new_tokens, refused):
+    spec = ModelSpec(name="ntk", max_length=512, hub_id="org/ntk")
+    loaded = LoadedModel(spec, rotated_model("dynamic"), embedded.tokenizer, "org/ntk")
+    sample = Sample("a", "and" + " and" * (context - 1), ("x",), max_new_tokens, chat=False)
+    if not refused:
+        assert len(tokenise(loaded, sample, "visible").context) == context
+        return
+    end = context + max_new_tokens - 1
+    with pytest.raises(
+        UserError, match=rf"goes from {context} to {end} .* beyond {TRAINED} \(rope_type=dynamic\): use"
+    ):
+        tokenise(loaded, sample, "visible")
