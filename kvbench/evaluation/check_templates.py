@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.evaluation.prompts import MARK, AnyModel
+from kvbench.evaluation.prompts import AnyModel
+from kvbench.utils.chat_template import MARK
 from kvbench.utils.console import warn
 from kvbench.utils.text import count
 
