@@ -6,6 +6,7 @@ from typing import cast
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.layer_stream import LayerByLayer, LayerStream
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
 from kvbench.utils.versions import Versioned
 
@@ -62,6 +63,18 @@ class Method(Versioned, ABC):
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
         """Whether a method that searches for the requested ratio missed `target`; False for others."""
         return False
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """What `Storage.least_share` says of a method's storage; a method without one that holds rows as they are says
+        1, and 0 where nothing is known beforehand."""
+        storage: Storage | None = getattr(self, "storage", None)
+        return 0.0 if storage is None else storage.least_share(element_bytes, layer)
+
+    @property
+    def unfolds(self) -> bool:
+        """Whether query heads that select for themselves have copies of their own of what they keep."""
+        storage: Storage | None = getattr(self, "storage", None)
+        return storage is None or storage.unfolds
 
     def plan(self, n: int, num_layers: int, budget: int | float) -> PrefillPlan:
         """The forward pass to run over a prompt of n tokens. Settings with equal plans share one pass."""

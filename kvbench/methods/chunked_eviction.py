@@ -17,7 +17,7 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import alike
+from kvbench.methods.storage.base import KeptLayer, alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import EvictingPrefill, FullPrefill, LayerState, PrefillPlan
 from kvbench.utils.checked import Positive, checked
@@ -82,6 +82,9 @@ class ChunkedEviction(Method):
     @property
     def layerwise(self) -> bool:
         return False  # a layer's later chunks depend on what the layers below it dropped
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return self.policy.least_share(element_bytes, layer)
 
     def plan(self, n: int, num_layers: int, budget: float) -> PrefillPlan:
         if budget >= n:

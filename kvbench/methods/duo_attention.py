@@ -16,6 +16,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.head_scores import read_head_scores
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import sinks_and_recent
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.streaming_llm import SlidingLayer
 from kvbench.ops.softmax import Scaling, of_kv_heads
 from kvbench.prefill import LayerState
@@ -63,6 +64,9 @@ class DuoAttention(Method):
 
     def floor(self, n: int, num_layers: int) -> int:
         return min(n, self.sinks + self.recent)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         heads, short = layer.num_key_value_heads, self.sinks + self.recent

@@ -12,6 +12,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection, top_indices
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops.attention import dense_attention, grouped_logits
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, PrefillState
@@ -45,6 +46,9 @@ class OmniKV(Method):
     @property
     def divisible(self) -> bool:
         return False  # a layer holds everything, whatever its budget
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
     def filter_layers(self, num_layers: int) -> list[int]:
         """Those of a model of `num_layers`."""

@@ -11,6 +11,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.selection import reduce_group
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
@@ -72,6 +73,9 @@ class PoolingMerge(Method):
     @property
     def divisible(self) -> bool:
         return super().divisible and self.beta == 1
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
     def limits(self, budget: int, n: int, num_layers: int) -> list[int]:
         """L_l of every layer in entries, for a mean of `budget` or, where `l0` is given, for that."""

@@ -14,6 +14,7 @@ from kvbench.cache.kept_positions import kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
@@ -77,6 +78,9 @@ class PyramidInfer(Method):
         if self.decay is not None:
             return self.minimum_budget
         return math.ceil(self._tokens(self._least(n, num_layers), n, num_layers) / num_layers)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
     def plan(self, n: int, num_layers: int, budget: int | float) -> PrunedPrefill:
         if self.decay is not None:

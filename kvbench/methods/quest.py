@@ -7,6 +7,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.paged import PagedLayer
 from kvbench.methods.base import Method
 from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Positive, checked
 
@@ -39,6 +40,9 @@ class Quest(Method):
     @property
     def divisible(self) -> bool:
         return False  # a layer holds everything, whatever its budget
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         kept = Selection.everything(layer).kept(layer)

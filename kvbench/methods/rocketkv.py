@@ -11,7 +11,7 @@ from kvbench.methods.eviction import Eviction
 from kvbench.methods.scoring.window import Kernel
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import alike
+from kvbench.methods.storage.base import KeptLayer, alike
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
@@ -47,6 +47,9 @@ class RocketKV(Method):
     @property
     def divisible(self) -> bool:
         return False  # a layer holds more than its budget
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if index < self.dense_layers or budget >= layer.n:

@@ -21,7 +21,7 @@ from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import alike
+from kvbench.methods.storage.base import KeptLayer, alike
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.codebook.coding import CoveredLayer
 from kvbench.prefill import LayerState, Needs, PrefillState
@@ -103,6 +103,13 @@ class SpindleKV(Method):
     @property
     def minimum_budget(self) -> int:
         return 1 if self.control else self.eviction.minimum_budget
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return self._codebook.least_share(element_bytes, layer)
+
+    @property
+    def unfolds(self) -> bool:
+        return self._codebook.unfolds
 
     @property
     def layerwise(self) -> bool:

@@ -10,7 +10,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import largest_remainder
 from kvbench.methods.base import Method
-from kvbench.methods.storage.base import refuse_joint
+from kvbench.methods.storage.base import KeptLayer, refuse_joint
 from kvbench.methods.streaming_llm import StreamingLLM
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Share, checked
@@ -60,6 +60,9 @@ class SqueezeAttention(Method):
     @property
     def minimum_budget(self) -> int:
         return self.policy.minimum_budget
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return self.policy.least_share(element_bytes, layer)
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n)

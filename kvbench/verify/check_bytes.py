@@ -9,6 +9,8 @@ from typing import Any
 
 from kvbench.cache.kept_positions import LEVELS, decode, edges
 from kvbench.evaluation.settings import Setting
+from kvbench.methods import Method
+from kvbench.methods.storage import KeptLayer
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
 from kvbench.verify.check_answers import is_full
@@ -16,7 +18,6 @@ from kvbench.verify.check_code import preset_of
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.known_classes import settings_of
-from kvbench.verify.storage_bounds import least_share
 from kvbench.verify.verdict import Check, judged
 
 EQUAL = 1e-9
@@ -49,7 +50,12 @@ def bytes_fit(folder: Folder) -> Check:
                 f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
             )
         setting = settings.get(setting_key(record))
-        lines = [*_shape(record, manifest), *_sums(record), *_kept(record, setting), *_stored(record, manifest)]
+        lines = [
+            *_shape(record, manifest),
+            *_sums(record),
+            *_kept(record, setting),
+            *_stored(record, manifest, setting),
+        ]
         wrong += [f"{named(record)}: {line}" for line in lines]
         if not _shape_known(manifest):
             missing.append("the model's shape is not known here")
@@ -142,17 +148,15 @@ def _histogram(text: str, kept: float, n: int) -> str | None:
     return None
 
 
-def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Fewer bytes than raw vectors, or codes of so many bits, can take."""
-    element, parameters = ELEMENT.get(str(manifest.get("dtype"))), json.loads(record["parameters"])
-    windows = record.get("window_bytes", 0)
+def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[str]:
+    """Fewer bytes than what the layers kept can take in this storage."""
+    element, windows = ELEMENT.get(str(manifest.get("dtype"))), record.get("window_bytes", 0)
     if element is None or record["full_bytes"] <= windows:
         return
     share = (record["stored_bytes"] - windows) / (record["full_bytes"] - windows)
     if is_full(record) and (share != 1 or record["r"] != 1):
         yield f"FullKV stores everything, not {share:.6g}"
-    storage = parameters.get("storage") or {}
-    least = record["r1"] * least_share(storage, element) * _copies(record, storage, manifest)
+    least = 0.0 if setting is None else least_stored(record, setting.method, element, _shape_known(manifest))
     # bytes are whole, and a layer's tokens are rounded
     if share < least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"]:
         yield f"{share:.6g} of FullKV's bytes cannot hold {record['r1']:.6g} of its vectors: at least {least:.6g}"
@@ -160,9 +164,18 @@ def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
         yield "its bytes are no numbers"
 
 
-def _copies(record: Mapping[str, Any], storage: Mapping[str, Any], manifest: Mapping[str, Any]) -> float:
-    """Copies of a KV head's vectors: one per query head where these select for themselves and copies are unfolded."""
-    shape = _shape_known(manifest)
-    if record.get("ratio_over") != "query_heads" or storage.get("layout") != "unfolded" or not shape:
-        return 1.0
-    return float(shape["num_attention_heads"] / shape["num_key_value_heads"])
+def least_stored(
+    record: Mapping[str, Any], method: Method, element_bytes: int, shape: Mapping[str, Any] | None
+) -> float:
+    """The least share of FullKV's bytes that takes what the record's layers kept."""
+    layers, of_heads = record["kept_per_layer"], record.get("kept_per_head") or []
+    # query heads that select for themselves may have copies of their own
+    unfolded = bool(shape) and record.get("ratio_over") == "query_heads" and method.unfolds
+    heads = (shape or {}).get("num_attention_heads" if unfolded else "num_key_value_heads")
+    least = 0.0
+    for number, kept in enumerate(layers):
+        alike = float(kept).is_integer() and not (number < len(of_heads) and of_heads[number])
+        place = (int(kept) if alike else None, heads, shape["head_dim"], number, len(layers)) if shape else None
+        least += kept * method.least_share(element_bytes, place and KeptLayer(*place))
+    copies = heads / shape["num_key_value_heads"] if shape else 1
+    return copies * least / (len(layers) * record["prompt_tokens"]) if layers else 0.0

@@ -46,6 +46,9 @@ class RoundedValues(Storage):
         kept = selection.kept(layer, r3=(1 + share) / 2)
         return RoundedLayer(keys, values, layer.n, kept)
 
+    def least_share(self, element_bytes, layer=None):
+        return (1 + 1 / element_bytes) / 2  # scales come on top
+
 
 @dataclass
 class KNormRounded(Eviction):

@@ -62,6 +62,15 @@ def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[
     The truncated singular value decomposition, from the eigenvectors of the channels' products.
     """
     x = torch.cat(list(vectors), dim=1)
-    rank = max(int(share * x.shape[1] + 1e-9), 1)
-    axes = principal_axes(x).axes[:, : min(rank, max(len(x), 1))]
+    axes = principal_axes(x).axes[:, : rank_of(share, x.shape[1], len(x))]
     return x @ axes, list(axes.T.split([own.shape[1] for own in vectors], dim=1))
+
+
+def rank_of(share: float, channels: int, tokens: int) -> int:
+    return min(max(int(share * channels + 1e-9), 1), max(tokens, 1))
+
+
+def thin_share(share: float, channels: int, tokens: int) -> float:
+    """Numbers of `thin_factors` over those of the vectors."""
+    rank = rank_of(share, channels, tokens)
+    return rank / channels + rank / tokens

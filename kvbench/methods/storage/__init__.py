@@ -1,6 +1,6 @@
 """Storage: how the tokens that a method keeps are held. The files of conf/storage name these classes."""
 
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.block_formats import Ggml, Microscaling
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
@@ -26,6 +26,7 @@ __all__ = [
     "Fp8",
     "Ggml",
     "KVQuant",
+    "KeptLayer",
     "Kivi",
     "Matched",
     "Microscaling",

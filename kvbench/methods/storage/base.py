@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -15,8 +15,18 @@ from kvbench.prefill import LayerState, Needs
 from kvbench.utils.versions import Versioned
 
 
+class KeptLayer(NamedTuple):
+    """What a record says of a layer, without its keys and values."""
+
+    tokens: int | None  # that each head keeps; None where heads keep different numbers
+    heads: int  # that store, of `head_dim` channels
+    head_dim: int
+    index: int  # of the layer, from the lowest, among the `num_layers` that are compressed
+    num_layers: int
+
+
 class Storage(Versioned, ABC):
-    """Turns a layer and the tokens selected from it into a layer cache. A new storage is one class with `store`.
+    """Turns a layer and the tokens selected from it into a layer cache: one class with `store` and `least_share`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
     their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too. `needs` are the
@@ -40,11 +50,30 @@ class Storage(Versioned, ABC):
         The cache copies what it keeps and lists every tensor in `tensors()`: `layer` is shared by all settings.
         """
 
+    @abstractmethod
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """The least bytes that a kept token takes, over those of its keys and values as they are.
+
+        Elements of these have `element_bytes`; without a `layer`, of any layer of any model. `kvbench verify` finds
+        records wrong that claim less, so it is never above what `store` takes: what depends on the numbers themselves
+        is left out, and 0 says that nothing else is stored.
+        """
+
+    @property
+    def unfolds(self) -> bool:
+        """Whether query heads that select for themselves have copies of their own of what they keep."""
+        return True
+
     def store_all(
         self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
     ) -> list[LayerCache]:
         """The caches of all layers, lowest first."""
         return [self.store(layer, selection) for layer, selection in zip(layers, selections, strict=True)]
+
+
+def coded_share(key_bits: float, value_bits: float, element_bytes: int) -> float:
+    """`least_share` of elements in so many bits each, or as they are where that is less."""
+    return min((key_bits + value_bits) / (2 * 8 * element_bytes), 1.0)
 
 
 def alike(selection: Selection | RaggedSelection) -> Selection:

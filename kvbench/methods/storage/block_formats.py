@@ -10,7 +10,7 @@ from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.cache.coded.layer import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
 from kvbench.ops.formats import GGML, MICROSCALING, BlockFormat
 from kvbench.ops.rotation import Rotation
@@ -40,6 +40,10 @@ class BlockFormats(Storage):
         keys, values = self._sequence("k", selection.of(layer.keys)), self._sequence("v", selection.of(layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return CodedLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        keys, values = (self.formats[name].bits_per_element for name in (self.k, self.v))
+        return coded_share(keys, values, element_bytes)
 
     def _sequence(self, which: str, rows: Tensor) -> BlockSequence:
         form = self.formats[getattr(self, which)]

@@ -10,7 +10,7 @@ from kvbench.cache.ragged import RaggedLayer, UnionLayer
 from kvbench.cache.sequence import RawSequence
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.ops.host_numbers import read
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -36,6 +36,13 @@ class Dense(Storage):
         if isinstance(selection, RaggedSelection):
             return RaggedLayer(layer.keys, layer.values, selection.chosen, layer.n, kept, selection.counts)
         return DenseLayer(selection.of(layer.keys), selection.of(layer.values), layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
+
+    @property
+    def unfolds(self) -> bool:
+        return self.layout == "unfolded"
 
     def _union(self, layer: LayerState, selection: Selection | RaggedSelection) -> UnionLayer:
         """One wait for the device: for the sizes of the unions and, where they differ, those of the heads."""

@@ -4,7 +4,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.float8 import Float8Sequence, Scale
 from kvbench.cache.coded.layer import CodedLayer
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -31,3 +31,6 @@ class Fp8(Storage):
         keys, values = (Float8Sequence(selection.of(x), self.scale) for x in (layer.keys, layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return CodedLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return coded_share(8, 8, element_bytes)

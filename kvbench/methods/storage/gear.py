@@ -7,7 +7,7 @@ from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
@@ -59,3 +59,23 @@ class GEAR(Storage):
         values = GearSequence(selection.of(layer.values), ValuePart, prompt, later, self.buffer)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """Codes, and of a layer that is known the other parts, too."""
+        if layer is None or not layer.tokens:
+            return coded_share(self.bits, self.bits, element_bytes)
+        tokens, token = layer.tokens, layer.heads * layer.head_dim
+        whole = tokens - tokens % (self.group or 1)  # keys that are compressed
+        keys = self._bytes(whole, token, layer, element_bytes) if whole else 0.0
+        values = self._bytes(token, tokens, layer, element_bytes)
+        return (keys + (tokens - whole) * token * element_bytes + values) / (2 * tokens * token * element_bytes)
+
+    def _bytes(self, numbers: int, vectors: int, layer: KeptLayer, element_bytes: int) -> float:
+        """Of a prompt's compressed keys, or values: vectors of so many numbers with scales and outliers of their own,
+        and of each head the low rank part."""
+        scales = 2 * vectors * numbers // (self.group or numbers)
+        outliers = 2 * vectors * int(numbers * self.outliers / 2 + 1e-9)
+        rows = numbers * vectors // (layer.heads * layer.head_dim)
+        low_rank = layer.heads * min(self.rank, rows, layer.head_dim) * (rows + layer.head_dim)
+        codes = numbers * vectors * self.bits / 8
+        return codes + (scales + low_rank) * element_bytes + outliers * (element_bytes + 2)

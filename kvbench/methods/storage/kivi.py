@@ -12,8 +12,9 @@ from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedSequence, Q
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.layer_bits import Bits, LayerBits, read_layer_bits
+from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, checked
 
@@ -69,6 +70,21 @@ class Kivi(Storage):
                 raise UserError(f"group={self.group} codes of {bits} bits do not fill whole bytes")
         if self.residual % self.group:
             raise UserError(f"residual={self.residual} must be a multiple of group={self.group}")
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """Exact where a layer is known whose heads keep equally many tokens; of the bits of any layer, the fewest."""
+        element, tokens = 8 * element_bytes, layer and layer.tokens
+        raw = (tokens % self.residual, min(tokens, self.residual)) if tokens else (0, 0)
+        count = tokens or 1
+
+        def share(bits: int, axis: int, raw: int) -> float:
+            coded = min(Quantiser(bits, self.group, axis).bits_per_element(element) / element, 1.0)
+            return (coded * (count - raw) + raw) / count
+
+        pairs = [self._uniform]
+        if self._by_layer is not None:
+            pairs = [self._by_layer[layer.index]] if layer and layer.index < len(self._by_layer) else self._by_layer
+        return min(share(own.keys, TOKENS, raw[0]) + share(own.values, CHANNELS, raw[1]) for own in pairs) / 2
 
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         if isinstance(selection, RaggedSelection):

@@ -8,7 +8,7 @@ from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
@@ -51,3 +51,6 @@ class KVQuant(Storage):
         values = NonUniformValues(selection.of(layer.values), *how)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return coded_share(self.bits, self.bits, element_bytes)  # outliers, scales and levels come on top

@@ -5,7 +5,7 @@ from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.transform import TransformSequence
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
@@ -47,3 +47,9 @@ class KVTC(Storage):
         values = TransformSequence(selection.of(layer.values), *how, None)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """That of the tokens that stay as they are: entropy coding leaves as little of the others as they differ."""
+        if layer is None or not layer.tokens:
+            return 0.0
+        return min((self.sinks + self.recent) / layer.tokens, 1.0)

@@ -11,7 +11,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage, alike
+from kvbench.methods.storage.base import KeptLayer, Storage, alike
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.attention_matching import mass_weights, masses, matched_values
 from kvbench.ops.softmax import Scaling
@@ -77,6 +77,9 @@ class Matched(Storage):
                 bias[head, fitted], values[head, fitted] = self.fit(queries[head], *every, chosen, layer.scaling)
         kept = selection.kept(layer, r3=1 + 1 / (2 * head_dim))
         return BiasedLayer(keys, values, bias, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0  # biases come on top
 
     def fit(self, queries: Tensor, keys: Tensor, values: Tensor, chosen: Tensor, scaling: Scaling) -> Fit:
         """The bias and the values of the keys at `chosen` [k], in the dtype of keys.

@@ -15,7 +15,7 @@ from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather, top_indices
-from kvbench.methods.storage.base import Storage, alike, check_same_tokens, refuse_union
+from kvbench.methods.storage.base import KeptLayer, Storage, alike, check_same_tokens, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.ops.bits import pack_bits
@@ -147,8 +147,7 @@ class MiniCache(Storage):
         self, layers: Listing[LayerState], selections: Listing[Selection | RaggedSelection]
     ) -> list[LayerCache]:
         equal = [alike(selection) for selection in selections]
-        start = len(layers) // 2 if self.start is None else self.start
-        lower = set(range(start + start % 2, len(layers) - 1, 2))
+        lower = self._lower(len(layers))
         if self.start and not lower:
             raise UserError(f"start={self.start} leaves no two of {len(layers)} layers to merge")
         caches: list[LayerCache] = []
@@ -159,6 +158,17 @@ class MiniCache(Storage):
             elif index - 1 not in lower:
                 caches.append(self.storage.store(layer, equal[index]))
         return caches
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """Half of its storage's where layers are merged: every second one is without directions of its own."""
+        if layer is not None and layer.index - layer.index % 2 not in self._lower(layer.num_layers):
+            return self.storage.least_share(element_bytes, layer)
+        return self.storage.least_share(element_bytes) / 2
+
+    def _lower(self, num_layers: int) -> range:
+        """The layers that are merged with the next."""
+        start = num_layers // 2 if self.start is None else self.start
+        return range(start + start % 2, num_layers - 1, 2)
 
     def retained(self, n: int) -> int:
         """How many of n tokens stay unmerged per head."""

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
-from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
+from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors, thin_share
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
@@ -39,13 +39,21 @@ class Palu(Storage):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         rope = fixed_rotation(layer.rope, "Palu")
         heads, k = selection.heads(layer), selection.count(layer)
-        group = max(count for count in range(1, self.group + 1) if heads % count == 0)
+        group = self._group(heads)
         rows = selection.of(layer.keys)
         positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
         keys = self._sequence(positions.undo(rows.float(), 0), group, rows.dtype, positions)
         values = self._sequence(selection.of(layer.values).float(), group, rows.dtype, None)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        if layer is None or not layer.tokens:
+            return self.rank / 2  # of a share that is rounded down to a whole number, at least 1
+        return thin_share(self.rank, self._group(layer.heads) * layer.head_dim, layer.tokens)
+
+    def _group(self, heads: int) -> int:
+        return max(count for count in range(1, self.group + 1) if heads % count == 0)
 
     def _sequence(
         self, rows: Tensor, group: int, dtype: torch.dtype, positions: KeyPositions | None

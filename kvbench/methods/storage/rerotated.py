@@ -9,7 +9,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage, alike
+from kvbench.methods.storage.base import KeptLayer, Storage, alike
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -34,6 +34,9 @@ class Rerotated(Storage):
         if selection.indices is not None:
             keys = closed_up(keys, selection.indices, layer.n, rope)
         return DenseLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0
 
 
 def closed_up(keys: Tensor, indices: Tensor, n: int, rope: Rope) -> Tensor:

@@ -8,7 +8,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.thin_keys import ThinKeysLayer
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection, top_indices
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, Needs
@@ -55,6 +55,12 @@ class ThinK(Storage):
         thin = (recent * d + (k - recent) * (d - dropped) + mask) / (k * d)
         kept = selection.kept(layer, r3=(1 + thin) / 2)
         return ThinKeysLayer(keys, values, channels, recent, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        if layer is None or not layer.tokens:
+            return 1 - self.share / 2
+        older = max(layer.tokens - self.recent, 0) / layer.tokens
+        return 1 - older * int(self.share * layer.head_dim + 1e-9) / layer.head_dim / 2
 
     def scores(self, layer: LayerState, keys: Tensor) -> Tensor:
         """Of the channels of stored keys [heads, k, head_dim]: float32 [heads, head_dim]."""

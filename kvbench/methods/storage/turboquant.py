@@ -11,7 +11,7 @@ from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.errors import UserError
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.rotation import Rotation
@@ -54,13 +54,24 @@ class TurboQuant(Storage):
 
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        if not self.raw_layers <= layer.index < layer.num_layers - self.raw_layers:
+        if not self._codes(layer.index, layer.num_layers):
             return Dense().store(layer, selection)
         if layer.keys.shape[2] % 8:
             raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
         keys, values = self._keys(selection.of(layer.keys)), self._values(selection.of(layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return CodedLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        if layer is not None and not self._codes(layer.index, layer.num_layers):
+            return 1.0
+        number = 0 if layer is None else 16 / layer.head_dim  # a token's lengths, or scale and minimum, in float16
+        keys = 8 if self.keys == "fp8" else self.bits + number
+        values = (self.value_bits or self.bits) + number * (2 if self.values == "uniform" else 1)
+        return coded_share(keys, values, element_bytes)
+
+    def _codes(self, index: int, num_layers: int) -> bool:
+        return self.raw_layers <= index < num_layers - self.raw_layers
 
     def _keys(self, rows: Tensor) -> CodedSequence:
         return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
-from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors
+from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors, thin_share
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage, alike, check_same_tokens
+from kvbench.methods.storage.base import KeptLayer, Storage, alike, check_same_tokens
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, Share, checked
@@ -54,6 +54,15 @@ class XKV(Storage):
                 check_same_tokens(place, equal[place : place + 2], "XKV decomposes each token with")
             caches += self._store_group(layers[own], equal[own])
         return caches
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """In the mean over the layers that are decomposed together."""
+        ranks = self.key_rank, self.value_rank
+        if layer is None or not layer.tokens:
+            return sum(ranks) / 4  # of shares that are rounded down to whole numbers, at least 1
+        together = min(self.layers, layer.num_layers - layer.index // self.layers * self.layers)
+        channels = together * layer.heads * layer.head_dim
+        return sum(thin_share(rank, channels, layer.tokens) for rank in ranks) / 2
 
     def _store_group(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         rows = [selection.of(layer.keys) for layer, selection in zip(layers, selections, strict=True)]

@@ -12,7 +12,7 @@ from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.ranked_selection import RankedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import Storage
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.codebook.coding import Covered, CoveredLayer, cover, read_sizes
 from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
 from kvbench.methods.storage.codebook.packing import Packing
@@ -63,6 +63,16 @@ class Codebook(Storage):
 
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[LayerCache]:
         return [*self.pack_all(self.cover_all(layers, selections))]
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """A reference of a byte, and a magnitude: a codebook has as few entries as its vectors are similar."""
+        if layer is None:
+            return 0.0
+        return min((1 + element_bytes * self.reconstruct) / (layer.head_dim * element_bytes), 1.0)
+
+    @property
+    def unfolds(self) -> bool:
+        return self.scope == "head"
 
     def cover_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[CoveredLayer]:
         """What the caches of all layers will hold and take, with one wait for each device that they are on.

@@ -1,0 +1,33 @@
+"""Bytes that a record claims, beside the least that its storage can take."""
+
+import pytest
+
+from kvbench.verify.check_bytes import bytes_fit
+from kvbench.verify.folder import read
+from kvbench.verify.verdict import Verdict
+from tests.support.forged import Forged
+from tests.support.runs import run
+
+METHODS = ("attention_matching", "key_rerotation", "xkv", "palu", "turboquant_2", "fp8_head")
+
+
+@pytest.fixture(scope="module")
+def honest(tiny_folder, tmp_path_factory):
+    given = (f"model.path={tiny_folder}", f"output_dir={tmp_path_factory.mktemp('storages')}", "ratio=0.5")
+    sample = ("benchmark=niah", "benchmark.lengths=[320]", "benchmark.depths=[50]", "benchmark.max_new_tokens=2")
+    return run(*given, "model.shape=null", "model.max_length=4096", *sample, f"method=[{','.join(METHODS)}]")
+
+
+def test_honest_bytes_of_every_storage_have_nothing_wrong(honest):
+    assert bytes_fit(read(honest)).verdict is not Verdict.WRONG
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_quarter_of_the_bytes_is_wrong(method, honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == method:
+            record["stored_bytes"] //= 4
+            record["r_bytes"] = record["stored_bytes"] / record["full_bytes"]
+            record["decode_bytes_peak"] = max(record["decode_bytes_peak"], record["stored_bytes"])
+    assert bytes_fit(read(forged.seal())).verdict is Verdict.WRONG
