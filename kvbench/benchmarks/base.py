@@ -74,7 +74,7 @@ class Sample:
 class Heatmap:
     """A figure of a benchmark: the mean of `metric` in each cell of depth × length, a panel per setting."""
 
-    cells: pd.DataFrame  # columns setting, depth, length, scores, r, r_bytes; one row per value
+    cells: pd.DataFrame  # columns setting, depth, length, scores and those of ratios; one row per value
     metric: str
 
 

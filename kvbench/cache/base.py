@@ -22,6 +22,21 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
+def bytes_in_16_bits(tensors: Iterable[Tensor], others: Iterable[Tensor], element_bytes: int) -> int:
+    """`storage_bytes` of `tensors`, as if the model's numbers had two bytes instead of `element_bytes`.
+
+    Those with as many bytes a number are the model's, but for the `others` among them.
+    """
+    apart = {tensor.untyped_storage().data_ptr() for tensor in others}
+    sizes = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        scaled = element_bytes > 2 and tensor.is_floating_point() and tensor.element_size() == element_bytes
+        whole = storage.nbytes()
+        sizes[storage.data_ptr()] = whole * 2 // element_bytes if scaled and storage.data_ptr() not in apart else whole
+    return sum(sizes.values())
+
+
 class AttendingLayer(CacheLayerMixin):
     """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`.
 
@@ -95,7 +110,7 @@ class StoredLayer(ABC):
                    layer that no method compresses.
     fixed          whether its size does not grow with the text, under FullKV either.
     late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
-                   (`kept` changes then, too). None: `nbytes` of the new cache.
+                   (`kept` changes then, too), and as in `bytes_in_16_bits`. None: those of the new cache.
     triggers       how often a cache that is reduced at intervals while decoding was; None for others.
     takes_blocks   whether several tokens can be appended at once, each attending to those before it; if not, a block
                    is read by `attend_one_by_one`.
@@ -107,6 +122,7 @@ class StoredLayer(ABC):
     kept: Kept | None = None
     fixed: bool = False
     late_bytes: int | None = None
+    late_bytes_16: int | None = None
     triggers: int | None = None
     takes_blocks: bool = False
     batches: bool = False
@@ -115,6 +131,16 @@ class StoredLayer(ABC):
     @abstractmethod
     def tensors(self) -> list[Tensor]:
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
+
+    def float32_tensors(self) -> list[Tensor]:
+        """Those of `tensors` that are in float32 in a 16-bit model, too: scales, levels, scores. All other numbers that
+        have as many bytes as the model's are taken for the model's."""
+        return []
+
+    def bytes_in_16_bits(self, element_bytes: int) -> int:
+        """`nbytes` of a new cache as if the model's numbers, of `element_bytes`, had two bytes each; codes and
+        `float32_tensors` as they are."""
+        return bytes_in_16_bits(self.tensors(), self.float32_tensors(), element_bytes)
 
     @property
     def filled_bytes(self) -> int:

@@ -26,6 +26,9 @@ class ByHeadLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [tensor for head in self.heads for tensor in head.tensors()]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [tensor for head in self.heads for tensor in head.float32_tensors()]
+
     @property
     def filled_bytes(self) -> int:
         return sum(head.filled_bytes for head in self.heads)

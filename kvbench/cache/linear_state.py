@@ -23,6 +23,10 @@ class LinearState(StoredLayer, LinearAttentionLayer):
     def tensors(self) -> list[Tensor]:
         return [state for state in (*self.conv_states.values(), *self.recurrent_states.values()) if state is not None]
 
+    def float32_tensors(self) -> list[Tensor]:
+        """transformers keeps recurrent states in float32, and convolutions' in the model's dtype."""
+        return [state for state in self.recurrent_states.values() if state is not None]
+
     @property
     def filled_bytes(self) -> int:
         return super().filled_bytes + (self.packed_row.filled_bytes if self.packed_row else 0)

@@ -30,6 +30,10 @@ class Sequence(ABC):
     def tensors(self) -> list[Tensor]:
         """Every tensor stored."""
 
+    def float32_tensors(self) -> list[Tensor]:
+        """As in `StoredLayer`."""
+        return []
+
     @property
     def filled_bytes(self) -> int:
         """Bytes of `tensors`, without room for further rows: a sequence whose tensors have some overrides this."""
@@ -84,6 +88,9 @@ class SequenceLayer(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else self.k.tensors() + self.v.tensors()
+
+    def float32_tensors(self) -> list[Tensor]:
+        return [] if self.packed_row else self.k.float32_tensors() + self.v.float32_tensors()
 
     @property
     def filled_bytes(self) -> int:

@@ -32,6 +32,7 @@ class Compressed:
     caches: list[StoredLayer]
     logits: Tensor  # [vocab_size]
     full_bytes: int  # of FullKV for the same prompt, in all layers
+    element_bytes: int  # of one of the model's numbers
     prefill_seconds: float
     compress_seconds: float
     live: list[Tensor]  # uncompressed K and V that stay alive while this setting decodes
@@ -43,6 +44,11 @@ class Compressed:
         held = list(zip(self._layer_bytes, self.caches, strict=True))
         # of those, what layers hold that no method compresses
         self.window_bytes = sum(layer for layer, cache in held if cache.kept is None)
+        self._layer_bytes_16 = [cache.bytes_in_16_bits(self.element_bytes) for cache in self.caches]
+        windows = [own for own, (_, cache) in zip(self._layer_bytes_16, held, strict=True) if cache.kept is None]
+        narrow = min(self.element_bytes, 2)
+        # FullKV's as if the model's numbers had two bytes each
+        self.full_bytes_16 = (self.full_bytes - self.window_bytes) * narrow // self.element_bytes + sum(windows)
         # and all whose size does not grow with the text: FullKV's layers, too, where every layer has a sliding window
         self.fixed_bytes = sum(layer for layer, cache in held if cache.fixed)
         # and the states of layers with linear attention, a part of both
@@ -57,6 +63,14 @@ class Compressed:
             before if cache.late_bytes is None else cache.late_bytes
             for cache, before in zip(caches, self._layer_bytes, strict=True)
         )
+
+    def r_bytes_16(self, caches: Sequence[StoredLayer]) -> float:
+        """`stored_bytes` over `full_bytes`, both as if the model's numbers had two bytes each."""
+        stored = sum(
+            before if cache.late_bytes_16 is None else cache.late_bytes_16
+            for cache, before in zip(caches, self._layer_bytes_16, strict=True)
+        )
+        return stored / self.full_bytes_16
 
     def count(self, caches: Sequence[StoredLayer]) -> int:
         """Peak bytes including what `caches` hold now: call it after decoding with them."""
@@ -128,7 +142,8 @@ class SharedPass:
         counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
         device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
         full, logits = self.state.nbytes + self.state.other_bytes, self.state.logits
-        return Compressed(caches, logits, full, self.seconds, seconds, live, counted, device)
+        element = self.model.dtype.itemsize
+        return Compressed(caches, logits, full, element, self.seconds, seconds, live, counted, device)
 
 
 class StreamedPass:
@@ -165,6 +180,7 @@ class StreamedPass:
             state.whole(stream.layers.caches),
             state.logits,
             stream.full_bytes + state.other_bytes,
+            self.model.dtype.itemsize,
             seconds,
             stream.seconds,
             [],

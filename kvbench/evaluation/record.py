@@ -206,6 +206,7 @@ def record(
         "distance": distance and dict(distance),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **ratio.fields(windows),
+        "r_bytes_16": compressed.r_bytes_16(caches),
         **({"state_bytes": compressed.state_bytes} if compressed.state_bytes else {}),
         "stored_bytes": stored,
         "full_bytes": compressed.full_bytes,

@@ -18,6 +18,7 @@ from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, published
 from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import RATIOS, means
+from kvbench.records.served_bytes import served_bytes
 
 AXES = {
     **{name: f"{name} ({meaning})" for name, meaning in RATIOS.items()},
@@ -50,8 +51,14 @@ def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio:
             known = _score(column, records)
             if known is not None:
                 line = FULL if is_full(setting) else names[setting.key]
-                rows.append((column.short, line, place, means(records)[ratio], *known))
+                rows.append((column.short, line, place, _across(records, ratio), *known))
     return pd.DataFrame(rows, columns=OUR_COLUMNS)
+
+
+def _across(records: pd.DataFrame, ratio: str) -> float:
+    """The mean of a ratio; of r_bytes as served."""
+    mean: float = served_bytes(records).mean() if ratio == "r_bytes" else means(records)[ratio]
+    return mean
 
 
 def line_names(settings: Sequence[Setting], x: str) -> dict[str, str]:

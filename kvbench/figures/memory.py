@@ -6,10 +6,11 @@ from matplotlib.figure import Figure
 
 from kvbench.config import titled
 from kvbench.figures.style import bar_styles, grid_lines, line_styles, new_figure
+from kvbench.records.served_bytes import name_of, served_bytes
 
 
 def cache_sizes(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per setting: means over samples of r, r_bytes, and of the stored, full and peak cache in MiB.
+    """One row per setting: means over samples of r, r_bytes as served, and of the stored, full and peak cache in MiB.
 
     The peak is that of memory=stream, where layers are compressed one after the other; nan elsewhere.
     """
@@ -19,7 +20,7 @@ def cache_sizes(records: pd.DataFrame) -> pd.DataFrame:
             "setting": setting,
             "method": group["method"].iloc[0],
             "r": group["r"].mean(),
-            "r_bytes": group["r_bytes"].mean(),
+            "r_bytes": served_bytes(group).mean(),
             "stored": group["stored_bytes"].mean() / 2**20,
             "full": group["full_bytes"].mean() / 2**20,
             "peak": group["peak_cache_bytes"].mean() / 2**20 if streamed else float("nan"),
@@ -38,12 +39,13 @@ def memory_figure(records: pd.DataFrame, caption: str) -> Figure:
     frame = cache_sizes(records)
     figure, body = new_figure(10.5, max(3.2, 0.24 * len(frame) + 1), caption)
     left, right = body.subplots(1, 2, width_ratios=(1.3, 1))
-    _bars(left, frame)
-    _scatter(right, frame)
+    name = name_of(records)
+    _bars(left, frame, name)
+    _scatter(right, frame, name)
     return figure
 
 
-def _bars(axis: Axes, frame: pd.DataFrame) -> None:
+def _bars(axis: Axes, frame: pd.DataFrame, name: str) -> None:
     styles = bar_styles(frame["method"])
     for place, row in frame.iterrows():
         axis.barh(place, row["stored"], height=0.7, **styles[row["method"]])
@@ -62,14 +64,14 @@ def _bars(axis: Axes, frame: pd.DataFrame) -> None:
     axis.invert_yaxis()
     axis.margins(x=0.12)
     peak = "; outline: peak while compressing" if frame["peak"].notna().any() else ""
-    axis.set_title(f"bytes stored, and r_bytes (dotted: FullKV{peak})", fontsize=9)
+    axis.set_title(f"bytes stored, and {name} (dotted: FullKV{peak})", fontsize=9)
     axis.set_xlabel("MiB per prompt, mean over samples", fontsize=8)
     grid_lines(axis)
 
 
-def _scatter(axis: Axes, frame: pd.DataFrame) -> None:
+def _scatter(axis: Axes, frame: pd.DataFrame, name: str) -> None:
     end = 1.05 * max(1, frame["r_bytes"].max(), frame["r"].max())
-    axis.plot([0, end], [0, end], color="0.5", linestyle="--", linewidth=1, label="r_bytes = r")
+    axis.plot([0, end], [0, end], color="0.5", linestyle="--", linewidth=1, label=f"{name} = r")
     for method, style in line_styles(frame["method"]).items():
         of_method = frame[frame["method"] == method]
         axis.plot(
@@ -86,6 +88,6 @@ def _scatter(axis: Axes, frame: pd.DataFrame) -> None:
     axis.set_ylim(0, end)
     axis.set_title("above the line: more bytes than r suggests", fontsize=9)
     axis.set_xlabel("r (vectors kept / vectors of the same layout)", fontsize=8)
-    axis.set_ylabel("r_bytes (bytes stored / bytes of FullKV)", fontsize=8)
+    axis.set_ylabel(f"{name} (bytes stored / bytes of FullKV)", fontsize=8)
     axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     grid_lines(axis)

@@ -13,6 +13,7 @@ from matplotlib.image import AxesImage
 
 from kvbench.config import titled
 from kvbench.figures.style import SCALE, new_figure, panels, save, scale
+from kvbench.records.served_bytes import name_of, served_bytes
 
 # Cells are labelled in grids of at most that many rows and columns.
 _MOST_LABELLED = 12
@@ -66,7 +67,7 @@ def _sizes(group: pd.DataFrame) -> str:
     """The mean ratios of a setting; of another engine, which has none, nothing."""
     if "r" not in group or group["r"].isna().all():
         return ""
-    return f"r {group['r'].mean():.2f} · r_bytes {group['r_bytes'].mean():.2f}"
+    return f"r {group['r'].mean():.2f} · {name_of(group)} {served_bytes(group).mean():.2f}"
 
 
 def _draw(axis: Axes, grid: pd.DataFrame) -> AxesImage:

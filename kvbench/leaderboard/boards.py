@@ -9,6 +9,7 @@ import pandas as pd
 
 from kvbench.config import DESCRIBING
 from kvbench.leaderboard.submissions import Submission
+from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.report.labels import differences, with_labels
 from kvbench.tables.run_table import summarise
 from kvbench.utils.hashing import digest
@@ -27,7 +28,8 @@ class Board:
     """Settings of one or several submissions over the same samples of a benchmark, answered by one model.
 
     settings  a row each, with the columns of `summarise` and submission (its number), label, kind, measure (the
-              score's name), score and whole (whether it has all of the board's samples)
+              score's name), score and whole (whether it has all of the board's samples); r_bytes is as served
+    about     what r_bytes is of, where that has to be said
     """
 
     model: str
@@ -36,6 +38,7 @@ class Board:
     measure: str
     samples: int
     settings: pd.DataFrame
+    about: str | None = None
 
     @property
     def title(self) -> str:
@@ -92,9 +95,10 @@ def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
     rows = []
     for number, own in labelled.groupby("submission"):
         summary = summarise(own.assign(setting=own["label"]), [measure])
+        summary["r_bytes"] = summary["setting"].map(served_bytes(own).groupby(own["label"]).mean())
         kinds = own.drop_duplicates("label").set_index("label")["kind"]
         rows.append(summary.assign(submission=number, kind=summary["setting"].map(kinds)))
     settings = pd.concat(rows, ignore_index=True)
     settings = settings.rename(columns={measure: "score", "setting": "label"}).assign(measure=measure)
     settings["whole"] = settings["samples"] == samples
-    return Board(same["model"], same["benchmark"], facts, measure, samples, settings)
+    return Board(same["model"], same["benchmark"], facts, measure, samples, settings, note_of(labelled))

@@ -78,6 +78,7 @@ def at_equal_bytes(board: Board, targets: Sequence[float], links: Sequence[str],
         rows.append([Cell(titled(method)), Cell(names[submission], links[submission]), *cells])
     header = ["method", "submission", *(f"r_bytes ≤ {target:g}" for target in targets)]
     about = f"{count(board.samples, 'sample')}: {board.measure} [95 % interval] at r_bytes, then the rank."
+    about += f" {board.about}." if board.about else ""
     return Table(board.title, header, rows, about)
 
 

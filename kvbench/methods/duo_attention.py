@@ -131,6 +131,9 @@ class DuoLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [tensor for part in self.parts for tensor in part.tensors()]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [tensor for part in self.parts for tensor in part.float32_tensors()]
+
     @property
     def filled_bytes(self) -> int:
         return sum(part.filled_bytes for part in self.parts)

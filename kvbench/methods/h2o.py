@@ -54,6 +54,9 @@ class HeavyHitterLayer(LayerCache):
         stored = [self.k.buffer, self.v.buffer, self.scores.buffer, self.positions.buffer]
         return stored if self.free is None else [*stored, self.free]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [self.scores.buffer]
+
     @property
     def filled_bytes(self) -> int:
         return filled(self.k, self.v, self.scores, self.positions, self.free)

@@ -77,6 +77,9 @@ class IntervalLayer(DenseLayer):
         sums = [] if self.sums is None else [self.sums.buffer]
         return [self.k.buffer, self.v.buffer, *ring, *sums]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [] if self.sums is None else [self.sums.buffer]
+
     @property
     def filled_bytes(self) -> int:
         ring = 0 if self.queries is None else self.queries.filled_bytes(self.seen)

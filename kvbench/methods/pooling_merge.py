@@ -170,6 +170,9 @@ class MergingLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [store.buffer for store in self._stores()]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [] if self.importance is None else [self.importance.buffer]
+
     @property
     def filled_bytes(self) -> int:
         return filled(*self._stores())

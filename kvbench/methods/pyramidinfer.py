@@ -176,6 +176,9 @@ class ThinningLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [self.k.buffer, self.v.buffer, self.scores]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [self.scores]
+
     @property
     def filled_bytes(self) -> int:
         return filled(self.k, self.v, self.scores)

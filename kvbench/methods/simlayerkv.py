@@ -239,6 +239,9 @@ class FirstDecodeLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return self.inner.tensors()
 
+    def float32_tensors(self) -> list[Tensor]:
+        return self.inner.float32_tensors()
+
     @property
     def filled_bytes(self) -> int:
         return self.inner.filled_bytes
@@ -277,4 +280,5 @@ class FirstDecodeLayer(LayerCache):
         prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]
         self.inner = store(LayerState(*prompt, **self.state_fields))
         self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
+        self.late_bytes_16 = self.inner.bytes_in_16_bits(keys.element_size())
         self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])

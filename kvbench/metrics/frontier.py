@@ -19,7 +19,7 @@ class Point:
 
     setting: str
     ratio: float  # as it was requested; 1 where the method takes none
-    bytes: float  # mean over samples of r_bytes
+    bytes: float  # mean over samples of the share of FullKV's bytes, as served
     difference: float  # mean of score - FullKV's score
     low: float  # bounds of that mean, each with CONFIDENCE on its side
     high: float
@@ -38,7 +38,7 @@ def point(
     bounds: Interval = OF_SCORES,
     bounds_of_full: Interval | None = None,
 ) -> Point:
-    """A point from r_bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
+    """A point from shares of FullKV's bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
 
     `bounds` are those of a sample's score, `bounds_of_full` of FullKV's where it has others. low and high are those of
     a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan where a task has a single

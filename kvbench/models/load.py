@@ -52,6 +52,7 @@ class LoadedModel(Reader):
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     source: str  # folder or hub id it came from
+    checkpoint_dtype: str | None = None  # in which config.json says that it is published
     stop_tokens: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,7 +153,16 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"parts of {spec.name} ({away[0]} to {away[-1]}), which are copied to it for every token"
         )
     ropes_of(model.eval())
-    return LoadedModel(with_length(spec, model.config), model, tokenizer, source)
+    return LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
+
+
+def published_dtype(config: Mapping[str, Any]) -> str | None:
+    """The dtype of a config.json, or of its text model: float32, bfloat16, …"""
+    for part in (config, config.get("text_config") or {}):
+        for name in ("dtype", "torch_dtype"):  # what transformers writes since 4.56, and before
+            if isinstance(part.get(name), str):
+                return str(part[name])
+    return None
 
 
 def read_config(source: str, options: Mapping[str, Any]) -> dict[str, Any]:

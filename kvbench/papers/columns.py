@@ -12,6 +12,7 @@ from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.errors import unknown
 from kvbench.metrics.aggregate import tokens_per_s, units
+from kvbench.records.served_bytes import served_bytes
 
 ALL = "*"  # the records of every task: a needle's score is the mean over its grid
 
@@ -56,7 +57,7 @@ class Column:
 
 def kv_compression(records: pd.DataFrame) -> float:
     """Bytes of FullKV's cache over those of the compressed one."""
-    found: float = 1 / records["r_bytes"].mean()
+    found: float = 1 / served_bytes(records).mean()
     return found
 
 

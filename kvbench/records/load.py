@@ -15,6 +15,7 @@ from kvbench.errors import UserError
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
+from kvbench.records.served_bytes import with_16_bits
 from kvbench.records.store import (
     PACK,
     PATTERN,
@@ -37,7 +38,8 @@ PROPERTIES = ("task", "group", "language", "bucket", "length", "depth", "seed")
 def load(*folders: str | Path) -> pd.DataFrame:
     """All whole records below the folders (of runs, or above such), one row each, in the order they were written.
 
-    The columns are those of the records, then `folder`, `started` and PROVENANCE from the manifest of a record's run.
+    The columns are those of the records, then `folder`, `started`, `checkpoint_dtype` and PROVENANCE from the manifest
+    of a record's run; r_bytes_16 is there for older records, too, where it follows from others.
     Raises UserError where a folder holds no records, or one record has two outcomes. Anything else that `gather`
     or `check` finds to be wrong, and records that are there twice, are reported as warnings.
     """
@@ -70,7 +72,7 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
                     kept[record["key"]] = (record, path)
         beside, findings = manifests_beside(kept.values())
         frame = frame_of([record for record, _ in kept.values()])
-    frame = pd.concat([frame, beside[[name for name in beside if name not in frame]]], axis=1)
+    frame = with_16_bits(pd.concat([frame, beside[[name for name in beside if name not in frame]]], axis=1))
     return frame, [
         *(finding for path, lines in torn.items() for finding in _damaged(path, lines, kept.keys())),
         *findings,

@@ -32,7 +32,7 @@ PROVENANCE = (
 
 
 def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
-    """The PROVENANCE of a manifest and the start of its run; None for fields it lacks."""
+    """The PROVENANCE of a manifest, the start of its run and the checkpoint's dtype; None for fields it lacks."""
     packages = manifest.get("packages") or {}
     known = {
         "weights": weights(manifest.get("model") or {}),
@@ -42,7 +42,8 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),
     }
-    return {"started": manifest.get("started")} | {name: known.get(name, manifest.get(name)) for name in PROVENANCE}
+    beside = {name: manifest.get(name) for name in ("started", "checkpoint_dtype")}
+    return beside | {name: known.get(name, manifest.get(name)) for name in PROVENANCE}
 
 
 def weights(model: dict[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ import pandas as pd
 RATIOS = {
     "r": "reserve ratio by SpindleKV's formula 15",
     "r_bytes": "bytes stored of the prompt over FullKV's",
+    "r_bytes_16": "bytes stored of the prompt over FullKV's, with 16 bits for each of the model's numbers",
     "r_mean": "bytes held over FullKV's, summed over the passes after prefill",
     "r_peak": "most bytes held, prefill included, over FullKV's at the end",
     "r_decode_peak": "most bytes held after prefill over FullKV's at the end",

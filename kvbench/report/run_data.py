@@ -15,6 +15,7 @@ from kvbench.records.load import PROPERTIES, files_in, records_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.samples import read_samples
+from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.records.store import RECORDS
 from kvbench.report import run_tables
 from kvbench.report.command_lines import command_lines
@@ -62,8 +63,9 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
             "scores": {name: [run_tables.number(scores.get(name)) for scores in frame["scores"]] for name in metrics},
             **{
                 name: [run_tables.number(x) for x in _column(frame, name)]
-                for name in ("r1", "r2", "r3", "r", "r_bytes", "close_call", "close_cuts")
+                for name in ("r1", "r2", "r3", "r", "close_call", "close_cuts")
             },
+            "r_bytes": [run_tables.number(x) for x in served_bytes(frame)],
         },
         "chunk": CHUNK,
         "manifests": manifests,
@@ -91,6 +93,7 @@ def _caption(
         facts["dtype"],
         f"question {first['question']} when compressing",
         *{f"first_token={manifest['first_token']}" for manifest in manifests if "first_token" in manifest},
+        note_of(frame) or "",
         "" if facts["memory"] in ("shared", "engine") else f"memory {facts['memory']}",
         count(samples, "sample"),
         count(settings, "setting"),

@@ -40,6 +40,7 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict[str, Any]
             "requested": number(row["requested"]),
             **{column: bool(row[column]) for column in REMARKS},
             **{name: number(row[name]) for name in RATIOS},
+            "r_bytes": number(row[row["bytes"]]),  # as served
             "scores": of_metrics,
             "samples": int(row["samples"]),
             "tokens_per_s": number(row["decode_tokens_per_s"]),

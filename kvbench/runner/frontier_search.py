@@ -18,6 +18,7 @@ from kvbench.metrics.names import AGREEMENT
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
+from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.runner import run_figures
 from kvbench.runner.frontier_speed import decoding
 from kvbench.runner.outputs import print_paths
@@ -126,7 +127,7 @@ def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame, measure: st
     scores = (rows["value"].tolist(), full["value"].tolist())
     floored = bool(rows["floored"].any())
     contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
-    tasks, shares = rows["task"].tolist(), rows["r_bytes"].tolist()
+    tasks, shares = rows["task"].tolist(), served_bytes(rows).tolist()
     return point(
         setting.label,
         ratio,
@@ -156,11 +157,10 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     first = scored.records.iloc[0]
     samples = count(scored.records["sample"].nunique(), "sample")
     lead = f"{scored.measure}, at least {100 * quality:g} % of FullKV's {100 * scored.full:.1f}"
-    title = caption(
-        "", first["benchmark"], first["model"], first["dtype"], f"question {first['question']}", samples, lead
-    )
+    question = f"question {first['question']}"
+    title = caption("", first["benchmark"], first["model"], first["dtype"], question, samples, lead)
     floor = scored.records["r_bytes_floor"].mean() if has_windows(scored.records) else None
-    table = frontier_table(scored.frontiers, scored.full, title, floor)
+    table = frontier_table(scored.frontiers, scored.full, title, floor, note_of(scored.records))
     advice = recommendation(scored.frontiers, scored.full, quality, scored.measure, samples)
     if scored.full < LITTLE:
         said = "a share of it means little" if scored.full else "no setting can be worse"

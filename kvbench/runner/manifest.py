@@ -91,6 +91,7 @@ def opening(
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
+        **({"checkpoint_dtype": published} if (published := getattr(run.loaded, "checkpoint_dtype", None)) else {}),
         **made_by,
         "requested": [digest(setting.key) for setting in run.settings],
         "wanted": len(requested),

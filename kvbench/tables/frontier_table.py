@@ -21,10 +21,13 @@ NOTES = {
 }
 
 
-def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, floor: float | None = None) -> TextTable:
+def frontier_table(
+    frontiers: Mapping[str, Frontier], full: float, title: str, floor: float | None = None, about: str | None = None
+) -> TextTable:
     """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1].
 
     floor   the r_bytes of the layers that no method compresses; None: there are none.
+    about   what the bytes are of, where that is more than r_bytes says.
     """
     rows = [
         [
@@ -38,9 +41,10 @@ def frontier_table(frontiers: Mapping[str, Frontier], full: float, title: str, f
         for name, found in ordered(frontiers)
     ]
     notes = [
-        "held: the smallest r_bytes at which the loss is below the margin, as it is at all larger ones (one-sided "
-        "bound of 95 %); possible: the smallest r_bytes at which it may be"
+        "held: the smallest share of FullKV's bytes at which the loss is below the margin, as it is at all larger ones "
+        "(one-sided bound of 95 %); possible: the smallest at which it may be"
     ]
+    notes += [about] if about else []
     if floor is not None:
         notes.append(NOTES["floor"].format(floor=number(floor)))
     notes += [NOTES["end"]] * any(found.end and _takes_ratio(found) for found in frontiers.values())

@@ -11,6 +11,7 @@ from kvbench.metrics.aggregate import FULL, bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends
 from kvbench.records.ratios import means
+from kvbench.records.served_bytes import COUNTED, IN_16, name_of
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.tables.span_table import of_spans
 from kvbench.tables.text_table import MISSING, TextTable, number
@@ -70,6 +71,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "method": first["method"],
                 "requested": first["ratio"] if pd.notna(first["ratio"]) else first["budget"],
                 **means(group),
+                "bytes": name_of(records),
                 **{metric: scores[metric].mean() for metric in metrics},
                 "low": low,
                 "high": high,
@@ -149,7 +151,8 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     speeds = int(summary["decode_tokens_per_s"].notna().any())
     uneven = int(summary["samples"].nunique() > 1)
     windows = "r_bytes_full" in summary
-    ratios = ["r", "r_bytes", *["r_bytes_full"] * windows, *["r_mean"] * bool(summary["changes_while_decoding"].any())]
+    size = summary["bytes"].iloc[0]
+    ratios = ["r", size, *["r_bytes_full"] * windows, *["r_mean"] * bool(summary["changes_while_decoding"].any())]
     ratios += ["r_read"] * bool((summary["r_read"] - summary["r_mean"]).abs().gt(VISIBLE).any())
     engines = "cache_bytes" in summary
     header = [
@@ -177,6 +180,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         for _, row in summary.iterrows()
     ]
     notes = [f"{mark} {remark}" for column, (mark, remark) in REMARKS.items() if summary[column].any()]
+    notes += [COUNTED] * (size == IN_16 and bool((summary[IN_16] - summary["r_bytes"]).abs().gt(VISIBLE).any()))
     if windows:
         notes.append(WINDOWS.format(others=summary["others"].iloc[0], floor=number(summary["r_bytes_floor"].mean())))
     notes += [UNEVEN] * uneven

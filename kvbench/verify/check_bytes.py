@@ -162,6 +162,25 @@ def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Set
         yield f"{share:.6g} of FullKV's bytes cannot hold {record['r1']:.6g} of its vectors: at least {least:.6g}"
     if math.isnan(share):
         yield "its bytes are no numbers"
+    yield from _in_16_bits(record, setting, manifest, element)
+
+
+def _in_16_bits(
+    record: Mapping[str, Any], setting: Setting | None, manifest: Mapping[str, Any], element_bytes: int
+) -> Iterator[str]:
+    """r_bytes_16, where the record has it, against r_bytes and the storage: codes are at most twice as large there."""
+    found = record.get("r_bytes_16")
+    if found is None:
+        return
+    if element_bytes == 2 and abs(found - record["r_bytes"]) > EQUAL:
+        yield f"r_bytes_16 is {found:.6g}, but its run in 16 bits stores {record['r_bytes']:.6g}"
+    least = record["r_bytes"]
+    if record.get("window_bytes"):  # states stay in float32, so that FullKV's bytes are not halved
+        least /= 2
+    elif setting is not None:
+        least = max(least, least_stored(record, setting.method, 2, _shape_known(manifest)))
+    if not least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"] <= found <= 2 * record["r_bytes"] + EQUAL:
+        yield f"r_bytes_16 is {found:.6g}, but {record['r_bytes']:.6g} of its bytes make at least {least:.6g}"
 
 
 def least_stored(

@@ -27,7 +27,7 @@ def test_shards_and_runs_below_a_folder_are_one_frame_with_their_provenance(tmp_
     assert records["folder"].tolist() == [str(tmp_path / "a")] * 3 + [str(tmp_path / "b")]
     assert records["git"].tolist() == [None] + ["ef" * 20] * 3
     assert records["dtype"].tolist() == ["torch.float32"] * 3 + ["torch.bfloat16"]
-    assert list(records) == [*record(), "folder", "started", *PROVENANCE]
+    assert list(records) == [*record(), "folder", "started", "checkpoint_dtype", *PROVENANCE, "r_bytes_16"]
     assert not records[["key", "folder", *PROVENANCE]].duplicated().any()
     several = gather(tmp_path / "b", tmp_path / "a", tmp_path)[0]  # in the order asked for, and each file once
     assert several["sample"].tolist() == ["s3", "s2", "s1", "s0"]

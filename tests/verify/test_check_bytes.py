@@ -31,3 +31,12 @@ def test_a_quarter_of_the_bytes_is_wrong(method, honest, tmp_path):
             record["r_bytes"] = record["stored_bytes"] / record["full_bytes"]
             record["decode_bytes_peak"] = max(record["decode_bytes_peak"], record["stored_bytes"])
     assert bytes_fit(read(forged.seal())).verdict is Verdict.WRONG
+
+
+def test_bytes_in_16_bits_that_are_the_runs_own_are_wrong(honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == "fp8_head":
+            assert record["r_bytes_16"] > 1.5 * record["r_bytes"]  # a float32 run
+            record["r_bytes_16"] = record["r_bytes"]
+    assert bytes_fit(read(forged.seal())).verdict is Verdict.WRONG

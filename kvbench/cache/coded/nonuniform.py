@@ -117,6 +117,9 @@ class NonUniformSequence(BlockwiseSequence):
     def tensors(self) -> list[Tensor]:
         return [*(part.buffer for part in self.parts), self.levels, self.raw]
 
+    def float32_tensors(self) -> list[Tensor]:
+        return [self.levels]
+
     @property
     def filled_bytes(self) -> int:
         return filled(*self.parts, self.levels, self.raw)

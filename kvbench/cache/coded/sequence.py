@@ -63,6 +63,10 @@ class CodedSequence(Sequence):
         stored = [part.buffer for part in self.parts]
         return stored if self.shared is None else [*stored, self.shared]
 
+    def float32_tensors(self) -> list[Tensor]:
+        """What all rows share, and what rows have beside their codes."""
+        return self.tensors()
+
     @property
     def filled_bytes(self) -> int:
         return filled(*self.parts, self.shared)

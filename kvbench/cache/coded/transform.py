@@ -11,6 +11,8 @@ from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.ops.bit_allocation import allocate
 
+ELEMENT = 16  # bits of a number beside the codes, where a model is served: axes are as dear in a float32 run
+
 
 class PrincipalAxes(NamedTuple):
     """Axes of vectors, in descending order of their variances."""
@@ -45,8 +47,7 @@ class TransformSequence(BlockwiseSequence):
         self.mean = x.mean(dim=0).to(self.dtype) if len(x) else x.new_zeros(x.shape[1], dtype=self.dtype)
         centred = x - self.mean.float()
         variances, axes = principal_axes(centred)
-        element = 8 * self.dtype.itemsize
-        side = element * (x.shape[1] + 2) + 8  # an axis, its step and its lowest number, and its bits
+        side = ELEMENT * (x.shape[1] + 2) + 8  # an axis, its step and its lowest number, and its bits
         chosen = allocate(variances, max(len(x), 1), side, bits * x.numel())
         coded = chosen > 0
         self.bits = chosen[coded].to(torch.uint8).to(x.device)

@@ -130,6 +130,7 @@ class CompressedCache(Cache):
         forget_lengths(model)
         self._prompt: PromptLayers | None = None
         self._stream: Stream | None = None
+        self._element_bytes = model.dtype.itemsize
         self.config = model.config
         kinds = kinds_of(model.config)
         super().__init__(layers=[self._layer(index, kind) for index, kind in enumerate(kinds)])
@@ -146,7 +147,9 @@ class CompressedCache(Cache):
         """
         if self._compressed is None and self._placed is not None:
             full = self._full_bytes + self._state.other_bytes
-            self._compressed = Compressed(self._placed, self._state.logits, full, 0.0, 0.0, [], 0, None)
+            self._compressed = Compressed(
+                self._placed, self._state.logits, full, self._element_bytes, 0.0, 0.0, [], 0, None
+            )
         return self._compressed
 
     @property
@@ -208,12 +211,14 @@ class CompressedCache(Cache):
 
     @property
     def ratio(self) -> dict[str, Any]:
-        """What is kept of the prompt: r, r1, r2, r3 and r_bytes, as in a record. UserError before a prompt was read."""
+        """What is kept of the prompt: r, r1 to r3, r_bytes and r_bytes_16, as in a record. UserError before it was
+        read."""
         if self.compressed is None:
             raise UserError("this cache has read no prompt yet")
         stored, windows = self.compressed.stored_bytes(self.caches), self.compressed.window_bytes
         layers = [cache.kept for cache in self.caches if cache.kept is not None]
-        return ReserveRatio.of(layers, stored - windows, self.compressed.full_bytes - windows).fields(windows)
+        ratio = ReserveRatio.of(layers, stored - windows, self.compressed.full_bytes - windows)
+        return ratio.fields(windows) | {"r_bytes_16": self.compressed.r_bytes_16(self.caches)}
 
 
 def chunk_of_prefill() -> int | None:

@@ -1,5 +1,7 @@
 """KVTC: keys and values in the components of their principal axes, with bits by variance, entropy coded."""
 
+from typing import ClassVar
+
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.positions import KeyPositions
@@ -21,7 +23,8 @@ class KVTC(Storage):
     equal steps between its smallest and its largest number. All codes are one DEFLATE stream; the bytes of a cache are
     those of the stream and of what decodes it.
 
-    bits     of a number before entropy coding, which leaves fewer. What is stored of an axis counts among them.
+    bits     of a number before entropy coding, which leaves fewer. What is stored of an axis in 16 bits a number counts
+             among them, in a float32 model, too.
     sinks    first kept tokens that stay as they are.
     recent   last kept tokens that stay as they are; decoded ones do, too.
 
@@ -31,6 +34,7 @@ class KVTC(Storage):
     that wait for a next turn; here they stay compressed, and every reading inflates the stream on the host.
     """
 
+    version: ClassVar[int] = 2  # 1 gave a float32 model's axes 32 bits, and so fewer of them bits than a 16-bit one's
     takes_ragged = True
 
     bits: PositiveNumber = 3.0

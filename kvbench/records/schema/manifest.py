@@ -75,6 +75,11 @@ class Manifest(JobNote):
     )
     stop_tokens: list[int | Text] = field("named by model.stop_tokens; missing without any", since="0.2")
     dtype: Text = field("dtype of the weights", optional=True)
+    checkpoint_dtype: Text = field(
+        "dtype in which the checkpoint's config.json says it is published; missing where it does not, and with random "
+        "weights: taken for 16 bits",
+        since="0.2",
+    )
     device: Text = field("cpu or cuda", optional=True)
     benchmark: Annotated[dict[str, Any], Settled] = field(
         "the benchmark's configuration, without local paths", optional=True

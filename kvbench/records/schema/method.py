@@ -43,6 +43,12 @@ class MethodRecord(OfSetting):
     r: Number = field("reserve ratio, SpindleKV's formula 15: mean over layers of r1·r2·r3", "1")
     r_corrected: Number = field("r with references and magnitudes paid per retained vector", "1")
     r_bytes: Number = field("stored_bytes / full_bytes", "1")
+    r_bytes_16: Number = field(
+        "r_bytes as if the model's numbers had 16 bits, as they are served: keys, values and what formats keep of them "
+        "in the model's dtype count two bytes a number, codes, positions and float32 scales as they are",
+        "1",
+        since="0.2",
+    )
     ratio_over: Literal["kv_heads", "query_heads"] = field(
         "heads whose vectors r, r1 and r2 count: the model's KV heads, or its query heads where each stores its own",
         since="0.2",

@@ -15,6 +15,7 @@ from kvbench.papers.comparison import value_of_column, values_of_row
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import means
+from kvbench.records.served_bytes import served_bytes
 from kvbench.tables.run_table import target_missed
 
 NAN = float("nan")
@@ -106,6 +107,7 @@ def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict[
         "floored": bool(records["floored"].any()),
         "target_missed": target_missed(records),
         **means(records),
+        "r_bytes": served_bytes(records).mean(),
     }
 
 

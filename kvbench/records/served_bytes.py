@@ -1,0 +1,56 @@
+"""Which ratio of bytes says what a deployment stores: r_bytes_16 wherever a checkpoint is published in 16 bits."""
+
+import pandas as pd
+
+from kvbench.utils.text import count
+
+IN_16 = "r_bytes_16"
+WIDE = ("float32", "float64")  # of a checkpoint that is not served in 16 bits
+NARROW = ("torch.float16", "torch.bfloat16")
+EQUAL = 1e-9
+COUNTED = (
+    f"{IN_16}: bytes stored over FullKV's with 16 bits for each of the model's numbers, as the checkpoint is published"
+)
+
+
+def with_16_bits(records: pd.DataFrame) -> pd.DataFrame:
+    """Records with r_bytes_16 where versions that did not write it leave no doubt: of a run in 16 bits, or of vectors
+    that are stored as they are, whose share of FullKV's bytes is the same in any dtype."""
+    if "r_bytes" not in records or not len(records):
+        return records
+    known = records[IN_16] if IN_16 in records else pd.Series(float("nan"), index=records.index)
+    copies = records["r_bytes"] / records["r"]  # of each vector, where query heads store their own
+    raw = (records[["r2", "r3"]] == 1).all(axis=1) & ((copies - copies.round()).abs() < EQUAL) & (copies > 0.5)
+    same = raw | records["dtype"].isin(NARROW)
+    return records.assign(**{IN_16: known.where(known.notna() | ~same, records["r_bytes"])})
+
+
+def served_bytes(records: pd.DataFrame) -> pd.Series:
+    """r_bytes_16 of each record, or r_bytes where it is not known or the checkpoint is published in more bits."""
+    if IN_16 not in records:
+        return records["r_bytes"] if "r_bytes" in records else pd.Series(float("nan"), index=records.index)
+    published = records["checkpoint_dtype"] if "checkpoint_dtype" in records else pd.Series(None, index=records.index)
+    return records[IN_16].where(records[IN_16].notna() & ~published.isin(WIDE), records["r_bytes"])
+
+
+def name_of(records: pd.DataFrame) -> str:
+    """What `served_bytes` of these records is called."""
+    if IN_16 not in records or not _published_in_16(records):
+        return "r_bytes"
+    return IN_16 if records.loc[records["r_bytes"].notna(), IN_16].notna().all() else "r_bytes"
+
+
+def note_of(records: pd.DataFrame) -> str | None:
+    """What a caption says of `served_bytes`; None where r_bytes is all that there is to say."""
+    if name_of(records) == IN_16:
+        return COUNTED
+    if not _published_in_16(records) or "r_bytes" not in records:
+        return None
+    unknown = records[records["r_bytes"].notna() & (records[IN_16].isna() if IN_16 in records else True)]
+    settings = count(unknown["setting"].nunique(), "setting")
+    return f"r_bytes in 16 bits, but of {settings} in the run's own dtype: codes look smaller beside 32-bit numbers"
+
+
+def _published_in_16(records: pd.DataFrame) -> bool:
+    """Checkpoints of which runs did not say in how many bits they are published are taken for 16."""
+    return "checkpoint_dtype" not in records or not records["checkpoint_dtype"].isin(WIDE).any()
