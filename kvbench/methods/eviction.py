@@ -89,14 +89,14 @@ class Eviction(Method):
 
     @property
     def layerwise(self) -> bool:
-        return type(self).compress is Eviction.compress and not self._joins_layers
+        return not self._joins_layers and not self.storage.joint
 
     @property
     def streams(self) -> bool:
         if self.layerwise or not isinstance(self.allocation, WeightedAllocation):
             return super().streams
         cut = self.decode_compression is None or self.decode_compression.prompt == "cut"
-        return type(self).compress is Eviction.compress and cut and not self.needs.reconstructions
+        return cut and not self.needs.reconstructions
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
         if isinstance(self.allocation, WeightedAllocation):

@@ -44,6 +44,10 @@ class OmniKV(Method):
             raise UserError(f"filters={self.filters} must be ascending numbers of layers below of={self.of}")
 
     @property
+    def layerwise(self) -> bool:
+        return False  # layers read what the filter before them chose
+
+    @property
     def divisible(self) -> bool:
         return False  # a layer holds everything, whatever its budget
 

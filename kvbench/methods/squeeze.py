@@ -58,6 +58,10 @@ class SqueezeAttention(Method):
         self.full_cache_tokens = self.policy.full_cache_tokens
 
     @property
+    def layerwise(self) -> bool:
+        return False  # budgets depend on the states of all layers
+
+    @property
     def minimum_budget(self) -> int:
         return self.policy.minimum_budget
 

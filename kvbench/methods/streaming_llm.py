@@ -12,7 +12,7 @@ from kvbench.methods.base import Method
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.selection import Selection, sinks_and_recent
-from kvbench.methods.storage.base import KeptLayer, Storage, refuse_union
+from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.rope import Rope, fixed_rotation
@@ -71,9 +71,6 @@ class StreamingLLM(Method):
     @property
     def layerwise(self) -> bool:
         return not self.storage.joint
-
-    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        return 1.0
 
     def select(self, layer: LayerState, budget: int) -> Selection:
         """The sinks and the recent tokens, the same set for all heads."""

@@ -36,7 +36,7 @@ class Attends(Protocol):
 def registered_attention(
     module: Module,
     query: Tensor,
-    key: Attends,
+    key: Attends | Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
@@ -45,9 +45,15 @@ def registered_attention(
     """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
-    Raises UserError where the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a
-    soft cap or sinks.
+    Raises UserError where `key` is the keys themselves, of a pass without such a layer, and where the model's attention
+    is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft cap or sinks.
     """
+    if isinstance(key, Tensor):
+        raise UserError(
+            f"attn_implementation={ATTENTION!r} attends to a compressed prompt, and this pass has no cache of one: run "
+            "it in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
+            "model.set_attn_implementation('sdpa')"
+        )
     if recording(query):  # as one call
         arguments = (module, query, key, value, attention_mask, scaling)
         out: tuple[Tensor, None] = handle_torch_function(registered_attention, (query,), *arguments, **kwargs)

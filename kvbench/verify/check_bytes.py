@@ -188,13 +188,14 @@ def least_stored(
 ) -> float:
     """The least share of FullKV's bytes that takes what the record's layers kept."""
     layers, of_heads = record["kept_per_layer"], record.get("kept_per_head") or []
+    whole = shape or {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}
     # query heads that select for themselves may have copies of their own
-    unfolded = bool(shape) and record.get("ratio_over") == "query_heads" and method.unfolds
-    heads = (shape or {}).get("num_attention_heads" if unfolded else "num_key_value_heads")
+    unfolded = record.get("ratio_over") == "query_heads" and method.unfolds
+    heads = int(whole["num_attention_heads" if unfolded else "num_key_value_heads"])
     least = 0.0
     for number, kept in enumerate(layers):
         alike = float(kept).is_integer() and not (number < len(of_heads) and of_heads[number])
-        place = (int(kept) if alike else None, heads, shape["head_dim"], number, len(layers)) if shape else None
-        least += kept * method.least_share(element_bytes, place and KeptLayer(*place))
-    copies = heads / shape["num_key_value_heads"] if shape else 1
-    return copies * least / (len(layers) * record["prompt_tokens"]) if layers else 0.0
+        layer = KeptLayer(int(kept) if alike else None, heads, whole["head_dim"], number, len(layers))
+        least += kept * method.least_share(element_bytes, layer if shape else None)
+    copies = heads / whole["num_key_value_heads"]
+    return float(copies * least / (len(layers) * record["prompt_tokens"])) if layers else 0.0

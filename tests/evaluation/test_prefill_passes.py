@@ -126,6 +126,8 @@ def test_a_layer_is_freed_before_the_next_one_is_read():
 class Together(Eviction):
     """A method whose layers depend on each other."""
 
+    layerwise = False
+
     def compress(self, state, budget):
         return super().compress(state, budget)[::-1]
 

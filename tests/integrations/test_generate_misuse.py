@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 import kvbench
 from kvbench.errors import UserError
@@ -123,3 +124,15 @@ def test_what_is_no_model_is_named(make):
     with pytest.raises(UserError, match="model must be a model of transformers, a PreTrainedModel, not str"):
         made = make("smollm2-135m", "full")
         made.__enter__()
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"past_key_values": DynamicCache()}], ids=str)
+def test_an_ordinary_pass_with_kvbenchs_attention_is_refused_in_one_line(options):
+    with pytest.raises(UserError, match=r"'kvbench' attends to a compressed prompt, and this pass has no cache of one"):
+        tiny_model()(input_ids=prompt(20)[None], **options)
+
+
+def test_a_pass_without_a_cache_in_a_block_is_refused_by_its_key(model):
+    with pytest.raises(UserError, match="use_cache=False"), kvbench.compress(model, "snapkv", budget=40):
+        generate(model, use_cache=False)
+    assert model.config._attn_implementation == "sdpa" and generate(model)

@@ -70,7 +70,7 @@ def compress(
             given.check_model(model)
             return None
         if kwargs.get("use_cache") is False:
-            return None
+            raise UserError("use_cache=False: in a kvbench.compress block a prompt is read into a cache; leave it out")
         if isinstance(given, Cache) and given.get_seq_length() > 0:
             raise UserError(
                 "a cache from outside the block has tokens already: pass the whole prompt to generate instead"

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 
@@ -15,7 +16,8 @@ from kvbench.prefill import LayerState, Needs
 from kvbench.utils.versions import Versioned
 
 
-class KeptLayer(NamedTuple):
+@dataclass(frozen=True)
+class KeptLayer:
     """What a record says of a layer, without its keys and values."""
 
     tokens: int | None  # that each head keeps; None where heads keep different numbers
