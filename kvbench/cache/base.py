@@ -132,6 +132,11 @@ class StoredLayer(ABC):
     def tensors(self) -> list[Tensor]:
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
 
+    def index_tables(self) -> list[Tensor]:
+        """What it holds beside `tensors` and no ratio counts: a few numbers for each head, or less, that say where its
+        tokens lie and do not grow with the text (docs/reserve-ratio.md). `kvbench check` holds them to that."""
+        return []
+
     def float32_tensors(self) -> list[Tensor]:
         """Those of `tensors` that are in float32 in a 16-bit model, too: scales, levels, scores. All other numbers that
         have as many bytes as the model's are taken for the model's."""

@@ -26,6 +26,9 @@ class ByHeadLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [tensor for head in self.heads for tensor in head.tensors()]
 
+    def index_tables(self) -> list[Tensor]:
+        return [table for head in self.heads for table in head.index_tables()]
+
     def float32_tensors(self) -> list[Tensor]:
         return [tensor for head in self.heads for tensor in head.float32_tensors()]
 

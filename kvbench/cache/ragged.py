@@ -41,6 +41,10 @@ class RaggedLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else self.packed.tensors()
 
+    def index_tables(self) -> list[Tensor]:
+        tables = None if self.packed_row else self.packed.tables
+        return [] if tables is None else [table for table in vars(tables).values() if table is not None]
+
     @property
     def filled_bytes(self) -> int:
         return (self.packed_row or self.packed.rows[0]).filled_bytes

@@ -8,15 +8,12 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache, storage_bytes
 from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions
-from kvbench.cache.quantised.ragged import RaggedQuantisedLayer
-from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
-from kvbench.methods.duo_attention import DuoLayer
-from kvbench.methods.simlayerkv import FirstDecodeLayer
-from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState
 from kvbench.utils.text import count
+
+MOST_ROWS, ROW_BYTES = 64, 100  # of an index table; a prompt of `kvbench check` has more tokens
 
 
 class RuleBroken(AssertionError):
@@ -30,17 +27,19 @@ def hold(holds: object, message: str) -> None:
 
 
 def check_bytes(caches: Sequence[LayerCache]) -> None:
-    """What layers hold is what `tensors` lists, and nothing is counted twice."""
+    """What layers hold is what `tensors` lists, and small `index_tables`; nothing is counted twice."""
     found: dict[int, Tensor] = {}
     reachable(list(caches), found, set())
     listed = [tensor for layer in caches for tensor in layer.tensors()]
-    tables = _tables(caches)
-    small = all(rows <= 64 and table.nbytes <= 100 * rows for table, rows in tables)
-    hold(small, "a table of offsets has more than a few numbers for each head")
+    tables = [table for layer in caches for table in layer.index_tables()]
+    for table in tables:
+        rows = max(table.shape, default=1)
+        small = rows <= MOST_ROWS and table.nbytes <= ROW_BYTES * rows
+        hold(small, f"index_tables() has one of {table.nbytes:,} bytes: more than a few numbers for each head")
     # the graph of objects may mention a few empty tensors and no others
-    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *(table for table, _ in tables)]}
+    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
     unlisted = storage_bytes(found[address] for address in hidden)
-    hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that tensors() does not list")
+    hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that neither tensors() nor index_tables() lists")
     counted, stored = sum(layer.nbytes for layer in caches), storage_bytes(listed)
     hold(counted == stored, f"nbytes of the layers add up to {counted:,}, and their tensors are {stored:,} bytes")
     for index, layer in enumerate(caches):
@@ -48,20 +47,6 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
             0 < layer.filled_bytes <= layer.nbytes,
             f"layer {index}: filled_bytes is {layer.filled_bytes:,} of {layer.nbytes:,} bytes",
         )
-
-
-def _tables(caches: Sequence[LayerCache]) -> list[tuple[Tensor, int]]:
-    """Where a codebook's streams or the tokens of single heads lie, and how many entries or tokens these have: a few
-    numbers for each head, which no ratio counts (docs/reserve-ratio.md has their sizes). With the heads of each table.
-    """
-    caches = [cache.inner if isinstance(cache, FirstDecodeLayer) else cache for cache in caches]
-    books = [x.books for x in caches if isinstance(x, CodebookLayer)]
-    tables = [table for own in books for table in (own.layout, own.counts, own.k.sizes, own.v.sizes)]
-    packed = [x.packed.tables for x in caches if isinstance(x, RaggedLayer)]
-    tables += [table for of_segments in packed if of_segments for table in vars(of_segments).values()]
-    tables += [table for x in caches if isinstance(x, DuoLayer) for table in x.tables or ()]
-    ragged = [x for x in caches if isinstance(x, RaggedQuantisedLayer) and x.tables is not None]
-    return [(table, len(table)) for table in tables] + [(x.tables, len(x.older[0].counts)) for x in ragged]
 
 
 def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:

@@ -131,6 +131,9 @@ class DuoLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [tensor for part in self.parts for tensor in part.tensors()]
 
+    def index_tables(self) -> list[Tensor]:
+        return [*(self.tables or ()), *(table for part in self.parts for table in part.index_tables())]
+
     def float32_tensors(self) -> list[Tensor]:
         return [tensor for part in self.parts for tensor in part.float32_tensors()]
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,6 +33,8 @@ class ScoreThreshold(Method):
     threshold   of `scoring`'s own scores, whose unit depends on it: of SnapKV's, the attention of `window` queries.
     window      last tokens that always stay, or those of the scoring if these are more.
     """
+
+    version: ClassVar[int] = 2  # 1 smoothed no score over the edge of a window larger than the scorer's
 
     threshold: Number
     scoring: Scoring = field(default_factory=WindowAttention)
@@ -65,8 +67,9 @@ class ScoreThreshold(Method):
     def chosen(self, layer: LayerState) -> Tensor:
         """The tokens that each head keeps, bool [heads, n], of a prompt that is longer than what always stays."""
         window = self.recent(layer)
-        above = self._eviction.scores(layer, window) >= self.threshold
-        return F.pad(above, (0, window), value=True)
+        # the scorer's own window alone is left out of what it smooths, as without a larger one
+        scores = self._eviction.scores(layer, self.scoring.protected(layer.n))[:, : layer.n - window]
+        return F.pad(scores >= self.threshold, (0, window), value=True)
 
     def recent(self, layer: LayerState) -> int:
         """The last tokens, which always stay."""

@@ -239,6 +239,9 @@ class FirstDecodeLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return self.inner.tensors()
 
+    def index_tables(self) -> list[Tensor]:
+        return self.inner.index_tables()
+
     def float32_tensors(self) -> list[Tensor]:
         return self.inner.float32_tensors()
 

@@ -68,3 +68,13 @@ def test_refused():
         ScoreThreshold(0.1, storage=Rerotated())
     with pytest.raises(UserError, match="MiniCache"):
         ScoreThreshold(0.1, storage=MiniCache())
+
+
+def test_scores_are_smoothed_over_the_edge_of_a_window_larger_than_the_scorers():
+    """As in kvpress's DMSPress, whose scorer knows nothing of the sliding window."""
+    layer, scoring = random_layer(n=N, window=8), WindowAttention(window=8, kernel=7)
+    votes = torch.zeros(layer.num_attention_heads, N)
+    votes[:, 41] = 1.0  # inside the last 20 tokens, before the scorer's 8
+    layer.once(("window votes", 8), lambda: votes)
+    chosen = ScoreThreshold(0.5, scoring, 20).chosen(layer)
+    assert chosen[0].nonzero().flatten().tolist() == list(range(38, N))

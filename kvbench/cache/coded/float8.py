@@ -8,6 +8,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.float8 import E4M3, LARGEST, from_float8, to_float8
+from kvbench.ops.not_finite import nan_for_infinity
 
 Scale = Literal["unit", "head", "token", "channel"]
 SMALLEST = torch.finfo(torch.float32).tiny
@@ -32,6 +33,7 @@ class Float8Sequence(CodedSequence):
         return int(self.parts[0].buffer.shape[-1])
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
+        rows = nan_for_infinity(rows)
         if self.kind == "token":
             scales = scale_of(rows, "token")
             return [(rows / scales).to(E4M3), scales]  # within ±448, without to_float8's clamp

@@ -10,6 +10,7 @@ from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.code_table import look_up
 from kvbench.ops.lloyd_max import midpoints, normal_levels
+from kvbench.ops.not_finite import nan_for_infinity
 from kvbench.ops.rotation import Rotation, rotation
 from kvbench.ops.small_codes import code_table, pack_codes, unpack_codes
 
@@ -70,6 +71,7 @@ class RotatedSequence(SmallCodes):
         return tuple(level / self.width**0.5 for level in normal_levels(self.bits))
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
+        rows = nan_for_infinity(rows)
         lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
         # a zero row is 0 / 0: its codes mean nothing, and its length is 0
         codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
@@ -93,6 +95,7 @@ class UniformSequence(SmallCodes):
         return tuple(float(code) for code in range(2**self.bits))
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
+        rows = nan_for_infinity(rows)
         low, high = rows.float().aminmax(dim=-1, keepdim=True)
         low = low.clamp_(-HALF.max, HALF.max).half()
         step = ((high - low) / (2**self.bits - 1)).clamp_(STEP, HALF.max).half()

@@ -76,6 +76,9 @@ class RaggedQuantisedLayer(QuantisedLayer):
     def tensors(self) -> list[Tensor]:
         return super().tensors() + [tensor for rows in self.older for tensor in rows.tensors()]
 
+    def index_tables(self) -> list[Tensor]:
+        return [] if self.tables is None else [self.tables]
+
     def pack(self) -> None:
         return None
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kvbench.ops.block_packing import code_bytes, pack
 from kvbench.ops.block_values import block_values
+from kvbench.ops.not_finite import nan_for_infinity
 
 HALF = torch.finfo(torch.float16)
 
@@ -57,8 +58,11 @@ class BlockFormat(ABC):
         return torch.zeros(len(header), device=header.device)
 
     def encode(self, rows: Tensor) -> Tensor:
-        """Rows [..., width], a multiple of `block`, as uint8 [..., width / block · block_bytes]."""
-        header, codes = self.rounded(rows.float().unflatten(-1, (-1, self.block)))
+        """Rows [..., width], a multiple of `block`, as uint8 [..., width / block · block_bytes].
+
+        A block with a number that is NaN or infinite becomes NaN.
+        """
+        header, codes = self.rounded(nan_for_infinity(rows.float()).unflatten(-1, (-1, self.block)))
         return torch.cat([header, pack(codes, self.bits)], dim=-1).flatten(-2)
 
     def decode(self, stored: Tensor) -> Tensor:

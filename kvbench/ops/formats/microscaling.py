@@ -13,6 +13,7 @@ from kvbench.ops.formats.base import BlockFormat, Coded
 from kvbench.ops.formats.minifloat import E2M1, E2M3, E3M2, E4M3, E5M2, Minifloat
 
 BIAS = 127  # of e8m0: byte e is the scale 2^(e - 127)
+NAN = 255  # of e8m0: all numbers of the block are NaN (section 5.1)
 
 
 class MX(BlockFormat):
@@ -28,13 +29,16 @@ class MX(BlockFormat):
         self.name, self.element, self.bits, self.levels = name, element, element.bits, element.levels
 
     def rounded(self, blocks: Tensor) -> Coded:
-        exponent = torch.frexp(blocks.abs().amax(dim=-1)).exponent - 1  # floor(log2), 0 of 0
+        largest = blocks.abs().amax(dim=-1)  # NaN of a block with one
+        exponent = torch.frexp(largest).exponent - 1  # floor(log2), 0 of 0
         byte = torch.where(blocks.any(dim=-1), exponent - self.element.top + BIAS, 0).clamp_(0, 2 * BIAS)
-        header = byte.to(torch.uint8)[..., None]
+        header = byte.where(largest.isfinite(), NAN).to(torch.uint8)[..., None]
         return Coded(header, self.element.codes(torch.ldexp(blocks, BIAS - byte[..., None])))
 
     def scale(self, header: Tensor) -> Tensor:
-        return torch.ldexp(torch.ones(len(header), device=header.device), header[:, 0].int() - BIAS)
+        byte = header[:, 0].int()
+        scale = torch.ldexp(torch.ones(len(header), device=header.device), byte - BIAS)
+        return scale.where(byte != NAN, float("nan"))
 
 
 class NVFP4(BlockFormat):

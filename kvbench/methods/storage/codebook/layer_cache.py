@@ -20,6 +20,9 @@ class CodebookLayer(LayerCache):
     def tensors(self) -> list[Tensor]:
         return [] if self.packed_row else self.books.tensors()
 
+    def index_tables(self) -> list[Tensor]:
+        return [] if self.packed_row else self.books.index_tables()
+
     @property
     def filled_bytes(self) -> int:
         """As if every decoded vector had become an entry: how many have is known to the device alone."""

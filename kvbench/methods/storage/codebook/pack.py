@@ -132,6 +132,9 @@ class Codebooks(Pack[CodebookRow]):
     def tensors(self) -> list[Tensor]:
         return [*self.k.tensors(), *self.v.tensors(), *self.streams.tensors(), self.raw.keys, self.raw.values]
 
+    def index_tables(self) -> list[Tensor]:
+        return [self.layout, self.counts, self.k.sizes, self.v.sizes]
+
     def append(self, keys: Tensor, values: Tensor) -> None:
         if keys.shape[2] == 1:
             return self._code(keys, values)

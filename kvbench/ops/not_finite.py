@@ -1,0 +1,8 @@
+"""Numbers that no code can hold."""
+
+from torch import Tensor
+
+
+def nan_for_infinity(x: Tensor) -> Tensor:
+    """x with NaN in place of infinity: formats keep NaN, and what they made of infinity would be an ordinary number."""
+    return x.where(x.isfinite(), float("nan"))
