@@ -39,7 +39,7 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
     # the graph of objects may mention a few empty tensors and no others
     hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
     unlisted = storage_bytes(found[address] for address in hidden)
-    hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that neither tensors() nor index_tables() lists")
+    hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that tensors() does not list")
     counted, stored = sum(layer.nbytes for layer in caches), storage_bytes(listed)
     hold(counted == stored, f"nbytes of the layers add up to {counted:,}, and their tensors are {stored:,} bytes")
     for index, layer in enumerate(caches):

@@ -18,7 +18,7 @@ def test_a_tensor_that_is_nowhere_listed_is_found():
     made = cache()
     check_bytes([made])
     made.table = torch.zeros(2, dtype=torch.int32)
-    with pytest.raises(RuleBroken, match="8 bytes that neither"):
+    with pytest.raises(RuleBroken, match="8 bytes that tensors"):
         check_bytes([made])
 
 
