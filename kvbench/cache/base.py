@@ -217,11 +217,11 @@ def attend_one_by_one(
     return torch.cat(outputs, dim=2)
 
 
-def held_bytes(caches: Sequence[StoredLayer], others: Sequence[Tensor] = ()) -> int:
-    """Bytes of the storages behind the tensors of `caches` and `others`, and the caches' parts of packed batches."""
+def held_bytes(caches: Sequence[StoredLayer]) -> int:
+    """Bytes of the storages behind the tensors of `caches`, and the caches' parts of packed batches."""
     tensors = [tensor for cache in caches for tensor in cache.tensors()]
     packed = sum(cache.packed_row.nbytes for cache in caches if cache.packed_row)
-    return storage_bytes([*others, *tensors]) + packed
+    return storage_bytes(tensors) + packed
 
 
 class Growing:

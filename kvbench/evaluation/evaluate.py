@@ -66,6 +66,7 @@ def records_of_pass(
         else:
             yield from answers(run, [compression], distances)
         del compression, compressed  # its caches, before the next setting's are made
+    del prefilled  # the prompt's keys and values, of which FullKV's caches keep what they need
     yield from answers(run, batch, distances)
     while alone:
         yield from answers(run, [alone.pop(0)], distances)

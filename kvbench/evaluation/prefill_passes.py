@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import StoredLayer, held_bytes, storage_bytes
+from kvbench.cache.beside import Beside
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
@@ -35,7 +36,7 @@ class Compressed:
     element_bytes: int  # of one of the model's numbers
     prefill_seconds: float
     compress_seconds: float
-    live: list[Tensor]  # uncompressed K and V that stay alive while this setting decodes
+    live: Beside  # uncompressed K and V, counted until the answer is complete, whether they are still held or not
     peak_bytes: int  # largest counted so far
     device_peak: int | None  # of the allocator, model included, up to here; None on a CPU
 
@@ -74,7 +75,7 @@ class Compressed:
 
     def count(self, caches: Sequence[StoredLayer]) -> int:
         """Peak bytes including what `caches` hold now: call it after decoding with them."""
-        return max(self.peak_bytes, held_bytes(caches, self.live))
+        return max(self.peak_bytes, held_bytes(caches) + self.live.bytes_without(stored(caches)))
 
     @torch.inference_mode()
     def copies(self, count: int) -> Iterator[list[StoredLayer]]:
@@ -143,7 +144,7 @@ class SharedPass:
         device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
         full, logits = self.state.nbytes + self.state.other_bytes, self.state.logits
         element = self.model.dtype.itemsize
-        return Compressed(caches, logits, full, element, self.seconds, seconds, live, counted, device)
+        return Compressed(caches, logits, full, element, self.seconds, seconds, Beside(live), counted, device)
 
 
 class StreamedPass:
@@ -183,7 +184,7 @@ class StreamedPass:
             self.model.dtype.itemsize,
             seconds,
             stream.seconds,
-            [],
+            Beside(),
             max(stream.peak_bytes, one) + state.other_bytes,
             device_peak(self.model),
         )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from kvbench.benchmarks.base import Sample
 from kvbench.errors import UserError
@@ -69,7 +70,7 @@ def test_the_streams_peak_is_one_full_layer_and_the_compressed_rest():
     shared, streamed = (source.compress(SNAPKV, budget) for source in passes(model, prompt(n), SNAPKV, budget))
     assert streamed.peak_bytes == (n + 5 * budget) * token  # the last layer is the one still full
     assert shared.peak_bytes == (5 * n + 5 * budget) * token
-    assert streamed.live == [] and len(shared.live) == 10
+    assert len(streamed.live) == 0 and len(shared.live) == 10
 
 
 def test_the_streams_peak_is_at_the_layer_where_it_is_largest():
@@ -252,3 +253,20 @@ def test_trimming_all_layers_it_may_is_a_floor_too(tmp_path, method, floor):
     settings = [Setting("trimmed", method, '{"t": 1}', budget=floor)]
     (exact,) = records(tmp_path / "exact", "shared", settings).values()
     assert not exact["floored"] and exact["kept_per_layer"] == record["kept_per_layer"]
+
+
+def test_the_prompts_keys_and_values_are_counted_while_settings_decode_and_held_by_none_of_them():
+    """FullKV's caches have them; once they are packed, the prompt's memory is free, and counted as before."""
+    model = tiny_model()
+    shared = SharedPass(model, prompt(90), FullPrefill(), SNAPKV.needs)
+    full, snapkv = shared.compress(FullKV(), 90), shared.compress(SNAPKV, 20)
+    (whole,) = {layer.keys.nbytes + layer.values.nbytes for layer in shared.state.layers}
+    freed = [StorageWeakRef(layer.keys.untyped_storage()) for layer in shared.state.layers]
+    kept = snapkv.count(snapkv.caches)
+    del shared
+    assert not any(reference.expired() for reference in freed), "FullKV's caches lie in them"
+    counts = [full.count(full.caches), snapkv.count(snapkv.caches)]
+    assert counts == [whole * len(freed), kept]
+    generate(model, full.caches, full.logits, 3, frozenset())
+    assert all(reference.expired() for reference in freed)
+    assert full.count(full.caches) > 2 * whole * len(freed)

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
+from kvbench.cache.beside import Beside
 from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.evaluation.decode import batched, decode_greedily
@@ -82,7 +83,7 @@ def measure(
     method, budget = setting.method, setting.budget_at(len(ids), num_layers(model, len(ids)), new_tokens)
     with taken({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
-        compressed.live.clear()
+        compressed.live = Beside()  # one setting alone: nothing holds the uncompressed prompt
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:

@@ -1,0 +1,29 @@
+"""Bytes of tensors that a count includes without keeping them: they count on when their memory has been freed."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class _Storage(NamedTuple):
+    address: int
+    nbytes: int
+    reference: StorageWeakRef
+
+
+class Beside:
+    """The storages behind some tensors, each once and in full."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()):
+        behind = {storage.data_ptr(): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
+        self._storages = [_Storage(ptr, one.nbytes(), StorageWeakRef(one)) for ptr, one in behind.items()]
+
+    def __len__(self) -> int:
+        return len(self._storages)
+
+    def bytes_without(self, tensors: Iterable[Tensor]) -> int:
+        """Bytes of the storages that none of `tensors` lies in; one that has been freed is none of theirs."""
+        others = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        return sum(one.nbytes for one in self._storages if one.reference.expired() or one.address not in others)
