@@ -10,10 +10,11 @@ from scripts.benchmarks import gpu_check
 from scripts.benchmarks.gpu import judge, presets
 from scripts.benchmarks.gpu.processes import Row, Rows
 from scripts.benchmarks.gpu.report import goals
-from scripts.benchmarks.gpu.rows import Check, small
+from scripts.benchmarks.gpu.rows import Check, Stage, first_of_each_kind, plain_of, small, stages_of
 from scripts.benchmarks.gpu.stages import Clock, attempted
+from tests.support.config import NAMES
 from tests.support.every_method import setting
-from tests.support.gpu_rows import GOOD
+from tests.support.gpu_rows import GOOD, Context
 
 WORK = "tests.support.gpu_rows:"
 
@@ -28,10 +29,12 @@ def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
     result = json.loads((tmp_path / "here" / "results.json").read_text())
     rows = result["rows"]
     assert not result["failed"] and not result["left"]
+    assert [line.split(":")[0] for line in result["stages"]] == ["right", "fast", "long"]
+    assert all("nothing failed" in line and " 0 left" in line for line in result["stages"])
     for name in names:
         assert rows[f"preset/{name}"]["tokens_equal"] and rows[f"preset/{name}"]["outputs"] == 0
     assert {name.split("/")[0] for name in rows} == {
-        *("preset", "heads", "batch", "second device", "length", "bytes", "speed"),
+        *("preset", "heads", "batch", "generate", "quantised", "second device", "length", "bytes", "speed"),
     }
     for n in (300, 700):
         assert {"batch", "generate", "column_sums", "settings"} <= set(rows[f"speed/{n}"])
@@ -41,8 +44,7 @@ def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
 
 def check(tmp_path, monkeypatch, *rows: Row) -> int:
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--dry-run", f"--out={tmp_path}", "--presets", "full"])
-    monkeypatch.setattr(gpu_check, "rows_of", lambda check: list(rows))
-    monkeypatch.setattr(gpu_check, "speeds_of", lambda check, seconds: [])
+    monkeypatch.setattr(gpu_check, "stages_of", lambda check: [Stage("right", 1, lambda seconds: list(rows))])
     monkeypatch.setattr(gpu_check, "WORK", WORK)
     return gpu_check.main()
 
@@ -73,6 +75,75 @@ def test_a_further_run_continues_where_the_time_was_up(tmp_path, monkeypatch):
     other = Rows(tmp_path / "rows", {"git": "b"}, Clock(1))  # other code
     other.run([good])
     assert log.read_text() == 4 * "run\n"
+
+
+@pytest.mark.heavy
+def test_what_may_end_otherwise_is_a_failure_that_a_further_run_tries_again(tmp_path):
+    """Time that a busy machine took, and memory that another process had."""
+    log = tmp_path / "log"
+    rows = [
+        Row("length/1", f"{WORK}sleeps", most=0.5),
+        Row("length/2", f"{WORK}out_of_memory"),
+        Row("preset/good", f"{WORK}good", (str(log),)),
+    ]
+    first = Rows(tmp_path / "rows", {}, Clock(1))
+    first.run(rows)
+    assert first.found["length/1"] == {"error": "took more than 0 s", "again": True}
+    assert first.found["length/2"]["error"].startswith("OutOfMemoryError") and not first.left
+    again = Rows(tmp_path / "rows", {}, Clock(1))
+    again.run([Row(row.name, f"{WORK}good", (str(log),)) for row in rows])
+    assert all(one == GOOD for one in again.found.values()) and log.read_text() == 3 * "run\n"
+
+
+@pytest.mark.heavy
+def test_the_time_that_kernels_take_to_compile_is_no_part_of_a_rows_limit(tmp_path):
+    rows = Rows(tmp_path / "rows", {}, Clock(1))
+    rows.context = Context(compiles=[5.0])
+    rows.run([Row("heads/64 8", "", most=0.2)])
+    assert rows.found["heads/64 8"] == GOOD
+
+
+@pytest.mark.heavy
+def test_rows_of_one_kind_share_a_process_until_one_ends_it(tmp_path):
+    def row(name: str, work: str = "process") -> Row:
+        return Row(f"preset/{name}", f"{WORK}{work}", shares="preset")
+
+    rows = Rows(tmp_path / "rows", {}, Clock(1))
+    rows.run([row("a"), row("b"), row("c", "crashes"), row("d"), Row("batch/e", f"{WORK}process")])
+    a, b, c, d, e = (one.get("process", one.get("error")) for one in rows.found.values())
+    assert a == b and len({a, d, e}) == 3 and c == "the process ended by SIGABRT"
+
+
+def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others():
+    right, fast, long = ([row.name for row in stage.rows(100.0)] for stage in stages_of(Check(dry_run=False)))
+    presets_of = lambda names: {name.split("/")[1] for name in names if name.startswith("preset/")}  # noqa: E731
+    assert presets_of(right) | presets_of(long) == {*NAMES} and not presets_of(right) & presets_of(long)
+    assert {"full", "kivi", "spindle", "h2o"} <= presets_of(right) and len(presets_of(right)) < len(NAMES)
+    assert fast == ["speed/8192", "speed/32768"] and "speed/131072" in long
+    assert {"generate/float32", "generate/bfloat16", "quantised/nf4", "heads/128 4"} <= {*right}
+    assert first_of_each_kind(["snapkv", "pyramidkv", "pyramidkv"]) == ["snapkv", "pyramidkv"]
+    assert plain_of("snapkv")["_target_"] == "kvbench.methods.Eviction"
+
+
+@pytest.mark.parametrize(
+    "name, one, lines",
+    [
+        ("generate/float32", {"tokens": [1, 2], "generated": [1, 3], "close_call": None}, 1),
+        ("generate/float32", {"tokens": [1, 2], "generated": [1, 3], "close_call": 1}, 0),
+        ("quantised/nf4", {"absent": "bitsandbytes is not installed"}, 0),
+        ("quantised/nf4", {"tokens": [1], "generated": [1], "close_call": None, "settings": {"full": GOOD}}, 0),
+        (
+            "quantised/nf4",
+            {"tokens": [1], "generated": [2], "close_call": None, "settings": {"full": GOOD | {"graph_steps": 0}}},
+            2,
+        ),
+        ("speed/8192", {"settings": {"full": {"expected": ["graph"], "graph_tokens_per_s": None}}}, 1),
+        ("speed/8192", {"settings": {"full": {"expected": ["graph"], "graph_tokens_per_s": 9.0}}}, 0),
+        ("speed/8192", {"settings": {}, "batch": {"expected": ["graph"], "graph_tokens_per_s": None}}, 1),
+    ],
+)
+def test_tokens_of_generate_weights_in_four_bits_and_missing_speeds_are_judged(name, one, lines):
+    assert len(judge.failures({name: one}, complete=False)) == lines
 
 
 def test_rows_that_are_left_have_an_exit_code_of_their_own(tmp_path, monkeypatch):

@@ -1,8 +1,15 @@
 """Rows of a check for tests of how they are run: what a preset finds, an error, a crash, and one that takes long."""
 
+import multiprocessing
 import os
+import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
+
+import torch
+
+from scripts.benchmarks.gpu.processes import COMPILED, RESULT
 
 OPERATORS = {"quantise": {"calls": 1, "difference": 0.0, "over_allowed": 0.0, "integers": 0.0}}
 GOOD = {
@@ -38,6 +45,38 @@ def fails() -> dict:
 
 def crashes() -> dict:
     os.abort()
+
+
+def process(*_) -> dict:
+    return {"process": os.getpid()}
+
+
+def out_of_memory() -> dict:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+class Context:
+    """Processes that are none: each tells of compilations that took so many seconds, later than a row may take."""
+
+    def __init__(self, compiles: list[float]):
+        self.compiles = compiles
+
+    def Pipe(self):
+        return multiprocessing.Pipe()
+
+    def Process(self, target, args):
+        connection = Connection(os.dup(args[0].fileno()))  # the worker closes its own
+
+        def works() -> None:
+            while connection.recv() is not None:
+                for seconds in self.compiles:
+                    connection.send((COMPILED, seconds))
+                time.sleep(0.4)
+                connection.send((RESULT, GOOD))
+
+        thread = threading.Thread(target=works, daemon=True)
+        thread.is_alive = lambda: True
+        return thread
 
 
 def sleeps() -> dict:

@@ -36,11 +36,22 @@ def wrong(kind: str, one: dict) -> Iterator[str]:
         yield from compared(one)
     elif kind == "batch":
         yield from (f"{name} decodes other tokens than alone" for name in one["different"])
+    elif kind == "generate" and batches.differ(one["tokens"], one["generated"], one["close_call"]):
+        yield "FullKV decodes other tokens than transformers' generate"
+    elif kind == "quantised" and "absent" not in one:
+        if batches.differ(one["tokens"], one["generated"], one["close_call"]):
+            yield "FullKV decodes other tokens than transformers' generate"
+        for name, other in one["settings"].items():
+            yield from (f"{name}: {line}" for line in repeated(other))
     elif kind == "bytes" and one["allocated"] is not None and not 1 <= one["over"] <= OVER:
         yield f"{one['over']} of the counted bytes are allocated"
     elif kind == "speed":
         parts = one["settings"] | {key: one.get(key, {}) for key in ("batch", "generate", "column_sums")}
         yield from (f"{name}: {part['error']}" for name, part in parts.items() if "error" in part)
+        for name, part in parts.items():
+            for engine in part.get("expected", ()):
+                if not part[f"{engine}_tokens_per_s"]:
+                    yield f"{name}: no step was decoded by engine={engine}"
 
 
 def preset(one: dict) -> Iterator[str]:
@@ -51,13 +62,18 @@ def preset(one: dict) -> Iterator[str]:
         yield f"attention differs by {one['outputs']:.1e} from the CPU's, more than {OUTPUTS:.0e}"
     if batches.differ(one["tokens"], one["cpu_tokens"], one["close_call"]):
         yield "other tokens are decoded than on the CPU"
+    yield from repeated(one)
+    for key, operators in one.items():
+        if key.startswith("torch."):
+            yield from (f"{key}: {line}" for line in compared(operators))
+
+
+def repeated(one: dict) -> Iterator[str]:
+    """What differs between steps that Python launches and those that a CUDA graph repeats."""
     if batches.differ(one["eager_tokens"], one["graph_tokens"], one["graph_close_call"]):
         yield "other tokens are decoded by a CUDA graph than step by step"
     if one["graph_expected"] and not one["graph_steps"]:
         yield "no step is repeated by a CUDA graph"
-    for key, operators in one.items():
-        if key.startswith("torch."):
-            yield from (f"{key}: {line}" for line in compared(operators))
 
 
 def compared(operators: dict[str, dict]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods.head_scores import KIND
 from kvbench.models.random_weights import random_model
 from kvbench.ops.rope import Rope
-from kvbench.prefill import PrefillState
+from kvbench.prefill import FullPrefill, Needs, PrefillState
 
 SHAPE = Path(__file__).parents[3] / "conf" / "model" / "llama3-8b-random.yaml"
 # For comparisons with the CPU: the attention of Llama-3-8B in 4 layers, and little else.
@@ -53,6 +53,11 @@ def prefilled(one: Setting, model: PreTrainedModel, n: int, seed: int = 0) -> Pr
     """A prompt of n random tokens as a setting's method needs it, with its second passes over the context."""
     plan = one.method.plan(n, len(model.model.layers), budget_of(one, model, n))
     return SharedPass(model, token_ids(n, model.config.vocab_size, seed), plan, one.method.needs).state
+
+
+def prefilled_ids(model: PreTrainedModel, ids: Tensor) -> PrefillState:
+    """A prompt of these ids [n], without observations."""
+    return SharedPass(model, ids, FullPrefill(), Needs()).state
 
 
 def budget_of(one: Setting, model: PreTrainedModel, n: int) -> int:

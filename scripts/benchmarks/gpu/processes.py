@@ -1,4 +1,4 @@
-"""Rows of a check, each in a process of its own: an illegal access to a GPU's memory ends one row, not the check.
+"""Rows of a check, in processes apart: an illegal access to a GPU's memory ends one row, not the check.
 
 What a row found is a file, and a further run of the same code on the same machine does not repeat it.
 """
@@ -7,8 +7,10 @@ import importlib
 import json
 import multiprocessing
 import signal
+import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from kvbench.utils.files import folder_name, write_atomically
 from scripts.benchmarks.gpu.stages import Clock
 
 PRELOADED = ["scripts.benchmarks.gpu.rows"]  # imported once, before processes are forked; initialises no GPU
+COMPILED, RESULT = "compiled", "result"  # what a process sends: seconds that a kernel took to compile; what a row found
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,44 @@ class Row:
     name: str
     work: str  # MODULE:FUNCTION, which returns a dict
     arguments: tuple = ()
-    most: float = 90.0  # seconds
+    most: float = 90.0  # seconds, without those in which kernels are compiled
+    shares: str = ""  # rows behind each other with the same word share a process: its models are made once
+
+
+class Worker:
+    """A process that performs rows, one after the other, until one of them ends it."""
+
+    def __init__(self, context):
+        self.connection, there = context.Pipe()
+        self.process = context.Process(target=serve, args=(there,))
+        self.process.start()
+        there.close()
+
+    def ask(self, row: Row, seconds: float, end: Callable[[], float]) -> dict | None:
+        """What a row found, or how its process ended; None where it was not through in `seconds`, to which the time is
+        added that kernels took to compile, as long as `end()`, the seconds of the whole check, allows it."""
+        self.connection.send((row.work, row.arguments))
+        until = time.perf_counter() + seconds
+        while self.connection.poll(max(0.0, min(until - time.perf_counter(), end()))):
+            try:
+                kind, value = self.connection.recv()
+            except EOFError:
+                self.process.join()
+                code = self.process.exitcode
+                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                return {"error": f"the process ended by {how}"}
+            if kind == RESULT:
+                return value
+            until += value
+        self.process.kill()
+        self.process.join()
+        return None
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.connection.send(None)
+        self.connection.close()
+        self.process.join()
 
 
 class Rows:
@@ -40,52 +80,44 @@ class Rows:
         self.context.set_forkserver_preload(PRELOADED)
 
     def run(self, rows: Sequence[Row]) -> None:
-        """Each row that has no result yet, as long as there is time for another one like the longest so far."""
+        """Each row that has no result yet, as long as the stage has time for another one like the longest so far."""
         kinds: dict[str, float] = {}
+        worker, shares = None, ""
         for row in rows:
             kind = row.name.split("/")[0]
             if (known := self._known(row)) is not None:
                 self.found[row.name] = known
                 continue
-            seconds = min(row.most, self.clock.all_left())
+            seconds = min(row.most, self.clock.left())
             if seconds <= kinds.get(kind, 0.0):
                 self.left.append(row.name)
                 continue
-            before = self.clock.all_left()
-            result = self._result(row, seconds)
-            kinds[kind] = max(kinds.get(kind, 0.0), before - self.clock.all_left())
-            if result is None:
-                self.left.append(row.name)
-                continue
-            self.found[row.name] = result
-            if skipped := result.get("skipped"):  # a further run does it again, with more time
-                self.left += [f"{row.name}: {part}" for part in skipped]
-                continue
-            write_atomically(self._file(row), json.dumps({"stamp": self.stamp, "found": result}, default=str) + "\n")
+            if worker and not (row.shares and row.shares == shares and worker.process.is_alive()):
+                worker.close()
+                worker = None
+            worker, shares = worker or Worker(self.context), row.shares
+            started = time.perf_counter()
+            result = worker.ask(row, seconds, self.clock.all_left)
+            kinds[kind] = max(kinds.get(kind, 0.0), time.perf_counter() - started)
+            self._note(row, result if result or seconds < row.most else too_long(row))
+        if worker:
+            worker.close()
 
-    def _result(self, row: Row, seconds: float) -> dict | None:
-        """What the row's process returned or how it ended; None where the time of the check was up first."""
-        here, there = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=perform, args=(there, row.work, row.arguments))
-        process.start()
-        there.close()
-        try:
-            arrived = here.poll(seconds)
-            result = here.recv() if arrived else None
-        except EOFError:
-            result = None
-        if not arrived:
-            process.kill()
-        process.join()
-        if result is not None:
-            return result
-        if not arrived:
-            return None if seconds < row.most else {"error": f"took more than {row.most:.0f} s"}
-        code = process.exitcode
-        return {"error": f"the process ended by {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"}
+    def _note(self, row: Row, result: dict | None) -> None:
+        """Keep what a row found, in the folder too unless a further run may find something else."""
+        if result is None:
+            self.left.append(row.name)
+            return
+        self.found[row.name] = result
+        if skipped := result.get("skipped"):  # a further run does it again, with more time
+            self.left += [f"{row.name}: {part}" for part in skipped]
+        elif not result.get("again"):
+            write_atomically(self._file(row), json.dumps({"stamp": self.stamp, "found": result}, default=str) + "\n")
 
     def _known(self, row: Row) -> dict | None:
         """The result of an earlier run of the same code on the same machine."""
+        if row.name in self.found:
+            return self.found[row.name]
         try:
             kept = json.loads(self._file(row).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -96,14 +128,39 @@ class Rows:
         return self.folder / f"{folder_name(row.name)}.json"
 
 
-def perform(connection, work: str, arguments: tuple) -> None:
-    """In the row's process: send what its function returns, or its error."""
+def too_long(row: Row) -> dict:
+    """A failure of this run: the machine may have been busy."""
+    return {"error": f"took more than {row.most:.0f} s", "again": True}
+
+
+def serve(connection) -> None:
+    """In a worker: perform what comes, until nothing more does."""
+    tell_of_compilations(connection)
+    while (asked := connection.recv()) is not None:
+        connection.send((RESULT, perform(*asked)))
+
+
+def perform(work: str, arguments: tuple) -> dict:
+    """What a row's function returns, or its error."""
     module, name = work.split(":")
     try:
         function: Callable[..., dict] = getattr(importlib.import_module(module), name)
-        result = json.loads(json.dumps(function(*arguments), default=str))
+        return json.loads(json.dumps(function(*arguments), default=str))
     except Exception as error:  # the result is a report of everything that goes wrong
         traceback.print_exc()
         result = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-    connection.send(result)
-    connection.close()
+        return result | ({"again": True} if type(error).__name__ == "OutOfMemoryError" else {})  # of whom is not known
+
+
+def tell_of_compilations(connection) -> None:
+    """Send the seconds of each compilation of a Triton kernel, which a warm cache would save."""
+    try:
+        from triton import knobs
+    except ImportError:
+        return
+
+    def listener(*, times, cache_hit: bool, **about) -> None:
+        if not cache_hit:
+            connection.send((COMPILED, 1e-6 * times.total))
+
+    knobs.compilation.listener = listener

@@ -8,6 +8,7 @@ COLUMNS = (
     "decode tokens/s",
     "over FullKV",
     "as a graph",
+    "fused",
     "ms a token",
     "of these in kernels",
     "cache MiB",
@@ -18,6 +19,7 @@ COLUMNS = (
 def markdown(result: dict) -> str:
     machine, rows, parts = result["machine"], result["rows"], [f"# kvbench on {result['machine']['name']}", ""]
     parts += [f"- {key}: {value}" for key, value in machine.items() if key != "name"]
+    parts += ["", "## Stages", "", *(f"- {line}" for line in result["stages"])]
     parts += ["", "## Failed", "", *([f"- {line}" for line in result["failed"]] or ["Nothing."])]
     if result["left"]:
         parts += ["", f"Left for another run, for there was no time: {', '.join(result['left'])}."]
@@ -61,6 +63,11 @@ def others(rows: dict[str, dict]) -> list[str]:
     lines = []
     for dtype, one in of_kind(rows, "batch").items():
         lines.append(f"- a batch in {dtype}: {one.get('error') or one['different'] or 'the tokens of each alone'}")
+    for dtype, one in of_kind(rows, "generate").items():
+        same = "FullKV" if one.get("tokens") == one.get("generated") else "another close token than FullKV"
+        lines.append(f"- transformers' generate in {dtype}: {one.get('error') or f'the tokens of {same}'}")
+    for kind, one in of_kind(rows, "quantised").items():
+        lines.append(f"- weights in {kind}: {one.get('error') or one.get('absent') or 'compared with generate'}")
     for device, one in of_kind(rows, "second device").items():
         lines.append(f"- {device}: {'there is none' if 'absent' in one else one.get('error', 'compared')}")
     for n, one in of_kind(rows, "length").items():
@@ -101,9 +108,9 @@ def speed(length: dict) -> list[str]:
         rate = one["decode_tokens_per_s"]
         share = f"{one['compress_seconds'] / length['prefill_seconds']:.1%}"
         over = f"{rate / full:.2f}" if full else ""
-        graph = f"{one['graph_tokens_per_s']:.1f}" if one.get("graph_tokens_per_s") else "–"
+        graph, fused = (per_second(one.get(f"{engine}_tokens_per_s")) for engine in ("graph", "fused"))
         lines.append(
-            f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | {graph} | "
+            f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | {graph} | {fused} | "
             f"{one['wall_ms_per_token']:.2f} | {milliseconds(one['kernel_ms_per_token'])} | "
             f"{one['cache_bytes'] / 2**20:.0f} | {one['largest_batch_counted']} |"
         )
@@ -112,6 +119,10 @@ def speed(length: dict) -> list[str]:
         if key in length:
             lines.append(f"- {key}: {told({k: v for k, v in length[key].items() if k != 'h2o'})}")
     return lines
+
+
+def per_second(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
 
 
 def milliseconds(value: float | None) -> str:

@@ -1,5 +1,6 @@
-"""The rows of scripts/benchmarks/gpu_check.py: what each does, in its own process, and in which order."""
+"""The rows of scripts/benchmarks/gpu_check.py: what each does, and in which of three stages."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -9,10 +10,11 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from kvbench.config import composed
 from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
-from scripts.benchmarks.gpu import batches, long, memory, models, presets, speed
+from scripts.benchmarks.gpu import batches, generated, long, memory, models, presets, speed
 from scripts.benchmarks.gpu.processes import Row
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES
@@ -24,6 +26,8 @@ DTYPES = (torch.float32, torch.bfloat16)
 HEAD_DIMS, GROUPS = (64, 80, 96, 128, 256), (1, 4, 8, 16)
 HEAD_PRESETS = ("snapkv", "adakv", "kivi", "spindle", "h2o", "minicache")
 GROUPED_CHANNELS = 32  # KIVI's groups divide the channels of a head
+COMMON_HEADS = {(64, 8), (128, 4)}  # those of most models in use
+IN_FOUR_BITS = ("full", "snapkv", "kivi")
 IN_BYTES = ("full", "snapkv", "pyramidkv", "spindle", "kivi", "minicache")
 # Tokens of the prompt -> prefill.chunk
 LENGTHS: dict[int, int | None] = {8192: None, 32768: None, 131072: 16384}
@@ -46,20 +50,77 @@ class Check:
         return 120 if self.dry_run else 600
 
 
-def rows_of(check: Check) -> list[Row]:
-    """All rows, what decides about being right first. Speeds have what the others left, see `speeds_of`."""
-    dims, lengths = (HEAD_DIMS[1:2], TRIAL_LENGTHS) if check.dry_run else (HEAD_DIMS, LENGTHS)
-    rows = [Row(f"preset/{name}", f"{WORK}preset", (check, name), 60) for name in check.names]
-    rows += [Row(f"heads/{head_dim}", f"{WORK}heads", (check, head_dim), 90) for head_dim in dims]
-    rows += [Row(f"batch/{dtype}".replace("torch.", ""), f"{WORK}batch", (check, dtype), 60) for dtype in DTYPES]
-    rows += [Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
-    rows += [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
-    return rows + [Row(f"bytes/{name}", f"{WORK}counted", (check, name), 30) for name in IN_BYTES]
+@dataclass(frozen=True)
+class Stage:
+    """Rows that end with a verdict, and the minutes that they have."""
+
+    name: str
+    minutes: float
+    rows: Callable[[float], list[Row]]  # of the seconds that are left when it begins
 
 
-def speeds_of(check: Check, seconds: float) -> list[Row]:
-    """A table of each length, with its share of the time."""
+def stages_of(check: Check) -> list[Stage]:
+    """Is it right, as far as one preset of each kind shows it? Is it fast? Then long prompts and all the rest."""
     lengths = TRIAL_LENGTHS if check.dry_run else LENGTHS
+    *short, longest = lengths.items()
+    first = first_of_each_kind(check.names)
+    heads = [(128, 4)] if check.dry_run else [(dim, group) for dim in HEAD_DIMS for group in GROUPS]
+    common = [one for one in heads if one in COMMON_HEADS]
+
+    def right(seconds: float) -> list[Row]:
+        rows = [*presets_of(check, first), *heads_of(check, common)]
+        rows += [Row(f"{kind}/{dtype}".replace("torch.", ""), f"{WORK}{kind}", (check, dtype), 60)
+                 for dtype in DTYPES for kind in ("batch", "generate")]  # fmt: skip
+        return [*rows, Row("quantised/nf4", f"{WORK}quantised", (check,), 60)]
+
+    def rest(seconds: float) -> list[Row]:
+        rows = [*speeds_of(check, dict([longest]), seconds / 2)]
+        rows += [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
+        rows += [Row(f"bytes/{name}", f"{WORK}counted", (check, name), 30) for name in IN_BYTES]
+        rows += [Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
+        rows += heads_of(check, [one for one in heads if one not in common])
+        return rows + presets_of(check, [name for name in check.names if name not in first])
+
+    return [
+        Stage("right", 3, right),
+        Stage("fast", 3, lambda seconds: speeds_of(check, dict(short), seconds)),
+        Stage("long", 4, rest),
+    ]
+
+
+def first_of_each_kind(names: Sequence[str]) -> list[str]:
+    """The first preset of each combination of classes: others differ from it in numbers."""
+    kinds: dict[str, str] = {}
+    for name in names:
+        kinds.setdefault(str(sorted(classes(plain_of(name)))), name)
+    return list(kinds.values())
+
+
+def classes(node: object) -> Iterator[str]:
+    """Every `_target_` in a method's configuration."""
+    if isinstance(node, Mapping):
+        yield from (str(value) for key, value in node.items() if key == "_target_")
+    for part in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
+        yield from classes(part)
+
+
+def plain_of(name: str) -> dict:
+    """A preset's configuration."""
+    return composed([f"method={name}"])["method"][name]
+
+
+def presets_of(check: Check, names: Sequence[str]) -> list[Row]:
+    return [Row(f"preset/{name}", f"{WORK}preset", (check, name), 60, shares="preset") for name in names]
+
+
+def heads_of(check: Check, heads: Sequence[tuple[int, int]]) -> list[Row]:
+    return [
+        Row(f"heads/{dim} {group}", f"{WORK}heads", (check, dim, group), 90, shares="heads") for dim, group in heads
+    ]
+
+
+def speeds_of(check: Check, lengths: Mapping[int, int | None], seconds: float) -> list[Row]:
+    """A table of each length, with its share of the time."""
     share = seconds / len(lengths)
     return [Row(f"speed/{n}", f"{WORK}speeds", (check, n, chunk, share - 10), share) for n, chunk in lengths.items()]
 
@@ -103,18 +164,35 @@ def preset(check: Check, name: str) -> dict:
     return found
 
 
-def heads(check: Check, head_dim: int) -> dict:
-    """Operators beside their references, for each number of query heads of a KV head and dtype."""
+def heads(check: Check, head_dim: int, group: int) -> dict:
+    """Operators beside their references in each dtype, for `group` query heads of a KV head."""
     found = {}
-    for group in GROUPS[1:2] if check.dry_run else GROUPS:
-        shape = {"num_attention_heads": 2 * group, "num_key_value_heads": 2, "head_dim": head_dim}
-        model = models.sharpened(models.llama3_8b("cpu", torch.float32, **models.TRIAL | shape))
-        for dtype in (*DTYPES, torch.float16):
-            there = model.to(check.device, dtype)
-            for name in HEAD_PRESETS:
-                if name != "kivi" or head_dim % GROUPED_CHANNELS == 0:
-                    one = setting(name, ratio=presets.RATIO)
-                    found[f"{name}, group {group}, {dtype}"] = presets.operators(one, there, check.tokens)
+    shape = {"num_attention_heads": 2 * group, "num_key_value_heads": 2, "head_dim": head_dim}
+    model = models.sharpened(models.llama3_8b("cpu", torch.float32, **models.TRIAL | shape))
+    for dtype in (*DTYPES, torch.float16):
+        there = model.to(check.device, dtype)
+        for name in HEAD_PRESETS:
+            if name != "kivi" or head_dim % GROUPED_CHANNELS == 0:
+                one = setting(name, ratio=presets.RATIO)
+                found[f"{name}, {dtype}"] = presets.operators(one, there, check.tokens)
+    return found
+
+
+def generate(check: Check, dtype: torch.dtype) -> dict:
+    return generated.beside_generate(small(check, check.device, dtype), check.tokens)
+
+
+def quantised(check: Check) -> dict:
+    """Weights in four bits on one GPU: FullKV beside generate, and steps with and without a CUDA graph."""
+    model = generated.in_four_bits(small(check, "cpu", torch.bfloat16), check.device)
+    if model is None:
+        return {"absent": "bitsandbytes is not installed"}
+    found = generated.beside_generate(model, check.tokens) | {"settings": {}}
+    for name in IN_FOUR_BITS:
+        one = setting(name, ratio=presets.RATIO)
+        state = models.prefilled(one, model, check.tokens)
+        caches = one.method.compress(state, models.budget_of(one, model, check.tokens))
+        found["settings"][name] = presets.repeated(model, caches, state.logits)
     return found
 
 

@@ -9,15 +9,15 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
-from kvbench.evaluation.decode import batched, decode_greedily, generate
+from kvbench.cache.batch import BatchCache
+from kvbench.evaluation.decode import Generation, batched, decode_greedily, generate
 from kvbench.evaluation.prefill_passes import stored
-from kvbench.evaluation.steps import capture_of
+from kvbench.evaluation.steps import capture_of, fused_of
 from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.spindle import SpindleKV
-from kvbench.models.attention_interface import ATTENTION
-from kvbench.ops.sdpa import without_cudnn
 from kvbench.prefill import FullPrefill, Needs, PrefillState, in_chunks
 from kvbench.utils.device import finish, free_bytes
+from scripts.benchmarks.gpu.generated import generated
 from scripts.benchmarks.gpu.models import token_ids
 from scripts.benchmarks.gpu.stages import Clock, attempted
 
@@ -87,23 +87,47 @@ class Length:
         del caches
         compress, caches = self.timed(lambda: method.compress(state, budget))
         counted = storage_bytes(stored(caches))
-        decode, _ = self.timed(lambda: generate(self.model, caches, state.logits, self.steps, frozenset()))
-        caches, capture = method.compress(state, budget), capture_of("auto", self.model)
-        graph, graphed = self.timed(
-            lambda: generate(self.model, caches, state.logits, self.steps, frozenset(), capture=capture)
-        )
+        packs = all(cache.pack() is not None for cache in caches)
+        del caches
+        make = lambda: batched([method.compress(state, budget)])  # noqa: E731
+        rates = {engine: self.rate(make, state.logits[None], engine) for engine in self.engines()}
         caches = method.compress(state, budget)
         kernels = self.kernel_seconds(lambda: generate(self.model, caches, state.logits, PROFILED, frozenset()))
         room = free_bytes(str(self.model.device))
         return {
             "compress_seconds": compress,
-            "decode_tokens_per_s": (self.steps - 1) / decode,
-            "graph_tokens_per_s": (self.steps - 1) / graph if graphed.repeated else None,
-            "wall_ms_per_token": 1e3 * decode / (self.steps - 1),
+            "decode_tokens_per_s": rates["eager"],
+            **{f"{engine}_tokens_per_s": rate for engine, rate in rates.items() if engine != "eager"},
+            "expected": ["graph"] if packs and "graph" in rates else [],
+            "wall_ms_per_token": 1e3 / rates["eager"],
             "kernel_ms_per_token": None if kernels is None else 1e3 * kernels / (PROFILED - 1),
             "cache_bytes": counted,
             "largest_batch_counted": int(room // counted),
         }
+
+    def engines(self) -> list[str]:
+        """Those of `decode.engine` that this machine has."""
+        return ["eager"] if capture_of("auto", self.model) is None else ["eager", "graph", "fused"]
+
+    def rate(self, make: Callable[[], BatchCache], logits: Tensor, engine: str) -> float | None:
+        """Tokens per second of each row, by the time that twice as many take longer: without the first steps, a
+        recording and a compilation. None where no step was of this engine."""
+        capture, fused = capture_of(engine, self.model), fused_of(engine, self.model)
+
+        def decode(tokens: int) -> tuple[float, list[Generation]]:
+            cache = make()
+            seconds, rows = self.timed(
+                lambda: decode_greedily(self.model, cache, logits, tokens, frozenset(), capture=capture, fused=fused)
+            )
+            return seconds, rows
+
+        if engine == "fused":
+            decode(min(WARM, self.steps))  # compiles
+        short, _ = decode(self.steps)
+        long, rows = decode(2 * self.steps)
+        if engine != "eager" and {row.engine for row in rows} != {engine}:
+            return None
+        return self.steps / max(long - short, 1e-9)
 
     def kernel_seconds(self, work: Callable[[], object]) -> float | None:
         """Seconds that the GPU's kernels take in all while `work` runs; None on a CPU."""
@@ -116,10 +140,9 @@ class Length:
 
     @torch.inference_mode()
     def batch(self, state: PrefillState) -> dict:
-        """Twelve settings of the prompt as one batch, over one by one. No column sums are needed."""
-        pool = [SETTINGS[name] for name in ("streaming_llm", "snapkv", "pyramidkv", "spindle")]
-        chosen = [(method, int(ratio * self.n)) for method in pool for ratio in (0.1, 0.2, 0.4)][:BATCH]
-        logits = state.logits.expand(BATCH, -1)
+        """Twelve settings of the prompt as one batch, or as many as fit, over one by one. They need no column sums."""
+        chosen = self.that_fit(state)
+        logits = state.logits.expand(len(chosen), -1)
 
         def caches() -> list:
             return [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
@@ -129,28 +152,36 @@ class Length:
         together, _ = self.timed(lambda: decode_greedily(self.model, batched(ready), logits, self.steps, frozenset()))
         ready = caches()
         alone, _ = self.timed(lambda: [generate(self.model, x, state.logits, self.steps, frozenset()) for x in ready])
-        return {"settings": BATCH, "seconds": together, "one_by_one_seconds": alone, "times_faster": alone / together}
+        ready.clear()  # before more are made
+        rates = {engine: self.rate(lambda: batched(caches()), logits, engine) for engine in self.engines()}
+        return {
+            "settings": len(chosen),
+            "seconds": together,
+            "one_by_one_seconds": alone,
+            "times_faster": alone / together,
+            **{f"{engine}_tokens_per_s": rate for engine, rate in rates.items()},
+            "expected": ["graph"] if "graph" in rates else [],
+        }
+
+    def that_fit(self, state: PrefillState) -> list[tuple[Method, int]]:
+        """Methods with their budgets, from the smallest on, whose caches take no more than half of the free memory:
+        they are held twice while they are packed."""
+        pool = [SETTINGS[name] for name in ("streaming_llm", "snapkv", "pyramidkv", "spindle")]
+        every = [(method, ratio) for ratio in (0.1, 0.2, 0.4) for method in pool][:BATCH]
+        room, chosen = free_bytes(str(self.model.device)) / 2, []
+        for method, ratio in every:
+            room -= ratio * state.nbytes
+            if room < 0 and chosen:
+                break
+            chosen.append((method, int(ratio * self.n)))
+        return chosen
 
     @torch.inference_mode()
     def generate(self) -> dict:
-        """transformers' own generate: tokens per second of what its second half of the tokens takes.
-
-        Without cuDNN's attention, as kvbench decodes: it plans anew for every length, for longer than a token takes.
-        """
-        self.model.set_attn_implementation("sdpa")
-        ids: Tensor = self.ids[None].to(self.model.device)
-
-        def run(count: int) -> None:
-            options = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}
-            self.model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-
-        try:
-            with without_cudnn():
-                run(2)
-                short, _ = self.timed(lambda: run(2))
-                whole, _ = self.timed(lambda: run(self.steps + 2))
-        finally:
-            self.model.set_attn_implementation(ATTENTION)
+        """transformers' own generate: tokens per second of what its second half of the tokens takes."""
+        generated(self.model, self.ids, 2)
+        short, _ = self.timed(lambda: generated(self.model, self.ids, 2))
+        whole, _ = self.timed(lambda: generated(self.model, self.ids, self.steps + 2))
         return {"first_two_tokens_seconds": short, "decode_tokens_per_s": self.steps / max(whole - short, 1e-9)}
 
     @torch.inference_mode()

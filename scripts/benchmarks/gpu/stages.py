@@ -11,6 +11,7 @@ class Clock:
     def __init__(self, minutes: float):
         self.end = time.perf_counter() + 60 * minutes
         self.stage_end = self.end
+        self.left_over = 0.0  # seconds that earlier stages did not need
         self.skipped: list[str] = []
 
     def stage(self, seconds: float) -> None:
