@@ -23,7 +23,7 @@ SAMPLE_HASHES = "samples.parquet"
 KEPT = frozenset(
     "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
     "dtype device benchmark data_sha256 question first_token memory kvbench git python packages kernels sdpa "
-    "sdpa_decode unrotated_layers hardware variables versions".split()
+    "sdpa_decode unrotated_layers weights_format hardware variables versions".split()
 ) | {*IDENTIFYING}
 # Of the configuration: places on the machine, and accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}

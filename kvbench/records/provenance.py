@@ -38,6 +38,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
         "weights": weights(manifest.get("model") or {}),
         **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in IDENTIFYING},
         "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
+        "dtype": dtype(manifest),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),
@@ -50,6 +51,12 @@ def weights(model: dict[str, Any]) -> str | None:
     if "files" in model:
         return hashlib.sha256(json.dumps(model["files"], sort_keys=True).encode()).hexdigest()[:16]
     return model.get("revision")
+
+
+def dtype(manifest: dict[str, Any]) -> str | None:
+    """torch's name of what the model computes in, and what its weights are stored in where that is something else."""
+    computes, weights_in = manifest.get("dtype"), manifest.get("weights_format")
+    return f"{weights_in} weights, {computes}" if computes and weights_in else computes
 
 
 def processor(device: str | None, hardware: dict[str, Any]) -> str | None:

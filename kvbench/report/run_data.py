@@ -14,6 +14,7 @@ from kvbench.records import load
 from kvbench.records.load import PROPERTIES, files_in, records_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
+from kvbench.records.provenance import dtype
 from kvbench.records.samples import read_samples
 from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.records.store import RECORDS
@@ -75,7 +76,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
 
 def _facts(frame: pd.DataFrame, manifests: Sequence[dict[str, Any]]) -> dict[str, str]:
     """What distinguishes one run from another: benchmark, model, dtype, question and memory."""
-    dtypes = sorted({str(manifest["dtype"]) for manifest in manifests if "dtype" in manifest})
+    dtypes = sorted({name for manifest in manifests if (name := dtype(manifest))})
     facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question")}
     facts |= {"memory": next((str(value) for value in _column(frame, "memory") if isinstance(value, str)), "engine")}
     return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}

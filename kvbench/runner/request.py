@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from transformers import PreTrainedModel
+
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.config import build
 from kvbench.configuration import Configuration
@@ -18,6 +20,7 @@ from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec
 from kvbench.models.probe import told
+from kvbench.models.weights_format import told as told_of_weights
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment
 from kvbench.probes import build_probes
@@ -27,6 +30,11 @@ from kvbench.runner.estimate import estimate_of
 from kvbench.runner.kernels import check_decoding, check_kernels, computed_by
 from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.extras import require
+
+
+def about_model(model: PreTrainedModel) -> dict[str, Any]:
+    """For the manifest: what computes a model, and what was found out about it."""
+    return computed_by(model) | told(model) | told_of_weights(model.config)
 
 
 @dataclass(frozen=True)
@@ -39,9 +47,7 @@ class Kind:
     load: Callable[..., Any] | None = (
         None  # (spec, settings, benchmark): what stands in for the model; None: the model with its weights
     )
-    computed_by: Callable[..., Any] = (
-        lambda run: computed_by(run.loaded.model) | told(run.loaded.model)  # (run): for the manifest
-    )
+    computed_by: Callable[..., Any] = lambda run: about_model(run.loaded.model)  # (run): for the manifest
     columns: frozenset[str] = OURS  # of its records, which no sample can have too
     check: Callable[..., Any] = (
         check_turns  # (samples, settings, distance): refuses samples that are not defined for them

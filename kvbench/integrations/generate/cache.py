@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import AttendingLayer, LayerCache, StoredLayer, attend_one_by_one
+from kvbench.cache.beside import Beside
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
@@ -148,7 +149,7 @@ class CompressedCache(Cache):
         if self._compressed is None and self._placed is not None:
             full = self._full_bytes + self._state.other_bytes
             self._compressed = Compressed(
-                self._placed, self._state.logits, full, self._element_bytes, 0.0, 0.0, [], 0, None
+                self._placed, self._state.logits, full, self._element_bytes, 0.0, 0.0, Beside(), 0, None
             )
         return self._compressed
 

@@ -108,6 +108,10 @@ class Manifest(JobNote):
     unrotated_layers: list[Count] = field(
         "layers that do not rotate their keys, in a model with rotary embeddings; missing without any", since="0.2"
     )
+    weights_format: Text = field(
+        "what the weights are stored in, where it is not `dtype`: 4-bit bitsandbytes; missing for plain weights",
+        since="0.2",
+    )
     engines: dict[Text, Any] = field("what each engine says of itself, by label; missing without engines", since="0.2")
     packages: dict[Text, Text | None] = field("versions of packages", optional=True)
     variables: dict[Text, Text] = field(
