@@ -1,0 +1,144 @@
+"""All families at equal r_bytes on Qwen2.5-Coder: `python -m scripts.results.leaderboard_qwen run`, then `… report`.
+
+run     makes the records under --runs (default runs/leaderboard_qwen). A stopped run goes on where it was, and a larger
+        --limit adds samples. --models and --parts divide it, list names the parts in the order of their value, and
+        --shard 0 --shards 2 makes one half: on two cores two processes of one thread each (OMP_NUM_THREADS=1) take
+        less than one of two threads.
+report  writes tables, figures and what made them to results/leaderboard/MODEL.
+
+Each needle lies in a text of its own, so that all samples are independent. RULER's tasks are those that FullKV solves
+at 0.5 or better in ten samples, which the part ruler_full finds out. The models compute in bfloat16, so that shares of
+bytes are those of a 16-bit cache, and install from PyPI (docs/models.md). All methods that observe a window of the
+last queries have the same window and the same pooling.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from kvbench.configuration import Configuration
+from kvbench.errors import UserError
+from kvbench.records import load
+from kvbench.runner import run as command
+from scripts.frame import script_parser
+from scripts.results.leaderboard import at_own_ratios
+from scripts.results.leaderboard_tables import Board, report
+
+ROOT = Path(__file__).parents[2]
+TARGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of FullKV's bytes
+FIXED = """
+    full fp8_token kivi kivi_k4v2 turboquant_4 turboquant_2 ggml_q8_0 ggml_q4_0 nvfp4 kvquant_3 gear_2 kvtc_3
+""".split()
+EVICTION = """
+    random streaming_llm knorm keydiff lagkv tova h2o snapkv pyramidkv adakv lava cake criticalkv_snapkv chunkkv finch
+    nacl cur compactor expected_attention kvzip kvcompose squeeze_snapkv simlayerkv pooling_merge spindle
+""".split()
+# Methods that quantise what they keep: ratios of which measured r_bytes come near the targets.
+OTHER = {
+    "snapkv_nvfp4": [0.035, 0.07, 0.177, 0.355, 0.71],
+    "snapkv_kivi4": [0.125, 0.285, 0.59],
+    "think_snapkv": [0.024, 0.061, 0.123, 0.248, 0.62],
+}
+WINDOW = 16  # of the last queries that are observed: the best of 4, 8, 16, 32 and 64 for SnapKV and AdaKV at 0.02
+OBSERVED = """
+    snapkv.scoring pyramidkv.scoring adakv.scoring lava.scoring cake.scoring cake.allocation finch.scoring nacl.scoring
+    criticalkv_snapkv.scoring.base chunkkv.scoring.base squeeze_snapkv.policy.scoring pooling_merge spindle
+    snapkv_nvfp4.scoring snapkv_kivi4.scoring think_snapkv.scoring think_snapkv.storage
+""".split()
+OF_MODEL = ["model.dtype=bfloat16", "decode.batch=all"]
+OF_METHODS = [
+    *(f"method.{place}.window={WINDOW}" for place in OBSERVED),
+    *("method.cake.scoring.kernel=7", "method.cake.scoring.pooling=max", f"method.simlayerkv.w_last={WINDOW}"),
+    # SpindleKV: a selection per KV head, and the search on bytes; SimLayerKV: windows that bind at these lengths
+    *("method.spindle.repeat=false", "method.spindle.control_on=r_bytes"),
+    *("method.simlayerkv.delta=null", "method.simlayerkv.window=128"),
+]
+SOLVED = 0.5  # FullKV's score from which a task of RULER is run
+DECIDING = "ruler_full"
+
+
+class Part(NamedTuple):
+    overrides: list[str]
+    limit: int  # samples, of each task where there are several
+    measure: str = "digits"
+
+
+def needles(length: int, question: str, texts: int) -> Part:
+    """One number in a text of its own, at each of five depths."""
+    grid = ["benchmark=niah", "benchmark.depths=[10,30,50,70,90]", f"benchmark.lengths=[{length}]"]
+    return Part([*grid, "benchmark.seeds=40", "benchmark.max_new_tokens=16", f"question={question}"], texts)
+
+
+RULER = ["benchmark=ruler", "benchmark.lengths=[4096]", "benchmark.num_samples=100", "question=visible"]
+WITHOUT_DATA = "benchmark.tasks=[retrieval,tracing,aggregation]"  # question answering needs data
+FULL_ALONE = Part([*RULER, WITHOUT_DATA], 10, "score")
+PARTS = {
+    "qwen2.5-coder-0.5b": {
+        "visible_4k": needles(4096, "visible", 100),
+        "hidden_4k": needles(4096, "hidden", 100),
+        DECIDING: FULL_ALONE,
+        "ruler_4k": Part(RULER, 40, "score"),
+    },
+    "qwen2.5-coder-1.5b": {
+        "visible_4k": needles(4096, "visible", 40),
+        "hidden_4k": needles(4096, "hidden", 40),
+        DECIDING: FULL_ALONE,
+        "ruler_4k": Part(RULER, 40, "score"),
+        "hidden_8k": needles(8192, "hidden", 20),
+        "visible_8k": needles(8192, "visible", 20),
+    },
+}
+
+
+def configuration(model: str, name: str, limit: int | None, runs: Path) -> Configuration:
+    """The configuration of a part, each method at ratios of its own."""
+    part, limit = PARTS[model][name], min(limit or PARTS[model][name].limit, PARTS[model][name].limit)
+    overrides = [f"model={model}", *OF_MODEL, *part.overrides, f"limit={limit}", f"output_dir={runs / model / name}"]
+    if name == DECIDING:
+        return at_own_ratios(["full"], {}, overrides)
+    if part.overrides == RULER:
+        overrides.append(f"benchmark.tasks=[{','.join(solved(runs / model / DECIDING))}]")
+    ratios = {method: list(TARGETS) for method in EVICTION} | OTHER
+    return at_own_ratios([*FIXED, *ratios], ratios, [*overrides, *OF_METHODS])
+
+
+def solved(runs: Path) -> list[str]:
+    """RULER's tasks that FullKV solves at SOLVED or better."""
+    if not list(runs.glob("*/records*.jsonl")):
+        raise UserError(f"{runs} has no records: --parts {DECIDING} makes them, which decide on RULER's tasks")
+    records = load(runs)
+    scores = records.assign(score=[scores["score"] for scores in records["scores"]]).groupby("task")["score"].mean()
+    return sorted(scores[scores >= SOLVED].index)
+
+
+def board(model: str) -> Board:
+    """The parts of a model that are compared."""
+    measures = {name: part.measure for name, part in PARTS[model].items() if name != DECIDING}
+    return Board(f"{model}, bfloat16, window {WINDOW}", measures)
+
+
+def main() -> None:
+    parser = script_parser(__doc__)
+    parser.add_argument("do", choices=["run", "report", "list"])
+    parser.add_argument("--models", nargs="+", choices=PARTS, default=[*PARTS], help="default: both")
+    parser.add_argument("--parts", nargs="+", help="of run; default: all of the model, in the order of list")
+    parser.add_argument("--limit", type=int, help="samples of each part or task, at most the part's own")
+    parser.add_argument("--shard", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--runs", type=Path, default=Path("runs/leaderboard_qwen"))
+    options = parser.parse_args()
+    os.chdir(ROOT)  # results and manifests name no folder of this machine
+    for model in options.models:
+        for name, part in PARTS[model].items() if options.do != "report" else ():
+            if options.parts and name not in options.parts:
+                continue
+            print(f"== {model}, {name}: {part.limit} samples", flush=True)
+            if options.do == "run":
+                cfg = configuration(model, name, options.limit, options.runs)
+                command.run(cfg.changed(shard=options.shard, shards=options.shards))
+        if options.do == "report":
+            report(options.runs / model, ROOT / "results/leaderboard" / model, TARGETS, board(model))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""scripts/results/leaderboard_qwen.py: settings that can be compared, and RULER's tasks by what FullKV solves."""
+
+import pandas as pd
+import pytest
+
+from kvbench.errors import UserError
+from kvbench.evaluation.settings import settings_of
+from scripts.results import leaderboard_qwen
+from scripts.results.leaderboard_qwen import DECIDING, PARTS, RULER, TARGETS, WINDOW, configuration
+
+
+@pytest.fixture(scope="module")
+def cfg(tmp_path_factory):
+    return configuration("qwen2.5-coder-0.5b", "visible_4k", 3, tmp_path_factory.mktemp("runs"))
+
+
+def poolings(node) -> set[tuple[int, str]]:
+    """Kernel and pooling of each scorer within a method."""
+    if not hasattr(node, "items"):
+        return set()
+    own = {(node["kernel"], node["pooling"])} if "kernel" in node and "pooling" in node else set()
+    return own.union(*(poolings(value) for value in node.values()))
+
+
+def test_methods_that_observe_a_window_of_queries_have_the_same_window_and_pooling(cfg):
+    windows = {setting.method.needs.window: setting.name for setting in settings_of(cfg)}
+    assert {*windows} - {0} == {1, WINDOW} and windows[1] == "tova"  # whose paper is about the last query
+    assert poolings(cfg.method) == {(7, "max"), (1, "max")}
+    assert [name for name in cfg.method if (1, "max") in poolings(cfg.method[name])] == ["chunkkv"]  # chunks, instead
+
+
+def test_a_part_has_no_more_samples_than_are_asked_for_and_every_target(cfg):
+    assert cfg.limit == 3 and cfg.method["snapkv"]["ratio"] == list(TARGETS)
+    assert configuration("qwen2.5-coder-0.5b", "visible_4k", 1000, leaderboard_qwen.ROOT).limit == 100
+
+
+def test_the_tasks_of_ruler_are_those_that_full_kv_solves(monkeypatch, tmp_path):
+    model, decided = "qwen2.5-coder-1.5b", tmp_path / "qwen2.5-coder-1.5b" / DECIDING / "ruler-x"
+    with pytest.raises(UserError, match=f"--parts {DECIDING} makes them"):
+        configuration(model, "ruler_4k", None, tmp_path)
+    decided.mkdir(parents=True)
+    (decided / "records.jsonl").touch()
+    scores = [("vt", 0.4), ("vt", 0.5), ("cwe", 0.5), ("niah_single_1", 1.0)]
+    records = pd.DataFrame([{"task": task, "scores": {"score": score}} for task, score in scores])
+    monkeypatch.setattr(leaderboard_qwen, "load", lambda folder: records)
+    cfg = configuration(model, "ruler_4k", None, tmp_path)
+    assert cfg.benchmark["tasks"] == ["cwe", "niah_single_1"] and cfg.limit == 40
+
+
+def test_the_deciding_part_runs_full_kv_alone(tmp_path):
+    for model, parts in PARTS.items():
+        assert parts["ruler_4k"].overrides == RULER and [*parts].index(DECIDING) < [*parts].index("ruler_4k")
+        cfg = configuration(model, DECIDING, None, tmp_path)
+        assert [setting.name for setting in settings_of(cfg)] == ["full"] and cfg.limit == 10
