@@ -34,17 +34,21 @@ def test_a_part_has_no_more_samples_than_are_asked_for_and_every_target(cfg):
     assert configuration("qwen2.5-coder-0.5b", "visible_4k", 1000, leaderboard_qwen.ROOT).limit == 100
 
 
-def test_the_tasks_of_ruler_are_those_that_full_kv_solves(monkeypatch, tmp_path):
+def test_the_tasks_of_ruler_are_those_that_full_kv_solves_once_all_are_decided(monkeypatch, tmp_path):
     model, decided = "qwen2.5-coder-1.5b", tmp_path / "qwen2.5-coder-1.5b" / DECIDING / "ruler-x"
-    with pytest.raises(UserError, match=f"--parts {DECIDING} makes them"):
+    with pytest.raises(UserError, match=f"has 0 of 110 records: --parts {DECIDING} makes those"):
         configuration(model, "ruler_4k", None, tmp_path)
     decided.mkdir(parents=True)
     (decided / "records.jsonl").touch()
-    scores = [("vt", 0.4), ("vt", 0.5), ("cwe", 0.5), ("niah_single_1", 1.0)]
-    records = pd.DataFrame([{"task": task, "scores": {"score": score}} for task, score in scores])
-    monkeypatch.setattr(leaderboard_qwen, "load", lambda folder: records)
+    means = {f"unsolved_{number}": 0.4 for number in range(9)} | {"cwe": 0.5, "niah_single_1": 1.0}
+    rows = [{"task": task, "scores": {"score": score}} for task, score in means.items()] * 10
+    monkeypatch.setattr(leaderboard_qwen, "load", lambda folder: pd.DataFrame(rows[:-1]))
+    with pytest.raises(UserError, match="has 109 of 110 records"):  # another shard is still at work
+        configuration(model, "ruler_4k", None, tmp_path)
+    monkeypatch.setattr(leaderboard_qwen, "load", lambda folder: pd.DataFrame(rows))
     cfg = configuration(model, "ruler_4k", None, tmp_path)
     assert cfg.benchmark["tasks"] == ["cwe", "niah_single_1"] and cfg.limit == 40
+    assert cfg.method["pyramidkv"]["scoring"]["window"] == WINDOW and "random" not in cfg.method
 
 
 def test_the_deciding_part_runs_full_kv_alone(tmp_path):
