@@ -3,14 +3,29 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pandas as pd
 
+from kvbench.errors import UserError
 from kvbench.utils.tokenizer import Tokenizer
 from kvbench.utils.versions import Versioned
+
+_left: ContextVar[int | None] = ContextVar("samples that may still be made", default=None)
+
+
+@contextmanager
+def at_most(samples: int) -> Iterator[None]:
+    """Within the block no more than so many samples are made, whatever a configuration says: UserError for the next."""
+    before = _left.set(samples)
+    try:
+        yield
+    finally:
+        _left.reset(before)
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,10 @@ class Sample:
     meta: dict[str, Any] = field(default_factory=dict)  # columns of the record: task, length, depth, …
 
     def __post_init__(self) -> None:
+        if (left := _left.get()) is not None:
+            if not left:
+                raise UserError("the benchmark makes more samples than may be made here")
+            _left.set(left - 1)
         if not self.prompt.endswith(self.question):
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:

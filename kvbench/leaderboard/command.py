@@ -13,7 +13,8 @@ from kvbench.utils.console import print_line
 TARGETS = (0.1, 0.2, 0.3, 0.5)  # of FullKV's bytes
 EPILOG = """\
 Writes leaderboard.md, leaderboard.html and leaderboard.csv. submission.yaml beside or above the records says who made
-them. kvbench verify checks what a folder claims.
+them. Every folder is checked as kvbench verify does, with what this machine has: one with something wrong, without all
+records that its runs requested, damaged, or with records of another one is listed apart and not ranked.
 """
 
 
@@ -56,11 +57,11 @@ def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS
     from kvbench.leaderboard import page
     from kvbench.leaderboard.boards import boards
     from kvbench.leaderboard.submissions import read_submissions
-    from kvbench.leaderboard.tables import all_settings, at_equal_bytes, overview, who_ran_what
+    from kvbench.leaderboard.tables import all_settings, at_equal_bytes, overview, set_apart, who_ran_what
     from kvbench.utils.csv_files import csv_text
     from kvbench.utils.files import write_atomically
 
-    submissions = read_submissions(folders)
+    submissions, apart = read_submissions(folders)
     made = boards(submissions)
     names = [submission.name for submission in submissions]
     links = [link(submission.folder, out) for submission in submissions]
@@ -68,15 +69,18 @@ def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS
     for board in made:
         tables += [at_equal_bytes(board, targets, links, names), all_settings(board, links, names)]
     tables.append(who_ran_what(submissions, links))
-    frame = pd.concat([
+    if apart:
+        tables.append(set_apart(apart, [link(one.folder, out) for one in apart]))
+    columns = "model benchmark facts label kind submission r_bytes measure score low high samples units whole".split()
+    rows = [
         board.settings.assign(
             model=board.model, benchmark=board.benchmark, facts=board.facts,
             submission=board.settings["submission"].map(dict(enumerate(names))),
-        )
+        )[columns]
         for board in made
-    ])  # fmt: skip
-    columns = "model benchmark facts label kind submission r_bytes measure score low high samples units whole".split()
-    texts = {"md": page.markdown(tables), "html": page.html(tables), "csv": csv_text(frame[columns].round(4))}
+    ]  # fmt: skip
+    frame = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
+    texts = {"md": page.markdown(tables), "html": page.html(tables), "csv": csv_text(frame.round(4))}
     written = []
     with on_disk(f"write to {out}"):
         for ending, text in texts.items():

@@ -15,6 +15,8 @@ RULES = (
     "Within a target of bytes an entry is a method's setting with the most bytes, at most 5 % over the target.",
     "Each score leads to the records that it is the mean of; `kvbench verify FOLDER` says what of them is proven.",
     "No answer was made again for this page: `kvbench verify FOLDER --rerun K` does so for K drawn samples.",
+    "A submission with something wrong, without all records that its runs requested, damaged, or with records of "
+    "another one is listed apart and not ranked.",
 )
 STYLE = (
     "body{font:15px system-ui;margin:2em auto;max-width:90em;padding:0 1em}table{border-collapse:collapse}"

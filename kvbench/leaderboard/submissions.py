@@ -1,17 +1,23 @@
 """What was handed in: folders of records, each with its manifests and who made it."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kvbench.errors import UserError, check_fields
-from kvbench.records.load import files, gather, refuse
-from kvbench.records.manifest import read_manifests
-from kvbench.utils.links import check_held, held
+from kvbench.records.load import files
+from kvbench.utils.links import held
+from kvbench.utils.text import count
 from kvbench.utils.yaml_files import read_yaml
+from kvbench.verify.check_complete import NAME as COMPLETE
+from kvbench.verify.checks import checks_of
+from kvbench.verify.folder import Folder, read
+from kvbench.verify.page import verdict_of
+from kvbench.verify.verdict import Check, Verdict
 
 FILE = "submission.yaml"
 
@@ -33,31 +39,97 @@ class Submission:
     note: Note
     records: pd.DataFrame  # those of methods and engines, as `kvbench.records.load` gives them
     manifests: dict[str, dict[str, Any]]  # by run
+    verified: str = ""  # how many checks have which verdict
 
 
-def read_submissions(folders: Sequence[Path]) -> list[Submission]:
-    """The packs and runs in or below `folders`.
+@dataclass(frozen=True)
+class Apart:
+    """A folder that is shown and never ranked: wrong, unfinished, damaged, or the records of another one again."""
 
-    Raises UserError where there is none, and for one whose records are damaged, edited or without a manifest.
+    name: str
+    folder: Path
+    why: str
+
+
+class HandedIn(NamedTuple):
+    ranked: list[Submission]
+    apart: list[Apart]
+
+
+Judge = Callable[[Folder], Sequence[Check]]
+
+
+def verified_here(folder: Folder) -> Sequence[Check]:
+    """The checks of `kvbench verify`, with what this machine has."""
+    return checks_of(folder, {})
+
+
+def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> HandedIn:
+    """The packs and runs in or below `folders`. One that is wrong or cannot be read keeps no other from the page.
+
+    Raises UserError where there is none, and for a mistake in submission.yaml.
     """
-    found = list(dict.fromkeys(path.parent for path in files(folders)))
-    read = [one for folder in found if (one := _read(folder, folders)) is not None]
-    if not read:
+    ranked, apart, seen = [], [], Seen()
+    for folder in dict.fromkeys(path.parent for path in files(folders)):
+        name = name_of(folder, folders)
+        try:
+            found = read(folder)
+        except UserError as error:
+            apart.append(Apart(name, folder, str(error)))
+            continue
+        if (records := with_scores(found)) is None:
+            continue
+        checks = (judge or verified_here)(found)
+        if (why := refused(checks) or seen.again(name, found)) is not None:
+            apart.append(Apart(name, folder, why))
+            continue
+        note = note_of(folder, folders)
+        ranked.append(Submission(name, folder, note, records, found.manifests, verdict_of(checks)))
+    if not ranked and not apart:
         raise UserError(f"{', '.join(map(str, folders))}: no records with scores")
-    return read
+    return HandedIn(ranked, apart)
 
 
-def _read(folder: Path, top: Sequence[Path]) -> Submission | None:
-    """None for a folder without scores: probes and speed."""
-    check_held(folder)
-    records, findings = gather(folder)
-    refuse(findings)
-    if wrong := [finding.message for finding in findings if finding.wrong]:
-        raise UserError(f"{'; '.join(wrong)} (kvbench verify {folder} checks the whole folder)")
-    records = records[records["kind"].isin(("method", "engine"))].reset_index(drop=True)
-    if records.empty or not any(records["scores"]):
+def with_scores(folder: Folder) -> pd.DataFrame | None:
+    """The records of methods and engines; None for a folder without scores: probes and speed."""
+    records = folder.frame
+    if "kind" not in records:
         return None
-    return Submission(name_of(folder, top), folder, note_of(folder, top), records, read_manifests(folder)[0])
+    records = records[records["kind"].isin(("method", "engine"))].reset_index(drop=True)
+    return None if records.empty or not any(records["scores"]) else records
+
+
+def refused(checks: Sequence[Check]) -> str | None:
+    """Why a folder is not ranked: something is wrong, or not all that its runs requested is there."""
+    for check in checks:
+        if check.verdict is Verdict.WRONG:
+            return f"wrong {check.name}: {check.notes[0]}"
+    for check in checks:
+        if check.name == COMPLETE and check.verdict is Verdict.UNPROVEN:
+            return f"not complete: {check.notes[0]}"
+    return None
+
+
+class Seen:
+    """Records of earlier folders by what no two have in common: their answers with times in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.by: dict[tuple[object, ...], str] = {}
+
+    def again(self, name: str, folder: Folder) -> str | None:
+        """Which earlier folder has records of this one; else None, and they are known from now on."""
+        marks = [mark for record in folder.records if (mark := _mark(record)) is not None]
+        if earlier := Counter(self.by[mark] for mark in marks if mark in self.by):
+            (other, times), *_ = earlier.most_common(1)
+            return f"{count(times, 'record')} of {len(folder.records):,} are those of {other!r}, with the same times"
+        self.by.update(dict.fromkeys(marks, name))
+        return None
+
+
+def _mark(record: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """None for a record whose times say nothing."""
+    times = tuple(record.get(name) for name in ("prefill_seconds", "decode_seconds", "request_seconds"))
+    return (record["sample"], record["prediction"], *times) if sum(map(bool, times)) > 0 else None
 
 
 def note_of(folder: Path, top: Sequence[Path]) -> Note:

@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.leaderboard.boards import ORIGIN, Board
 from kvbench.leaderboard.ranks import FULL, within
-from kvbench.leaderboard.submissions import Submission
+from kvbench.leaderboard.submissions import Apart, Submission
 from kvbench.tables.text_table import MISSING, number
 from kvbench.utils.text import count
 
@@ -122,10 +122,17 @@ def who_ran_what(submissions: Sequence[Submission], links: Sequence[str]) -> Tab
         rows.append([
             Cell(submission.name, link), *map(Cell, (note.by or MISSING, *about)),
             Cell(f"{count(len(records), 'record')}, {count(records['setting'].nunique(), 'setting')}"),
-            *(Cell(text or MISSING) for text in origin), Cell(when), Cell(note.notes or MISSING),
+            *(Cell(text or MISSING) for text in origin), Cell(when), Cell(submission.verified or MISSING),
+            Cell(note.notes or MISSING),
         ])  # fmt: skip
-    header = ["submission", "by", "model", "benchmark", "records", *ORIGIN, "date", "notes"]
+    header = ["submission", "by", "model", "benchmark", "records", *ORIGIN, "date", "checks", "notes"]
     return Table("Who ran what, on which machine", header, rows)
+
+
+def set_apart(apart: Sequence[Apart], links: Sequence[str]) -> Table:
+    """A row for each folder that is not ranked, and why."""
+    rows = [[Cell(one.name, link), Cell(one.why)] for one, link in zip(apart, links, strict=True)]
+    return Table("Not ranked", ["submission", "why"], rows, "`kvbench verify FOLDER` has all that was found.")
 
 
 def short(name: str, value: object) -> str:

@@ -58,11 +58,16 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
     missing for some records. duplicate: records that are there again, with the same outcome. outcome: with another
     one. The first of such records is in the frame.
     """
+    with collector_off():
+        return gathered((path, read_file(path)) for path in files(folders))
+
+
+def gathered(reads: Iterable[tuple[Path, Read]]) -> tuple[pd.DataFrame, list[Finding]]:
+    """`gather` for files as they were read."""
     kept: dict[str, tuple[dict[str, Any], Path]] = {}
     copies, torn = Copies(), {}
     with collector_off():
-        for path in files(folders):
-            records, damaged = read_file(path)
+        for path, (records, damaged) in reads:
             if damaged:
                 torn[path] = damaged
             for record in records:

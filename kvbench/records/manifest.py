@@ -11,6 +11,8 @@ from kvbench.utils.files import replacing
 from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.text import in_one_line
 
+LARGEST = 2**20  # bytes of a manifest: real ones have some ten thousand
+
 
 def parse(data: bytes) -> object:
     """JSON in which NaN, infinities and integers of more than 64 bits, which no version writes, become text."""
@@ -28,13 +30,14 @@ def _integer(digits: str) -> int | str:
 def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[Path, str]]:
     """The manifests of one folder of records by run id, the earliest first; and the files that hold none, with reasons.
 
-    The order is that of `number`, since clocks of machines differ; before 0.2, which had none, that of `started`.
+    A file of more than LARGEST bytes holds none. The order is that of `number`, since clocks of machines differ; before
+    0.2, which had none, that of `started`.
     """
     found: list[dict[str, Any]] = []
     damaged: dict[Path, str] = {}
     for path in sorted((folder / "manifests").glob("*.json")):
         try:
-            found.append(check_manifest(parse(read_bytes(path))))
+            found.append(check_manifest(parse(read_bytes(path, LARGEST))))
         except (OSError, ValueError, RecursionError) as error:
             damaged[path] = in_one_line(error)
     order = sorted(found, key=lambda one: (one.get("number", 0), one.get("started", ""), one["run"]))

@@ -18,6 +18,7 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 
 SAMPLE_HASHES = "samples.parquet"
+SAMPLE_FIELDS = ("sample", "row_sha256", "fields_sha256")
 
 # Fields of a manifest that stay; whatever another version adds is left out until it is known to name nobody.
 KEPT = frozenset(
@@ -161,7 +162,7 @@ def write_sample_hashes(path: Path, samples: Mapping[str, Mapping[str, Any]]) ->
     import pyarrow.parquet as pq
 
     rows = [{"sample": name, **sample_hashes(row)} for name, row in samples.items()]
-    kinds = pa.schema([(name, pa.string()) for name in ("sample", "row_sha256", "fields_sha256")])
+    kinds = pa.schema([(name, pa.string()) for name in SAMPLE_FIELDS])
     with replacing(path) as work:
         pq.write_table(pa.Table.from_pylist(rows, kinds), work, compression="zstd")
 
@@ -171,10 +172,13 @@ def read_sample_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / SAMPLE_HASHES
     if not path.is_file():
         return {}
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from kvbench.records.bounded_parquet import read_table
 
-    try:
-        return {row["sample"]: row for row in pq.read_table(path).to_pylist()}
-    except (pa.ArrowException, KeyError) as error:
-        raise UserError(f"{path} is not a file of `kvbench pack`") from error
+    found = {}
+    for row in read_table(path).rows:
+        if not all(isinstance(row.get(name), str) for name in SAMPLE_FIELDS):
+            raise UserError(
+                f"{path} is not a file of `kvbench pack`: a sample has the texts {', '.join(SAMPLE_FIELDS)}"
+            )
+        found[row["sample"]] = row
+    return found

@@ -6,17 +6,19 @@ number of a list of names in the file's metadata.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kvbench.errors import UserError, on_disk
+from kvbench.records.bounded_parquet import read_table
 from kvbench.records.schema import check_record
 from kvbench.records.store import SURROGATES, Read, checksum, to_json
 from kvbench.utils.files import replacing
+from kvbench.utils.text import in_one_line
 
 FIELDS = "_fields"
 META = b"kvbench"
@@ -63,18 +65,33 @@ def read_records(path: Path) -> Read:
 
 def stored(path: Path) -> Iterator[dict[str, Any]]:
     """The records with their checksums, as they stand there."""
+    about, rows = read_table(path)
     try:
-        with on_disk(f"read {path}"):
-            table = pq.read_table(path)
-        about = json.loads((table.schema.metadata or {})[META])
-        if about["version"] != VERSION:
-            raise UserError(f"{path} has version {about['version']!r} of packs; this kvbench reads {VERSION}")
-        layouts, texts = about["layouts"], frozenset(about["json"])
-        for row in table.to_pylist():
+        layouts, texts = layouts_of(path, about)
+        for row in rows:
             names = layouts[row[FIELDS]]
             yield {name: json.loads(row[name]) if name in texts else row[name] for name in names}
-    except (pa.ArrowException, KeyError, IndexError, TypeError) as error:
-        raise UserError(f"{path} is not a file of `kvbench pack`: {type(error).__name__}: {error}") from error
+    except UserError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not a file of `kvbench pack`: {type(error).__name__}: {in_one_line(error)}"
+        ) from error
+
+
+class Layouts(NamedTuple):
+    """How records are laid out in columns."""
+
+    layouts: list[list[str]]  # the fields of records, by the number in FIELDS
+    texts: frozenset[str]  # columns of JSON texts
+
+
+def layouts_of(path: Path, about: Mapping[bytes, bytes]) -> Layouts:
+    """From the metadata of a file. Raises UserError for another version, and KeyError and its kin for anything else."""
+    said = json.loads(about[META])
+    if said["version"] != VERSION:
+        raise UserError(f"{path} has version {said['version']!r} of packs; this kvbench reads {VERSION}")
+    return Layouts(said["layouts"], frozenset(said["json"]))
 
 
 def type_of(values: Sequence[Any]) -> pa.DataType | None:

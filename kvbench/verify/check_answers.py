@@ -5,28 +5,43 @@ from typing import Any
 
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
-from kvbench.verify.verdict import Check, Verdict, judged
+from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 
 def answers_fit(folder: Folder, here: Materials) -> Check:
     """Tokens against predictions, passes and close calls, and each setting's answer against FullKV's."""
-    wrong, missing, unread = [], [], 0
+    found, unread = Findings(), 0
     full = {record["sample"]: record for record in folder.methods if is_full(record)}
-    for record in folder.methods:
-        wrong += [f"{named(record)}: {line}" for line in _counted(record)]
+    answered = [record for record in folder.records if "prediction" in record]
+    for record in answered:
+        if record["kind"] == "method":
+            found.of(named(record), _counted, record)
         if record["tokens"] is None:
-            missing.append(f"{named(record)}: it has no tokens")
+            found.missing.append(f"{named(record)}: it has no tokens")
         elif here.tokenizer is None:
             unread += 1
-        elif here.tokenizer.decode(record["tokens"], skip_special_tokens=True) != record["prediction"]:
-            wrong.append(f"{named(record)}: its prediction is not the text of its tokens")
-        if (other := full.get(record["sample"])) and other is not record:
-            wrong += [f"{named(record)}: {line}" for line in _beside_full(record, other)]
+        else:
+            found.of(named(record), _read, record, here)
+        if record["kind"] != "method":
+            found.missing.append("another engine's answers have no FullKV beside them")
+        elif (other := full.get(record["sample"])) is None:
+            found.missing.append(f"{named(record)}: there is no answer of FullKV beside it")
+        elif other is not record:
+            found.of(named(record), _beside_full, record, other)
     if unread:
-        missing += here.missing
-    if not folder.methods:
-        missing.append("there are no predictions")
-    return judged("answers", "tokens against predictions, passes and FullKV's answers", wrong, missing, Verdict.PROVEN)
+        found.missing += here.missing
+    if not answered:
+        found.missing.append("there are no predictions")
+    return found.judged("answers", "tokens against predictions, passes and FullKV's answers", Verdict.PROVEN)
+
+
+def _read(record: Mapping[str, Any], here: Materials) -> Iterator[Note]:
+    assert here.tokenizer is not None, "only called with one"
+    tokens, most = record["tokens"], len(here.tokenizer)
+    if not all(0 <= token < most for token in tokens):
+        yield wrong(f"its tokens are not among the {most:,} of the model")
+    elif here.tokenizer.decode(tokens, skip_special_tokens=True) != record["prediction"]:
+        yield wrong("its prediction is not the text of its tokens")
 
 
 def is_full(record: Mapping[str, Any]) -> bool:
@@ -34,25 +49,28 @@ def is_full(record: Mapping[str, Any]) -> bool:
     return '"_target_": "kvbench.methods.FullKV"' in parameters and '"kvbench.methods.Dense"' in parameters
 
 
-def _counted(record: Mapping[str, Any]) -> Iterator[str]:
+def _counted(record: Mapping[str, Any]) -> Iterator[Note]:
     tokens, steps = record["tokens"], record["decode_steps"]
-    if tokens is None or steps is None or not record["answers"]:
-        return  # a text that is scored has no answer
+    if record["r1"] == 1 and record.get("close_cuts"):
+        yield wrong(f"close cuts in {record['close_cuts']} heads, though nothing was dropped")
+    if tokens is None or steps is None:
+        yield missing("it does not say its passes")
+        return
+    if not record["answers"]:
+        return  # a text that is scored has no answer; `samples` compares them
     most = record.get("max_new_tokens")
     if isinstance(most, int) and len(tokens) > most:
-        yield f"{len(tokens)} tokens are more than {most}"
-    if not record["question_tokens"]:
+        yield wrong(f"{len(tokens)} tokens are more than {most}")
+    if not record["question_tokens"]:  # `prompts` counts them
         if steps not in (len(tokens), max(len(tokens) - 1, 0)):
-            yield f"{len(tokens)} tokens cannot come from {steps} passes"
+            yield wrong(f"{len(tokens)} tokens cannot come from {steps} passes")
         if record.get("decode_tokens", steps) != steps:
-            yield f"{record['decode_tokens']} tokens were read in {steps} passes of one token"
+            yield wrong(f"{record['decode_tokens']} tokens were read in {steps} passes of one token")
     if record["prediction"] and not tokens:
-        yield "there is a prediction, but no token"
-    if record["r1"] == 1 and record.get("close_cuts"):
-        yield f"close cuts in {record['close_cuts']} heads, though nothing was dropped"
+        yield wrong("there is a prediction, but no token")
     for place in close_places(record):
         if not 0 <= place <= len(tokens):
-            yield f"a close call at token {place} of {len(tokens)}"
+            yield wrong(f"a close call at token {place} of {len(tokens)}")
 
 
 def close_places(record: Mapping[str, Any]) -> list[int]:
@@ -60,16 +78,23 @@ def close_places(record: Mapping[str, Any]) -> list[int]:
     return [] if record.get("close_call") is None else [record["close_call"]]
 
 
-def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator[str]:
+def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator[Note]:
     """Tokens that were chosen with the uncompressed cache are FullKV's, and so are all where nothing was dropped."""
     mine, its = record["tokens"], full["tokens"]
-    if mine is None or its is None or record.get("sampling") or record["question_tokens"] != full["question_tokens"]:
+    if mine is None or its is None:
+        yield missing("its tokens or FullKV's are not there to be compared")
         return
+    # the prompt's length and the tokens of a question are counted again by `prompts`, draws compared by `samples`
+    if record.get("sampling") or record["question_tokens"]:
+        return
+    if record["question_tokens"] != full["question_tokens"]:
+        yield wrong(f"{record['question_tokens']} tokens of its question, but {full['question_tokens']} of FullKV's")
     if record["prompt_tokens"] != full["prompt_tokens"]:
-        yield f"its prompt has {record['prompt_tokens']} tokens, FullKV's {full['prompt_tokens']}"
-    if record["memory"] != full["memory"] or record["question_tokens"]:
+        yield wrong(f"its prompt has {record['prompt_tokens']} tokens, FullKV's {full['prompt_tokens']}")
+    if record["memory"] != full["memory"]:
+        yield missing(f"it was made with memory={record['memory']}, FullKV's answer with {full['memory']}")
         return
-    same = record["full_cache_tokens"] if record["compress_at"] != "in_prefill" else 0
+    same = record["full_cache_tokens"] if record["compress_at"] != "in_prefill" else 0  # the method's, see `manifests`
     if (
         record["r1"] == 1
         and record.get("r_mean") == record.get("r_read") == 1
@@ -78,7 +103,9 @@ def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator
         same = max(len(mine), len(its))
     safe = min([same, *close_places(record), *close_places(full)])
     if mine[:safe] != its[:safe] and _ends(record)[:safe] != _ends(full)[:safe]:
-        yield f"its first {safe} token(s) were chosen with FullKV's cache, but differ from FullKV's"
+        yield wrong(f"its first {safe} token(s) were chosen with FullKV's cache, but differ from FullKV's")
+    elif safe < same and mine[:same] != its[:same]:
+        yield missing(f"rounding could change its tokens from number {safe}, and they differ from FullKV's")
 
 
 def _ends(record: Mapping[str, Any]) -> list[int]:

@@ -12,56 +12,75 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.methods.storage import KeptLayer
 from kvbench.records.recorded_configuration import recorded
-from kvbench.utils.hashing import digest
+from kvbench.utils.hashing import file_hash
+from kvbench.utils.model_shape import shape_of
+from kvbench.utils.regular_files import read_bytes
 from kvbench.verify.check_answers import is_full
 from kvbench.verify.check_code import preset_of
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder, named
-from kvbench.verify.known_classes import settings_of
-from kvbench.verify.verdict import Check, judged
+from kvbench.verify.materials import Places, model_folder_of, offline
+from kvbench.verify.requested import requested
+from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
 
 EQUAL = 1e-9
 ROUNDED = 1e-3  # kept_per_layer has three decimals
 ELEMENT = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2}
 
 
-def bytes_fit(folder: Folder) -> Check:
+def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
     """FullKV's bytes by the model's shape, kept tokens by budget and histogram, stored bytes by kept and storage."""
-    wrong: list[str] = []
-    missing: list[str] = []
+    found = Findings()
     per_token = set()
     lengths: dict[str, int] = {}
-    settings: dict[str, Setting] = {}
-    for manifest in folder.manifests.values():
-        try:
-            settings |= {digest(setting.key): setting for setting in settings_of(recorded(manifest))}
-        except ValueError as error:
-            missing.append(f"settings cannot be built here: {error}")
+    if others := sorted({record["kind"] for record in folder.records} - {"method"}):
+        found.missing.append(f"the bytes of records of kind {' and '.join(others)} are not compared")
+    shapes = {run: known_shape(manifest, places or {}) for run, manifest in folder.manifests.items()}
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue
         windows, n = record.get("window_bytes", 0), record["prompt_tokens"]
         if n < 1:
-            wrong.append(f"{named(record)}: its prompt is empty")
+            found.wrong.append(f"{named(record)}: its prompt is empty")
             continue
         per_token.add((record["full_bytes"] - windows) / n)
         if lengths.setdefault(record["sample"], n) != n and record["question"] == "visible":
-            wrong.append(
+            found.wrong.append(
                 f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
             )
-        setting = settings.get(setting_key(record))
-        lines = [
-            *_shape(record, manifest),
-            *_sums(record),
-            *_kept(record, setting),
-            *_stored(record, manifest, setting),
-        ]
-        wrong += [f"{named(record)}: {line}" for line in lines]
-        if not _shape_known(manifest):
-            missing.append("the model's shape is not known here")
+        asked = requested(manifest)
+        if asked.problem:
+            found.missing.append(f"settings cannot be built here: {asked.problem}")
+        about = named(record)
+        found.of(about, _shape, record, manifest, shapes[record["run"]])
+        found.of(about, _windows, record)
+        found.of(about, _sums, record)
+        found.of(about, _kept, record, asked.settings.get(setting_key(record)))
+        found.of(about, _stored_notes, record, manifest, asked.settings.get(setting_key(record)))
     if len(per_token) > 1:
-        wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
-    return judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage", wrong, missing)
+        found.wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
+    return found.judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage")
+
+
+def _stored_notes(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
+    yield from map(wrong, _stored(record, manifest, setting))
+
+
+def known_shape(manifest: Mapping[str, Any], places: Places) -> Mapping[str, Any] | None:
+    """The shape of a preset, or of the model's configuration where that is here; None where neither is."""
+    config = recorded(manifest).model
+    preset, written = preset_of(config.get("name")), (manifest.get("model") or {}).get("files") or {}
+    if config.get("shape") and preset and preset.get("shape"):
+        return dict(preset["shape"])
+    try:
+        with offline():
+            path = model_folder_of(manifest, places) / "config.json"
+        if file_hash(path) == written["config.json"]:
+            found = shape_of(json.loads(read_bytes(path)))
+            return found if all(found.values()) else None
+    except Exception:  # whatever a stranger's configuration leads to: the model is not here
+        return None
+    return None
 
 
 def _shape_known(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -71,59 +90,88 @@ def _shape_known(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     return shape and ((preset_of(config.get("name")) or {}).get("shape") or shape)
 
 
-def _shape(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
-    layers, shape, element = record["kept_per_layer"], _shape_known(manifest), ELEMENT.get(str(manifest.get("dtype")))
-    if shape is None or element is None or record.get("window_bytes") or record.get("full_layers"):
+def _shape(record: Mapping[str, Any], manifest: Mapping[str, Any], shape: Mapping[str, Any] | None) -> Iterator[Note]:
+    layers, element = record["kept_per_layer"], ELEMENT.get(str(manifest.get("dtype")))
+    if shape is None or element is None:
+        yield missing("the model's shape is not known here" if shape is None else "its dtype is none of kvbench's")
         return
-    if len(layers) != shape["num_hidden_layers"]:
-        yield f"{len(layers)} layers, but the model has {shape['num_hidden_layers']}"
+    most = shape["num_hidden_layers"]
+    places = record.get("full_layers", [*range(most)])
+    if len(layers) != len(places) or any(place >= most for place in places):
+        yield wrong(f"{len(layers)} layers, but the model has {most}")
+    if record.get("window_bytes") or "full_layers" in record:
+        yield missing("FullKV's bytes are not computed for layers that do not keep all tokens")
+        return
     heads, width = shape["num_key_value_heads"], shape["head_dim"]
-    full = 2 * shape["num_hidden_layers"] * heads * width * element * record["prompt_tokens"]
+    full = 2 * most * heads * width * element * record["prompt_tokens"]
     if record["full_bytes"] != full:
-        yield f"FullKV takes {full} bytes, not {record['full_bytes']}"
+        yield wrong(f"FullKV takes {full} bytes, not {record['full_bytes']}")
 
 
-def _sums(record: Mapping[str, Any]) -> Iterator[str]:
+def _windows(record: Mapping[str, Any]) -> Iterator[Note]:
+    """What records have of layers that no method compresses: all of it or nothing."""
+    alone = ("r_full", "r_bytes_full", "r_bytes_floor", "window_bytes")
+    there = [name for name in alone if name in record]
+    if there and len(there) < len(alone):
+        yield wrong(f"it has {', '.join(there)} without {', '.join(name for name in alone if name not in there)}")
+    if record.get("state_bytes", 0) > record.get("window_bytes", 0):
+        yield wrong("its states have more bytes than the layers that they are in")
+
+
+def _sums(record: Mapping[str, Any]) -> Iterator[Note]:
     stored, full, windows = record["stored_bytes"], record["full_bytes"], record.get("window_bytes", 0)
     if not full or windows > min(full, stored):
-        yield f"{stored} bytes stored of {full}, {windows} of them in windows"
+        yield wrong(f"{stored} bytes stored of {full}, {windows} of them in windows")
         return
+    alone, share = record.get("r_full", record["r"]), windows / full
     for name, value in (
         ("r_bytes", stored / full),
-        ("r_bytes_floor", windows / full),
+        ("r_bytes_floor", share),
         ("r_bytes_full", (stored - windows) / (full - windows) if full > windows else 1.0),
+        ("r", alone * (1 - share) + share),
     ):
         if name in record and abs(record[name] - value) > EQUAL:
-            yield f"{name} is {record[name]:.6g}, but its bytes make {value:.6g}"
-    if record["r2"] == record["r3"] == 1 and abs(record.get("r_full", record["r"]) - record["r1"]) > EQUAL:
-        yield f"r is {record['r']:.6g} without a codebook, but r1 is {record['r1']:.6g}"
+            yield wrong(f"{name} is {record[name]:.6g}, but its bytes make {value:.6g}")
+    if record["r2"] == record["r3"] == 1:
+        for name, value in (("r", alone), ("r_corrected", (record["r_corrected"] - share) / (1 - share or 1))):
+            if abs(value - record["r1"]) > EQUAL:
+                yield wrong(f"{name} is {value:.6g} without a codebook, but r1 is {record['r1']:.6g}")
+    elif not 0 <= record["r2"] * record["r3"] <= 1 + EQUAL:
+        yield missing("r is not computed again from r2 and r3, which only its caches tell")
     if min(record[name] for name in ("r1", "r2", "r3", "r", "r_corrected")) < 0 or record["r1"] > 1 + EQUAL:
-        yield "a factor of r is outside its range"
+        yield wrong("a factor of r is outside its range")
     if record["peak_cache_bytes"] < stored - windows:
-        yield f"its caches had {record['peak_cache_bytes']} bytes at most, but store {stored}"
+        yield wrong(f"its caches had {record['peak_cache_bytes']} bytes at most, but store {stored}")
 
 
-def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[str]:
+def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
     layers, n = record["kept_per_layer"], record["prompt_tokens"]
     if any(not 0 <= kept <= n + ROUNDED for kept in layers):
-        yield f"a layer kept {max(layers):g} or {min(layers):g} of {n} tokens"
+        yield wrong(f"a layer kept {max(layers):g} or {min(layers):g} of {n} tokens")
         return
-    if layers and abs(fmean(layers) / n - record["r1"]) > ROUNDED / n + EQUAL:
-        yield f"r1 is {record['r1']:.6g}, but its layers kept {fmean(layers) / n:.6g}"
+    if not layers or len(record["nominal_per_layer"]) != len(layers):
+        yield wrong(f"{len(layers)} layers kept tokens, {len(record['nominal_per_layer'])} were given some")
+        return
+    if abs(fmean(layers) / n - record["r1"]) > ROUNDED / n + EQUAL:
+        yield wrong(f"r1 is {record['r1']:.6g}, but its layers kept {fmean(layers) / n:.6g}")
     for number, heads in enumerate(record.get("kept_per_head") or []):
         if heads and abs(fmean(heads) - layers[number]) > ROUNDED:
-            yield f"layer {number} kept {layers[number]:g} tokens per head, but its heads {fmean(heads):g}"
+            yield wrong(f"layer {number} kept {layers[number]:g} tokens per head, but its heads {fmean(heads):g}")
     for number, text in enumerate(record.get("kept_positions") or []):
         if text is not None and (line := _histogram(text, layers[number], n)):
-            yield f"layer {number} {line}"
-    if setting is None or not layers:
+            yield wrong(f"layer {number} {line}")
+    if setting is None:
+        yield missing("its setting is not built here: its budget is not compared")
         return
     method = setting.method
-    floored = setting.floored(n, len(layers)) if method.ratio_of == "prompt" else record["floored"]
-    if floored != record["floored"]:
-        yield f"floored is {record['floored']}, but its budget makes {floored}"
+    if method.ratio_of == "prompt":
+        floored = setting.floored(n, len(layers))
+        if floored != record["floored"]:
+            yield wrong(f"floored is {record['floored']}, but its budget makes {floored}")
+    else:
+        yield missing(f"its ratio is one of {method.ratio_of}: whether its budget was raised is not compared")
     if fixed_budget(record) and fmean(layers) < min(setting.requested_tokens(n), n) - 1 - ROUNDED:
-        yield f"its layers kept {fmean(layers):g} tokens, but were to keep {setting.requested_tokens(n):g}"
+        yield wrong(f"its layers kept {fmean(layers):g} tokens, but were to keep {setting.requested_tokens(n):g}")
 
 
 def fixed_budget(record: Mapping[str, Any]) -> bool:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from kvbench.config import CONF
+from kvbench.config import CONF, choices
 from kvbench.models.folder import SINGLE, model_identity
 from kvbench.records.provenance import provenance
 from kvbench.records.recorded_configuration import recorded
@@ -32,12 +33,14 @@ def one_code(folder: Folder) -> Check:
             (wrong if name in CODE else missing).append(f"records of more than one {name}: {', '.join(values)}")
     if any(str(one.get("git") or "").endswith("-dirty") for one in about):
         missing.append("the code had changes that are not in its commit")
+    engines = all(recorded(manifest).engine for manifest in folder.manifests.values())
+    for name in ONE:
+        if not engines and any(one.get(name) is None for one in about):
+            missing.append(f"a run does not name its {name}")
     for one in about:
         commit = str(one.get("git") or "").removesuffix("-dirty")
         if commit and not COMMIT.fullmatch(commit):
             wrong.append(f"{commit!r} is no commit")
-        if not one.get("kvbench"):
-            missing.append("a run does not name its version of kvbench")
     return judged("code", "version, commit, libraries and machine of every run", wrong, missing)
 
 
@@ -98,10 +101,15 @@ def _against_files(
     return bool(here == model["files"])
 
 
-def preset_of(name: object) -> dict[str, Any] | None:
+def preset_of(name: object) -> Mapping[str, Any] | None:
     """conf/model/NAME.yaml; None for a name that kvbench does not have."""
+    return _preset(name) if isinstance(name, str) else None
+
+
+@lru_cache(64)
+def _preset(name: str) -> Mapping[str, Any] | None:
     path = CONF / "model" / f"{name}.yaml"
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
+    if name not in choices("model") or not path.is_file():  # one of --config-dir is nobody else's
         return None
     found = read_yaml(path)
     return {str(key): value for key, value in found.items()} if isinstance(found, dict) else None

@@ -1,20 +1,24 @@
 """Whether records are missing: each requested setting has every sample."""
 
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder
 from kvbench.verify.verdict import Check, judged
 
+NAME = "completeness"
+
 
 def complete(folder: Folder) -> Check:
     """Every setting that a finished run requested has as many samples as that run wanted, and all shards are there."""
-    if kinds := sorted({record["kind"] for record in folder.records} - {"method"}):
+    if kinds := sorted({record["kind"] for record in folder.records} - {"method", "engine"}):
         missing = [f"records of kind {kind} are not counted" for kind in kinds]
-        return judged("completeness", "records against requested settings and samples", missing=missing)
+        return judged(NAME, "records against requested settings and samples", missing=missing)
     samples = defaultdict(set)
-    for record in folder.methods:
+    for record in folder.records:
         samples[setting_key(record)].add(record["sample"])
     wrong, missing, shards = [], [], defaultdict(set)
     for run, manifest in folder.manifests.items():
@@ -34,13 +38,14 @@ def complete(folder: Folder) -> Check:
         lines = [f"run {run} wanted {each} samples under {name!r}, and {there} are there" for name, there in few]
         if manifest.get("status") == "finished":
             wrong += lines
-        else:
+        elif lines or not _went_on(manifest, folder):
             missing += [f"run {run} did not finish ({manifest.get('status')})", *lines]
         if config.limit is not None:
             missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
     for count, there in shards.items():
-        missing += [f"shards {sorted({*range(count)} - there)} of {count} are not there"] if len(there) < count else []
+        if left := count - len({shard for shard in there if 0 <= shard < count}):
+            missing.append(f"{left:,} of {count:,} shards are not there")
     if folder.samples:
         wrong += [
             f"sample {name!r} has records, but is not among the run's samples" for name in covered - {*folder.samples}
@@ -50,7 +55,16 @@ def complete(folder: Folder) -> Check:
     else:
         missing.append("the run's samples are not listed")
     wrong += _uneven(folder, samples, bool(missing))
-    return judged("completeness", "records against requested settings and samples", wrong, missing)
+    return judged(NAME, "records against requested settings and samples", wrong, missing)
+
+
+def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
+    """Whether another run finished what this one began."""
+    same = ("requested", "wanted")
+    return any(
+        other.get("status") == "finished" and all(other.get(name) == manifest.get(name) for name in same)
+        for other in folder.manifests.values()
+    )
 
 
 def _uneven(folder: Folder, samples: dict[str, set[str]], stopped: bool) -> list[str]:

@@ -1,12 +1,16 @@
 """Whether the files are whole: records, their checksums, manifests, samples."""
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
-from kvbench.records.load import files
-from kvbench.records.store import PACK
+from kvbench.errors import UserError
+from kvbench.records.store import record_files
+from kvbench.utils.regular_files import open_regular
 from kvbench.verify.folder import Folder
 from kvbench.verify.verdict import Check, Verdict, judged
 
+ABOUT = "schema, checksums, manifests"
 SEALED = b', "checksum": "'  # how the last field of a record's line begins
 
 
@@ -18,14 +22,19 @@ def files_are_whole(folder: Folder) -> Check:
         wrong.append(f"{len(again)} record(s) are there more than once, for example {again[0]}")
     if folder.damaged_samples:
         wrong.append(f"samples.jsonl has {folder.damaged_samples} line(s) that are damaged or a sample's second one")
-    unsealed = sum(
-        SEALED not in line[-40:]
-        for path in files([folder.path])
-        if path.name != PACK
-        for line in path.read_bytes().splitlines()
-    )
+    unsealed = sum(SEALED not in line[-40:] for path in record_files(folder.path) for line in _lines(path))
     old = all(str(one.get("kvbench", "")).startswith("0.1") for one in folder.manifests.values())
     missing = [f"{unsealed} record(s) have no checksum"] if unsealed and old else []
     if unsealed and not old:
         wrong.append(f"{unsealed} record(s) have no checksum, which this version of kvbench always writes")
-    return judged("files", "schema, checksums, manifests", wrong, missing, Verdict.PROVEN)
+    return judged("files", ABOUT, wrong, missing, Verdict.PROVEN)
+
+
+def unreadable(error: UserError) -> Check:
+    """The one check of a folder that is not read any further."""
+    return judged("files", ABOUT, [str(error)])
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with open_regular(path) as file:
+        yield from file

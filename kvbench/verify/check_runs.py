@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from kvbench.config import DESCRIBING
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
-from kvbench.utils.places import PLACES
-from kvbench.utils.versions import raised
+from kvbench.utils.versions import raised, versions
+from kvbench.verify.check_configuration import configured
 from kvbench.verify.folder import Folder, named
-from kvbench.verify.known_classes import engine_labels, settings_of
-from kvbench.verify.verdict import Check, Verdict, judged
+from kvbench.verify.requested import requested
+from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 # Fields of a manifest that every record's key depends on, as `kvbench.runner.manifest.folder_identity` collects them.
 IDENTITY = (
@@ -47,102 +46,119 @@ def setting_key(record: Mapping[str, Any]) -> str:
 
 
 def _setting(record: Mapping[str, Any]) -> str:
+    """As kvbench.evaluation.settings and kvbench.engines.settings write it."""
+    if record["kind"] == "engine":
+        return json.dumps(["engine", record["setting"], record["parameters"]])
     return json.dumps([record["method"], record["parameters"], record["ratio"], record["budget"]])
 
 
 def keys_fit(folder: Folder) -> Check:
     """A record's key is the hash of model, data, benchmark, protocol, sample and setting."""
     folded = {run: digest(identity_of(manifest)) for run, manifest in folder.manifests.items()}
-    wrong, missing = [], []
+    found = Findings()
     for record, manifest in folder.with_manifests():
-        if record["kind"] != "method":
-            missing.append(f"keys of records of kind {record['kind']} are not recomputed")
-        elif record["key"] != digest(folded[record["run"]], record["sample"], _setting(record)):
-            wrong.append(f"{named(record)}: the key is not that of this model, data, sample and setting")
-        elif setting_key(record) not in manifest.get("requested", []):
-            wrong.append(f"{named(record)}: its run did not request this setting")
-    return judged("keys", "each key against model, data, protocol, sample and setting", wrong, missing, Verdict.PROVEN)
+        found.of(named(record), _key, record, manifest, folded[record["run"]])
+    about = "each key against model, data, protocol, sample and setting"
+    return found.judged("keys", about, Verdict.PROVEN)
+
+
+def _key(record: Mapping[str, Any], manifest: Mapping[str, Any], identity: str) -> Iterator[Note]:
+    if record["kind"] not in ("method", "engine"):
+        yield missing(f"the keys of records of kind {record['kind']} are not computed again")
+    elif record["key"] != digest(identity, record["sample"], _setting(record)):
+        yield wrong("the key is not that of this model, data, sample and setting")
+    elif setting_key(record) not in manifest.get("requested", []):
+        yield wrong("its run did not request this setting")
 
 
 def runs_agree(folder: Folder) -> Check:
     """Manifests agree with their configuration, with each other, and with the number of their records."""
-    wrong, missing = [], []
+    found = Findings()
     made = Counter(record["run"] for record in folder.records)
     identities = {digest(identity_of(manifest)) for manifest in folder.manifests.values()}
     if len(identities) > 1:
-        wrong.append(f"the runs of this folder are of {len(identities)} different models, data or protocols")
+        found.wrong.append(f"the runs of this folder are of {len(identities)} different models, data or protocols")
+    if not folder.manifests:
+        found.missing.append("there is no manifest")
     for run, manifest in folder.manifests.items():
-        wrong += [f"run {run}: {line}" for line in (*_configured(manifest), *_counted(manifest, made[run]))]
-        wrong += [f"run {run}: {line}" for line in _timed(manifest)]
-        try:
-            wrong += [f"run {run}: {line}" for line in _requested(manifest)]
-        except ValueError as error:
-            missing.append(f"run {run}: its settings cannot be built here: {error}")
-        if recorded(manifest).engine:
-            missing.append(f"run {run}: the hashes of an engine's settings contain what it said of itself")
+        for compare in (configured, _requested, _timed):
+            found.of(f"run {run}", compare, manifest)
+        found.of(f"run {run}", _counted, manifest, made[run])
     for record, manifest in folder.with_manifests():
-        if record["model"] != recorded(manifest).model.get("name"):
-            wrong.append(f"{named(record)}: its run has another model than {record['model']!r}")
-        if record["question"] != manifest.get("question"):
-            wrong.append(f"{named(record)}: its run has another protocol than question={record['question']}")
-        if record["kind"] == "method" and record["memory"] != manifest.get("memory", "shared"):
-            wrong.append(f"{named(record)}: its run has another mode than memory={record['memory']}")
-        if record["setting"] not in manifest.get("settings", []):
-            wrong.append(f"{named(record)}: its run requested no setting of this name")
-    return judged("manifests", "manifests against configuration, records and each other", wrong, missing)
+        found.of(named(record), _of_run, record, manifest)
+    return found.judged("manifests", "manifests against configuration, records and each other")
 
 
-def _configured(manifest: Mapping[str, Any]) -> Iterator[str]:
+def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Note]:
     config = recorded(manifest)
-    benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | DESCRIBING}
-    here = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
-    if benchmark != here:
-        yield "its benchmark is not the one of its configuration"
-    if config.question != manifest.get("question"):
-        yield "its protocol is not the one of its configuration"
-    if config.first_token != manifest.get("first_token", "full"):
-        yield "its first_token is not the one of its configuration"
-    if config.model.get("chat_template") != manifest.get("chat_template"):
-        yield "its chat template is not the one of its configuration"
-
-
-def _requested(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Raises ValueError where the settings cannot be built."""
-    config = recorded(manifest)
-    if config.probe:
-        raise ValueError("they are probes")
-    if config.engine:
-        if manifest.get("settings") != engine_labels(config.engine):
-            yield "its settings are not those of its configuration"
+    if record["model"] != config.model.get("name"):
+        yield wrong(f"its run has another model than {record['model']!r}")
+    if record["question"] != manifest.get("question"):
+        yield wrong(f"its run has another protocol than question={record['question']}")
+    if record["kind"] == "method" and record["memory"] != manifest.get("memory", "shared"):
+        yield wrong(f"its run has another mode than memory={record['memory']}")
+    if record["setting"] not in manifest.get("settings", []):
+        yield wrong("its run requested no setting of this name")
+    setting = requested(manifest).settings.get(setting_key(record)) if record["kind"] == "method" else None
+    if setting is None:
         return
-    settings = settings_of(config)
-    if manifest.get("settings") != [setting.label for setting in settings]:
-        yield "its settings are not those of its configuration"
-    if manifest.get("requested") != [digest(setting.key) for setting in settings]:
-        yield "the hashes of its settings are not those of its configuration"
+    if setting.label != record["setting"]:
+        yield wrong(f"its setting is {setting.label!r}")
+    method = setting.method
+    if record["compress_at"] != method.compress_at:
+        yield wrong(f"{setting.name!r} compresses at {method.compress_at}, not at {record['compress_at']}")
+    seen = 0 if record["question_tokens"] else method.full_cache_tokens
+    if record["full_cache_tokens"] != seen:
+        yield wrong(f"{seen} of its tokens were chosen with FullKV's cache, not {record['full_cache_tokens']}")
 
 
-def _counted(manifest: Mapping[str, Any], made: int) -> Iterator[str]:
-    claimed, wanted, there = (manifest.get(name) for name in ("records", "wanted", "there"))
-    if isinstance(claimed, int) and claimed != made:
-        yield f"made {claimed} records, but {made} name it"
-    if isinstance(wanted, int) and isinstance(there, int) and isinstance(claimed, int):
-        if there + claimed > wanted:
-            yield f"{there} records and {claimed} more are over the {wanted} that it wanted"
-        if manifest.get("status") == "finished" and there + claimed < wanted:
-            yield f"finished with {there + claimed} of {wanted} records"
+def _requested(manifest: Mapping[str, Any]) -> Iterator[Note]:
+    asked = requested(manifest)
+    if asked.problem:
+        yield missing(f"its settings cannot be built here: {asked.problem}")
+    elif manifest.get("settings") != [*asked.labels]:
+        yield wrong("its settings are not those of its configuration")
+    elif asked.settings and manifest.get("requested") != [*asked.settings]:
+        yield wrong("the hashes of its settings are not those of its configuration")
+    if recorded(manifest).engine:
+        yield missing("the hashes of an engine's settings contain what it said of itself")
+    elif not asked.problem:
+        theirs = (manifest.get("versions") or {}).get("settings")
+        if theirs != versions(*map(vars, asked.settings.values())):
+            yield missing("its methods have other versions here, or none are named")
 
 
-def _timed(manifest: Mapping[str, Any]) -> Iterator[str]:
+def _counted(manifest: Mapping[str, Any], made: int) -> Iterator[Note]:
+    finished = manifest.get("status") == "finished"
+    names = ("records", "wanted", "there") if finished else ("wanted", "there")
+    if unsaid := [name for name in names if not isinstance(manifest.get(name), int)]:
+        yield missing(f"it does not say its number of records: {', '.join(unsaid)}")
+        return
+    claimed, wanted, there = manifest.get("records"), manifest["wanted"], manifest["there"]
+    if not isinstance(claimed, int):
+        return  # completeness says that it did not finish
+    if claimed != made:
+        yield wrong(f"made {claimed} records, but {made} name it")
+    if there + claimed > wanted:
+        yield wrong(f"{there} records and {claimed} more are over the {wanted} that it wanted")
+    if finished and there + claimed < wanted:
+        yield wrong(f"finished with {there + claimed} of {wanted} records")
+
+
+def _timed(manifest: Mapping[str, Any]) -> Iterator[Note]:
     try:
         begun, ended = (datetime.fromisoformat(manifest[name]) for name in ("started", "ended"))
         named_at = datetime.fromisoformat(manifest["run"].rpartition("-")[0])
+        seconds, early = (ended - begun).total_seconds(), abs((begun - named_at).total_seconds())
     except (KeyError, ValueError, TypeError):
+        yield missing("its name, `started` and `ended` do not say when it ran")
         return
-    seconds, wall = (ended - begun).total_seconds(), manifest.get("wall_seconds")
+    wall = manifest.get("wall_seconds")
     if seconds < -CLOCK:
-        yield "ended before it started"
-    if isinstance(wall, int | float) and seconds > wall + CLOCK:
-        yield f"went on for {seconds:.0f} s by its clock, but for {wall:.0f} s by its own count"
-    if abs((begun - named_at).total_seconds()) > CLOCK:
-        yield "started at another time than its name says"
+        yield wrong("ended before it started")
+    if not isinstance(wall, int | float):
+        yield missing("it does not say how long it took")
+    elif seconds > wall + CLOCK:
+        yield wrong(f"went on for {seconds:.0f} s by its clock, but for {wall:.0f} s by its own count")
+    if early > CLOCK:
+        yield wrong("started at another time than its name says")

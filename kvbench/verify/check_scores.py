@@ -1,49 +1,58 @@
 """Predictions scored again with today's metrics."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.metrics.answers import METRICS
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.known_classes import scorer
-from kvbench.verify.verdict import Check, Verdict, judged
+from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 EQUAL = 1e-9
 
 
 def scores_fit(folder: Folder) -> Check:
-    """Each record's scores are those of its prediction and answers."""
-    wrong: list[str] = []
-    missing: list[str] = []
+    """Each record's scores are those of its prediction and answers, whatever its kind.
+
+    A distance from FullKV is that of logits, which are not in a record: only the model computes it again.
+    """
+    found = Findings()
     benchmarks: dict[str, Benchmark | None] = {}
-    for record, manifest in folder.with_manifests():
-        if record["kind"] != "method":
-            continue
-        if record["run"] not in benchmarks:
-            try:
-                benchmarks[record["run"]] = scorer(manifest.get("benchmark") or {})
-            except ValueError as error:
-                benchmarks[record["run"]] = None
-                missing.append(f"run {record['run']}: {error}")
-        if (benchmark := benchmarks[record["run"]]) is None:
-            continue
-        if (name := getattr(benchmark, "name", None)) not in (None, record["benchmark"]):
-            wrong.append(f"{named(record)}: its run is of benchmark {name!r}, not {record['benchmark']!r}")
-        if (metric := record.get("metric")) and metric not in METRICS:
-            missing.append(f"the metric {metric!r} is a function that kvbench does not have")
-            continue
-        sample = Sample(record["sample"], "", tuple(record["answers"]), 1, meta=record)
+    for run, manifest in folder.manifests.items():
         try:
-            scores = benchmark.score(sample, record["prediction"])
-        except (AttributeError, KeyError, TypeError, ValueError, ImportError) as error:
-            missing.append(f"{record['benchmark']} cannot be scored without its data ({type(error).__name__}: {error})")
-            continue
-        if scores.keys() != record["scores"].keys():
-            wrong.append(f"{named(record)}: scores {', '.join(record['scores'])}, but there are {', '.join(scores)}")
-        else:
-            wrong += [
-                f"{named(record)}: {name} is {record['scores'][name]:g}, but its prediction scores {value:g}"
-                for name, value in scores.items()
-                if not abs(value - record["scores"][name]) <= EQUAL
-            ]
-    if not folder.methods:
-        missing.append("there are no predictions")
-    return judged("scores", "every prediction scored again with today's metrics", wrong, missing, Verdict.PROVEN)
+            benchmarks[run] = scorer(manifest.get("benchmark") or {})
+        except (ValueError, TypeError) as error:
+            found.missing.append(f"run {run}: {error}")
+    predictions = [record for record in folder.records if isinstance(record.get("prediction"), str)]
+    for record in predictions:
+        if (benchmark := benchmarks.get(record["run"])) is not None:
+            found.of(named(record), _scored, record, benchmark)
+    if len(predictions) < len(folder.records):
+        found.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
+    if far := sum(record.get("distance") is not None for record in folder.records):
+        found.missing.append(f"the distances of {far} record(s) are not computed again")
+    return found.judged("scores", "every prediction scored again with today's metrics", Verdict.PROVEN)
+
+
+def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:
+    if (name := getattr(benchmark, "name", None)) not in (None, record["benchmark"]):
+        yield wrong(f"its run is of benchmark {name!r}, not {record['benchmark']!r}")
+    if (metric := record.get("metric")) is not None and not (isinstance(metric, str) and metric in METRICS):
+        yield missing(f"the metric {metric!r} is a function that kvbench does not have")
+        return
+    sample = Sample(record["sample"], "", tuple(record["answers"]), 1, meta=dict(record))
+    try:
+        scores = benchmark.score(sample, record["prediction"])
+    except (AttributeError, KeyError, TypeError, ValueError, ImportError) as error:
+        what = f"{type(error).__name__}: {error}"
+        yield missing(f"{record['benchmark']} cannot be scored without its data ({what})")
+        return
+    if scores.keys() != record["scores"].keys():
+        yield wrong(f"scores {', '.join(record['scores'])}, but there are {', '.join(scores)}")
+        return
+    if not scores:
+        yield missing("there is no score of its answer")
+    for name, value in scores.items():
+        if not abs(value - record["scores"][name]) <= EQUAL:
+            yield wrong(f"{name} is {record['scores'][name]:g}, but its prediction scores {value:g}")

@@ -1,47 +1,74 @@
 """All checks of a folder, in the order of the page."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from kvbench.errors import UserError
+from kvbench.utils.text import in_one_line
 from kvbench.verify.check_answers import answers_fit
 from kvbench.verify.check_bytes import bytes_fit
 from kvbench.verify.check_code import one_code, one_model
 from kvbench.verify.check_complete import complete
 from kvbench.verify.check_copies import no_copies
 from kvbench.verify.check_decoding import decoding_fits
-from kvbench.verify.check_files import files_are_whole
+from kvbench.verify.check_fields import fields_fit
+from kvbench.verify.check_files import files_are_whole, unreadable
+from kvbench.verify.check_names import names_fit
+from kvbench.verify.check_prompts import prompts_fit
 from kvbench.verify.check_runs import keys_fit, runs_agree
 from kvbench.verify.check_samples import samples_fit
 from kvbench.verify.check_scores import scores_fit
 from kvbench.verify.check_times import times_fit
-from kvbench.verify.folder import read
+from kvbench.verify.folder import Folder, read
 from kvbench.verify.materials import Materials, Places, materials
 from kvbench.verify.rerun import made_again
 from kvbench.verify.rerun_draw import Draw
-from kvbench.verify.verdict import Check
+from kvbench.verify.verdict import Check, judged
 
 
 def verify(path: Path, places: Places | None = None, draw: Draw | None = None) -> list[Check]:
     """Every check of a run's folder or a pack; with a `draw`, some of its samples are made again too.
 
     `places` says where this machine has what the run read: model.path, and benchmark.KEY of its data. Nothing is
-    downloaded. Raises UserError where the folder holds no records.
+    downloaded. A folder that cannot be read, or is larger than records are, has one check, which says why.
     """
-    folder, places = read(path), places or {}
+    try:
+        return checks_of(read(path), places or {}, draw)
+    except UserError as error:
+        return [unreadable(error)]
+
+
+def checks_of(folder: Folder, places: Places, draw: Draw | None = None) -> list[Check]:
+    """`verify` for a folder that was read."""
     first = next(iter(folder.manifests.values()), None)
     here = materials(first, places) if first else Materials(None, None, ("its manifest",))
-    return [
-        files_are_whole(folder),
-        runs_agree(folder),
-        keys_fit(folder),
-        complete(folder),
-        one_model(folder, places),
-        one_code(folder),
-        samples_fit(folder, here),
-        scores_fit(folder),
-        answers_fit(folder, here),
-        bytes_fit(folder),
-        decoding_fits(folder),
-        times_fit(folder),
-        no_copies(folder),
-        *([made_again(folder, here, places, draw)] if draw else []),
-    ]
+    checks: dict[str, Callable[[], Check]] = {
+        "fields": partial(fields_fit, folder, here),
+        "manifests": partial(runs_agree, folder),
+        "keys": partial(keys_fit, folder),
+        "names": partial(names_fit, folder),
+        "completeness": partial(complete, folder),
+        "model": partial(one_model, folder, places),
+        "code": partial(one_code, folder),
+        "samples": partial(samples_fit, folder, here),
+        "prompts": partial(prompts_fit, folder, here),
+        "scores": partial(scores_fit, folder),
+        "answers": partial(answers_fit, folder, here),
+        "bytes": partial(bytes_fit, folder, places),
+        "decoding": partial(decoding_fits, folder),
+        "times": partial(times_fit, folder),
+        "copies": partial(no_copies, folder),
+    }
+    if draw:
+        checks["rerun"] = partial(made_again, folder, here, places, draw)
+    return [files_are_whole(folder), *(guarded(name, check) for name, check in checks.items())]
+
+
+def guarded(name: str, check: Callable[[], Check]) -> Check:
+    """A check, or that it could not be made: a stranger's folder can hold what no check foresees."""
+    try:
+        return check()
+    except Exception as error:
+        what = f"{type(error).__name__}: {in_one_line(error)}"
+        return judged(name, "what no check foresees", missing=[f"this check cannot be made: {what[:200]}"])

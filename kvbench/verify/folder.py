@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kvbench.records.consistency import Finding
-from kvbench.records.load import files, gather, read_file
+from kvbench.records.load import files_in, gathered, read_file
 from kvbench.records.manifest import read_manifests
 from kvbench.records.pack import read_sample_hashes
 from kvbench.records.samples import SAMPLES, read_samples
 from kvbench.records.schema import SampleRow, check
 from kvbench.records.store import PACK
 from kvbench.utils.links import check_held
+from kvbench.utils.regular_files import open_regular
+from kvbench.verify.limits import check_sizes
 
 
 class Described(NamedTuple):
@@ -50,10 +52,14 @@ class Folder:
 
 
 def read(path: Path) -> Folder:
-    """Raises UserError where the folder holds no records, or has a link to what lies outside of it."""
+    """Raises UserError for a folder without records, files that are none or larger than records are, and a link to what
+    lies outside of it.
+    """
     check_held(path)
-    frame, findings = gather(path)
-    records = [record for file in files([path]) for record in read_file(file).records]
+    check_sizes(path)
+    reads = [(file, read_file(file)) for file in files_in(path)]
+    frame, findings = gathered(reads)
+    records = [record for _, read in reads for record in read.records]
     packed = (path / PACK).is_file()
     samples, damaged = (read_sample_hashes(path), 0) if packed else (read_samples(path), _damaged(path / SAMPLES))
     return Folder(path, records, frame, findings, read_manifests(path)[0], samples, damaged, packed)
@@ -61,11 +67,14 @@ def read(path: Path) -> Folder:
 
 def _damaged(path: Path) -> int:
     seen: Counter[str | None] = Counter()
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
-        try:
-            seen[check(json.loads(line), SampleRow)["sample"]] += 1
-        except (ValueError, RecursionError):
-            seen[None] += 1
+    if not path.exists():
+        return 0
+    with open_regular(path) as file:
+        for line in file:
+            try:
+                seen[check(json.loads(line), SampleRow)["sample"]] += 1
+            except (ValueError, RecursionError):
+                seen[None] += 1
     return int(seen.pop(None, 0)) + sum(times - 1 for times in seen.values())
 
 

@@ -1,24 +1,29 @@
 """What of a run is also here: its tokenizer and the samples that its benchmark makes."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from huggingface_hub import constants, snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from kvbench import __version__
 from kvbench.benchmarks import Benchmark, Sample
-from kvbench.benchmarks.base import data_hash
+from kvbench.benchmarks.base import at_most, data_hash
 from kvbench.config import build
 from kvbench.metrics.answers import METRICS
 from kvbench.models.embedded import PACKAGES, embedded_folder
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import PLACES, PUBLISHED
+from kvbench.verify import limits
+from kvbench.verify.counted_tokenizer import CountedTokenizer
 from kvbench.verify.known_classes import known
+from kvbench.verify.prompts import Prompts
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
 
@@ -30,21 +35,36 @@ class Materials:
     tokenizer: PreTrainedTokenizerBase | None
     samples: list[Sample] | None
     missing: tuple[str, ...]
+    prompts: Prompts | None = None  # the lengths of the samples' prompts
     other_data: bool = False  # this version makes other samples of the same configuration, which reads no files
 
 
 def materials(manifest: Mapping[str, Any], places: Places) -> Materials:
-    """The tokenizer and the samples of a run, from this machine alone: nothing is downloaded."""
+    """The tokenizer and the samples of a run, from this machine alone: nothing is downloaded.
+
+    They are made once for all folders of one model and benchmark in a row.
+    """
+    names = ("kvbench", "model", "benchmark", "data_sha256")
+    told = {name: manifest.get(name) for name in names}
+    config = manifest.get("config") or {}
+    return _materials(json.dumps([told, config.get("model"), config.get("benchmark"), dict(places)], sort_keys=True))
+
+
+@lru_cache(4)  # samples of long texts take some 100 MB
+def _materials(given: str) -> Materials:
+    told, model, benchmark, places = json.loads(given)
+    manifest = {**told, "config": {"model": model, "benchmark": benchmark}}
     missing, other = [], False
-    tokenizer = samples = None
+    tokenizer = samples = prompts = None
     with offline():
         try:
             tokenizer = tokenizer_of(manifest, places)
             samples = samples_of(manifest, tokenizer, places)
+            prompts = Prompts.of(recorded(manifest).model, tokenizer)
         except Exception as error:  # whatever libraries make of a stranger's configuration: it is only not here
             other = isinstance(error, OtherData) and makes_its_own(manifest)
             missing.append(f"{'its samples' if tokenizer else 'its tokenizer'}: {' '.join(str(error).split())[:200]}")
-    return Materials(tokenizer, samples, tuple(missing), other)
+    return Materials(tokenizer, samples, tuple(missing), prompts, other)
 
 
 def makes_its_own(manifest: Mapping[str, Any]) -> bool:
@@ -81,7 +101,9 @@ def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
 
 def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
-    samples = benchmark_of(manifest, places).samples(tokenizer)
+    with at_most(limits.SAMPLES_MADE):
+        benchmark = benchmark_of(manifest, places)
+        samples = benchmark.samples(cast(PreTrainedTokenizerBase, CountedTokenizer(tokenizer, limits.TEXT)))
     if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
         raise ValueError("a sample's metric is a function that kvbench does not have")
     if (found := data_hash(samples)) != manifest.get("data_sha256"):
@@ -100,6 +122,7 @@ def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
     if config.get("metric") not in (None, *METRICS):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
     benchmark: Benchmark = build(config, "benchmark", Benchmark, known)
+    limits.check_length(benchmark.longest)
     return benchmark
 
 

@@ -1,10 +1,14 @@
 """What a check says about a folder."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, NamedTuple
+
+from kvbench.utils.text import in_one_line
 
 SHOWN = 5  # problems of one check that are shown
+LONGEST = 1000  # characters of one
 
 
 class Verdict(StrEnum):
@@ -29,6 +33,49 @@ class Check:
     again: int = 0  # answers that were made again here
 
 
+class Note(NamedTuple):
+    """A line of a check: a contradiction (WRONG), or something that could not be compared (UNPROVEN)."""
+
+    verdict: Verdict
+    text: str
+
+
+def wrong(text: str) -> Note:
+    return Note(Verdict.WRONG, text)
+
+
+def missing(text: str) -> Note:
+    """A comparison that is left out, and why: whatever leaves one out yields such a note, so that nothing a folder says
+    turns a check off unseen."""
+    return Note(Verdict.UNPROVEN, text)
+
+
+@dataclass
+class Findings:
+    """The notes of one check while it goes through a folder."""
+
+    wrong: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    of_records: dict[Note, list[str]] = field(default_factory=dict)  # a note, and what it is about
+
+    def of(self, about: str, compare: Callable[..., Iterable[Note]], *given: Any) -> None:
+        """The notes of `compare(*given)`. Values that it cannot compare are one more note, and end no other check."""
+        try:
+            for note in compare(*given):
+                self.of_records.setdefault(note, []).append(about)
+        except Exception as error:  # a stranger's values can have any type and size
+            what = f"cannot be compared ({type(error).__name__}: {in_one_line(error)[:200]})"
+            self.of_records.setdefault(missing(what), []).append(about)
+
+    def judged(self, name: str, about: str, otherwise: Verdict = Verdict.PLAUSIBLE) -> Check:
+        """A line for each note, with the first that it is about and how many more."""
+        lines: dict[Verdict, list[str]] = {Verdict.WRONG: [*self.wrong], Verdict.UNPROVEN: [*self.missing]}
+        for (verdict, text), several in self.of_records.items():
+            more = f" and {len(several) - 1:,} more" if len(several) > 1 else ""
+            lines[verdict].append(f"{several[0]}{more}: {text}")
+        return judged(name, about, lines[Verdict.WRONG], lines[Verdict.UNPROVEN], otherwise)
+
+
 def judged(
     name: str,
     about: str,
@@ -47,5 +94,6 @@ def judged(
 def shortened(lines: Sequence[str]) -> tuple[str, ...]:
     """The first lines, each once, and how many more there are."""
     lines = list(dict.fromkeys(lines))
+    lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines]
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return (*lines[:SHOWN], *more)

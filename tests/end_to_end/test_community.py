@@ -22,7 +22,7 @@ def test_nothing_of_a_submission_is_wrong(pack):
 
 
 def test_every_submission_says_who_made_it():
-    assert all(submission.note.by for submission in read_submissions([COMMUNITY]))
+    assert all(submission.note.by for submission in read_submissions([COMMUNITY]).ranked)
     assert read_note(COMMUNITY / "template" / FILE).by
 
 

@@ -8,9 +8,15 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
+from kvbench.leaderboard import submissions
 from kvbench.records.store import PACK, RECORDS
-from tests.leaderboard.test_boards import hand_in
+from tests.leaderboard.test_boards import hand_in, unchecked
 from tests.support.command import kvbench
+
+
+@pytest.fixture(autouse=True)
+def made_up_records_pass(monkeypatch):
+    monkeypatch.setattr(submissions, "verified_here", unchecked)
 
 
 @pytest.fixture

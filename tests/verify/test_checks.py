@@ -6,12 +6,13 @@ import json
 import pytest
 from transformers import AutoTokenizer
 
-from kvbench.verify import checks
+from kvbench.verify import checks, limits
 from kvbench.verify.materials import materials
 from kvbench.verify.verdict import Verdict
 from tests.support.fake_engine import MODEL, FakeEngine
 from tests.support.forged import Forged
 from tests.support.forgeries_claims import FORGERIES
+from tests.support.forgeries_fields import LEFT_OUT
 from tests.support.runs import arguments, run
 
 pytestmark = pytest.mark.heavy
@@ -55,6 +56,17 @@ def test_a_forgery_is_found(name, undisturbed, tiny_folder, tmp_path, verdicts):
     if name == "records_without_a_run":
         (folder / "manifests" / "nowhere.json").unlink()
     assert verdicts(folder)[check] is Verdict.WRONG
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_check_without_something_to_compare_is_unproven(
+    name, undisturbed, tiny_folder, tmp_path, verdicts, monkeypatch
+):
+    monkeypatch.setattr(limits, "TEXT", 10**6)  # a billion seeds are as many as a hundred, and refused sooner
+    forge, check = LEFT_OUT[name]
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forge(forged)
+    assert verdicts(forged.seal())[check] is Verdict.UNPROVEN
 
 
 def test_there_are_fifty_forgeries():

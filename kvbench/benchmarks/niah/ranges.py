@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from kvbench.errors import UserError
 
 _RANGE = re.compile(r"(-?[\d.]+) to (-?[\d.]+) (?:by ([\d.]+)|in (\d+)( sigmoid)?)")
+_MOST = 10_000  # numbers of a range: no grid has more
 _FORMS = "a list of numbers, 'A to B by STEP', 'A to B in COUNT' or 'A to B in COUNT sigmoid'"
 
 
@@ -69,6 +70,8 @@ def _from_text(text: str) -> list[float]:
         raise ValueError(_FORMS) from None
     if last <= first or step == 0 or (step is None and count < 2):
         raise ValueError("a range that is not empty: A < B, STEP > 0 and COUNT > 1")
+    if (count if step is None else (last - first) / step) > _MOST:
+        raise ValueError(f"a range of at most {_MOST:,} numbers")
     if step is not None:
         return [first + i * step for i in range(int((last - first) / step + 1e-9) + 1)]
     if form[5]:

@@ -46,9 +46,13 @@ Fractional = Annotated[Number, BeforeValidator(_not_whole)]
 Plain = TypeAliasType("Plain", "bool | Integer | Fractional | Text | list[Plain] | dict[Text, Plain] | None")
 
 
-def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = False) -> Any:
-    """A field with its meaning and unit. `optional`: some records lack it; `since`: those of earlier versions do."""
-    extra: JsonDict = {"unit": unit, "since": since}
+def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = False, always: bool = False) -> Any:
+    """A field with its meaning and unit.
+
+    `optional`: some records lack it; `since`: those of earlier versions do. `always`: only older records lack an
+    optional field; this version writes it in each.
+    """
+    extra: JsonDict = {"unit": unit, "since": since, "always": always or not optional}
     if optional or since:
         return Field(default=None, description=meaning, json_schema_extra=extra)
     return Field(description=meaning, json_schema_extra=extra)

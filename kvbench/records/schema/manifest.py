@@ -50,11 +50,11 @@ class Slurm(Strict):
 class JobNote(Strict):
     """A manifest's fields about its process; the whole note of a job that ended before its run had a folder."""
 
-    started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True)
+    started: Text = field("when the run started, by its machine's clock", "UTC, ISO 8601", optional=True, always=True)
     ended: Text = field("when the run ended; missing while it runs and if it was killed", "UTC", optional=True)
-    status: Text = field("running, finished, or what stopped it", optional=True)
+    status: Text = field("running, finished, or what stopped it", optional=True, always=True)
     error: Text = field("the error that ended the run, in one line", optional=True)
-    config: Annotated[Config, Settled] = field("the resolved configuration", optional=True)
+    config: Annotated[Config, Settled] = field("the resolved configuration", optional=True, always=True)
     host: Text = field("name of the machine", optional=True)
     pid: Count = field("process id", optional=True)
     slurm: Slurm | None = field("the Slurm job; null elsewhere", optional=True)
@@ -65,33 +65,36 @@ class Manifest(JobNote):
 
     run: Text = field("id of the run, in its records' `run`")
     number: Count = field("1 for the folder's first run; one more than the largest when the run started", since="0.2")
-    model: dict[str, Any] = field("identity of the weights: the hub's revision, or a hash of each file", optional=True)
-    chat_template: Text | None = field("the chat template used", optional=True)
+    model: dict[str, Any] = field(
+        "identity of the weights: the hub's revision, or a hash of each file", optional=True, always=True
+    )
+    chat_template: Text | None = field("the chat template used", optional=True, always=True)
     template_args: Annotated[dict[str, Any], Settled] = field(
-        "arguments of the chat template; missing without any", since="0.2"
+        "arguments of the chat template; missing without any", since="0.2", optional=True
     )
     load_args: Annotated[dict[str, Any], Settled] = field(
-        "arguments of from_pretrained; missing without any", since="0.2"
+        "arguments of from_pretrained; missing without any", since="0.2", optional=True
     )
-    stop_tokens: list[int | Text] = field("named by model.stop_tokens; missing without any", since="0.2")
-    dtype: Text = field("dtype of the weights", optional=True)
+    stop_tokens: list[int | Text] = field("named by model.stop_tokens; missing without any", since="0.2", optional=True)
+    dtype: Text = field("dtype of the weights", optional=True, always=True)
     checkpoint_dtype: Text = field(
         "dtype in which the checkpoint's config.json says it is published; missing where it does not, and with random "
         "weights: taken for 16 bits",
         since="0.2",
+        optional=True,
     )
-    device: Text = field("cpu or cuda", optional=True)
+    device: Text = field("cpu or cuda", optional=True, always=True)
     benchmark: Annotated[dict[str, Any], Settled] = field(
-        "the benchmark's configuration, without local paths", optional=True
+        "the benchmark's configuration, without local paths", optional=True, always=True
     )
-    data_sha256: Text = field("hash of all samples", optional=True)
-    question: Text = field("visible or hidden", optional=True)
+    data_sha256: Text = field("hash of all samples", optional=True, always=True)
+    question: Text = field("visible or hidden", optional=True, always=True)
     first_token: Text = field("compressed; missing for full, the prefill's", optional=True)
     memory: Text = field("stream; missing for shared", optional=True)
-    settings: list[Text] = field("labels of the requested settings or probes", optional=True)
+    settings: list[Text] = field("labels of the requested settings or probes", optional=True, always=True)
     requested: list[Text] = field("hashes of the requested settings (`asked` in 0.1)", since="0.2")
-    wanted: Count = field("number of records for the run's samples and settings", "records", optional=True)
-    there: Count = field("how many of these existed when the run started", "records", optional=True)
+    wanted: Count = field("number of records for the run's samples and settings", "records", optional=True, always=True)
+    there: Count = field("how many of these existed when the run started", "records", optional=True, always=True)
     records: Count | Text = field("records that the run made", "records", optional=True)
     wall_seconds: Number = field("duration of the run", "s", optional=True)
     versions: dict[Text, dict[Text, Count]] = field(
@@ -99,26 +102,37 @@ class Manifest(JobNote):
         "and `benchmark`; 1 where missing",
         since="0.2",
     )
-    kvbench: Text = field("version of kvbench", optional=True)
-    git: Text | None = field("commit, with -dirty for uncommitted changes; null without a checkout", optional=True)
-    python: Text = field("version of Python", optional=True)
-    kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2")
-    sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2")
-    sdpa_decode: Text = field("torch's backend of a decoded token's attention over a dense cache", since="0.2")
+    kvbench: Text = field("version of kvbench", optional=True, always=True)
+    git: Text | None = field(
+        "commit, with -dirty for uncommitted changes; null without a checkout", optional=True, always=True
+    )
+    python: Text = field("version of Python", optional=True, always=True)
+    kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2", optional=True)
+    sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2", optional=True)
+    sdpa_decode: Text = field(
+        "torch's backend of a decoded token's attention over a dense cache", since="0.2", optional=True
+    )
     unrotated_layers: list[Count] = field(
-        "layers that do not rotate their keys, in a model with rotary embeddings; missing without any", since="0.2"
+        "layers that do not rotate their keys, in a model with rotary embeddings; missing without any",
+        since="0.2",
+        optional=True,
     )
     weights_format: Text = field(
         "what the weights are stored in, where it is not `dtype`: 4-bit bitsandbytes; missing for plain weights",
         since="0.2",
+        optional=True,
     )
-    engines: dict[Text, Any] = field("what each engine says of itself, by label; missing without engines", since="0.2")
-    packages: dict[Text, Text | None] = field("versions of packages", optional=True)
+    engines: dict[Text, Any] = field(
+        "what each engine says of itself, by label; missing without engines", since="0.2", optional=True
+    )
+    packages: dict[Text, Text | None] = field("versions of packages", optional=True, always=True)
     variables: dict[Text, Text] = field(
         "environment variables that change what a CPU computes: ATEN_*, DNNL_*, KMP_*, MKL_*, NUMBA_*, OMP_*, ONEDNN_*",
         since="0.2",
     )
     hardware: dict[str, Any] = field(
-        "CPU and its capability as torch uses it, cores, threads, memory, GPUs, CUDA, system", optional=True
+        "CPU and its capability as torch uses it, cores, threads, memory, GPUs, CUDA, system",
+        optional=True,
+        always=True,
     )
     command: list[Text] = field("the command line", optional=True)

@@ -94,6 +94,7 @@ class MethodRecord(OfSetting):
         "tokens of each head of `ratio_over`, by layer; null where all heads keep the same number",
         "tokens",
         optional=True,
+        always=True,
     )
     kept_positions: list[Text | None] | None = field(
         "positions of the kept tokens of each layer, encoded; null where entries are pooled from several tokens",
@@ -111,13 +112,17 @@ class MethodRecord(OfSetting):
     prefill_seconds: Number = field("prefill with the observations that the pass's settings need", "s")
     compress_seconds: Number = field("compression of the prompt", "s")
     close_call: Count | None = field(
-        "first generated token whose choice rounding could change; null if none", "token index", optional=True
+        "first generated token whose choice rounding could change; null if none",
+        "token index",
+        optional=True,
+        always=True,
     )
     close_cuts: Count | None = field(
         "layers' heads in which rounding could keep another token at the head's budget; null where the method ranks no "
         "scores one by one",
         "heads",
         optional=True,
+        always=True,
     )
     sampling: dict[Text, Plain] | None = field(
         "seed, temperature, top_p and top_k of a sampled answer; missing if decoding was greedy",
@@ -143,10 +148,11 @@ class MethodRecord(OfSetting):
         "passes",
         optional=True,
     )
-    question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True)
-    decode_batch: Count = field("sequences that decoded together", "sequences", optional=True)
+    question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True, always=True)
+    decode_batch: Count = field("sequences that decoded together", "sequences", optional=True, always=True)
     decode_engine: Literal["graph", "fused", "eager"] = field(
         "graph: most steps of decoding were repeated as one; fused: so were those of compiled layers; eager: Python "
         "launched each",
         optional=True,
+        always=True,
     )

@@ -1,0 +1,108 @@
+"""Parquet files that somebody else may have made, read within limits that stand in their metadata.
+
+A few kilobytes can stand for billions of values: repeated values, empty rows and compressed pages cost nothing. So
+rows, values and bytes are compared with the file's size and with each other before a page is decompressed, and rows are
+decoded a few at a time, so that a long text that many rows repeat is counted before it is there that often.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kvbench.errors import UserError, on_disk
+
+ROW_ON_DISK = 8  # bytes that a row takes at least, compressed: its key is a hash of 64 bits
+MOST_BYTES, BYTES_A_ROW = 2**25, 2**15  # decompressed: the larger of a file's and of its rows' bytes is allowed
+MOST_VALUES, VALUES_A_ROW = 2**22, 2**14  # the same for the values of all columns, those in lists included
+BATCH_BYTES = 2**26  # that a few rows may take at once
+BATCH_ROWS = 1024
+# Types of columns that a pack has; a timestamp, an extension or a nested list has no place in it.
+
+PLAIN = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_int32,
+    pa.types.is_int64,
+    pa.types.is_float64,
+    pa.types.is_string,
+)
+
+
+class Table(NamedTuple):
+    """What a file says of itself, and its rows."""
+
+    about: dict[bytes, bytes]  # its metadata
+    rows: Iterator[dict[str, Any]]
+
+
+def read_table(path: Path) -> Table:
+    """The rows of a file, decoded while they are read.
+
+    Raises UserError, also from the iterator, for a file that is none, has columns of other types than packs have, or
+    would take more memory than its rows are worth.
+    """
+    with on_disk(f"read {path}"):
+        size = path.stat().st_size
+        try:
+            file = pq.ParquetFile(path)
+            schema = file.schema_arrow
+        except (pa.ArrowException, ValueError) as error:
+            raise UserError(f"{path} is not a file of `kvbench pack`: {_line(error)}") from error
+    if others := [field.name for field in schema if not _known(field.type)]:
+        raise UserError(f"{path}: column {others[0]!r} has type {schema.field(others[0]).type}, which no pack has")
+    _check_size(path, file.metadata, size)
+    return Table(dict(schema.metadata or {}), _rows(path, file))
+
+
+def _known(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_plain(kind.field(index).type) for index in range(kind.num_fields))
+    return _plain(kind)
+
+
+def _plain(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in PLAIN)
+
+
+def _check_size(path: Path, about: pq.FileMetaData, size: int) -> None:
+    groups = [about.row_group(index) for index in range(about.num_row_groups)]
+    values = sum(group.column(index).num_values for group in groups for index in range(about.num_columns))
+    unpacked = sum(group.total_byte_size for group in groups)
+    for what, found, most in (
+        ("rows", about.num_rows, size // ROW_ON_DISK),
+        ("values", values, most_of(MOST_VALUES, VALUES_A_ROW, about.num_rows)),
+        ("bytes, decompressed", unpacked, most_of(MOST_BYTES, BYTES_A_ROW, about.num_rows)),
+    ):
+        if not 0 <= found <= most:
+            raise UserError(f"{path} has {found:,} {what}: a pack of its size has at most {most:,}")
+
+
+def most_of(least: int, each: int, rows: int) -> int:
+    """`each` for every row, and `least` where there are few."""
+    return max(least, each * rows)
+
+
+def _rows(path: Path, file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
+    about, taken = file.metadata, 0
+    largest = max([about.row_group(index).total_byte_size for index in range(about.num_row_groups)], default=0)
+    most = most_of(MOST_BYTES, BYTES_A_ROW, about.num_rows)
+    several = max(1, min(BATCH_ROWS, BATCH_BYTES // max(largest, 1)))  # each can repeat whatever the file has
+    try:
+        for batch in file.iter_batches(several):
+            taken += batch.nbytes
+            if taken > most:
+                raise UserError(f"{path} has rows of more than {most:,} bytes in all, decoded")
+            yield from batch.to_pylist()
+    except UserError:
+        raise
+    except (pa.ArrowException, ValueError, OverflowError, OSError) as error:
+        raise UserError(f"{path} is not a file of `kvbench pack`: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,56 @@
+"""Whether records and manifests have the fields that kvbench writes, no more and no fewer, of the run's own kind."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvbench import benchmarks
+from kvbench.benchmarks import Speed
+from kvbench.records.recorded_configuration import recorded
+from kvbench.records.schema import KINDS, Manifest, always
+from kvbench.verify.folder import Folder, named
+from kvbench.verify.materials import Materials
+from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
+
+SPEED = {f"{place}.{Speed.__qualname__}" for place in (Speed.__module__, benchmarks.__name__)}
+
+
+def fields_fit(folder: Folder, here: Materials) -> Check:
+    """A field that is missing would leave a check out, and one that nothing reads would be anybody's claim."""
+    found = Findings()
+    for run, manifest in folder.manifests.items():
+        found.of(f"run {run}", _lacks, manifest, always(Manifest))
+    samples = {sample.id: {*sample.meta} for sample in here.samples or ()}
+    for record, manifest in folder.with_manifests():
+        found.of(named(record), _of_record, record, manifest, samples.get(record["sample"]))
+    return found.judged("fields", "fields of records and manifests against those that kvbench writes")
+
+
+def _of_record(record: Mapping[str, Any], manifest: Mapping[str, Any], properties: set[str] | None) -> Iterator[Note]:
+    kind = kind_of_run(manifest)
+    if record["kind"] != kind:
+        yield wrong(f"it is of kind {record['kind']}, but its run makes records of kind {kind}")
+        return
+    schema = KINDS[kind]
+    yield from _lacks(record, always(schema) - {"checksum"})
+    more = record.keys() - schema.model_fields.keys()
+    if properties is None:
+        return  # what a sample adds is the benchmark's to say, and `samples` says whether it is here
+    if invented := sorted(more - properties):
+        yield wrong(f"its field {invented[0]!r} is neither kvbench's nor a property of its sample")
+    if gone := sorted(properties - record.keys()):
+        yield wrong(f"it lacks its sample's {gone[0]!r}")
+
+
+def _lacks(node: Mapping[str, Any], written: frozenset[str]) -> Iterator[Note]:
+    for name in sorted(written - node.keys()):
+        yield missing(f"it has no {name!r}, which this version of kvbench always writes")
+
+
+def kind_of_run(manifest: Mapping[str, Any]) -> str:
+    """The kind of the records that a run makes, by its configuration."""
+    config = recorded(manifest)
+    if config.engine:
+        return "engine"
+    if config.probe:
+        return "probe"
+    return "speed" if config.benchmark.get("_target_") in SPEED else "method"

@@ -1,0 +1,74 @@
+"""Whether names say what they name: a preset's name its parameters, a label its ratio, and no two names one setting."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvbench.config import flat
+from kvbench.verify.folder import Folder, named
+from kvbench.verify.presets import parameters_of, presets, same_as
+from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
+
+NAMES = ("setting", "method", "model", "benchmark", "probe")
+LONGEST = 200  # characters of a name
+
+
+def names_fit(folder: Folder) -> Check:
+    """Names of presets, labels and settings, and their letters."""
+    found = Findings()
+    labels: dict[str, set[str]] = {}
+    methods: dict[str, set[str]] = {}
+    models: dict[str, str] = {}
+    for record in folder.records:
+        found.of(named(record), _letters, record)
+        if "parameters" in record and "method" in record and record["kind"] != "engine":
+            amount = json.dumps([record["parameters"], record.get("ratio"), record.get("budget")])
+            labels.setdefault(record["setting"], set()).add(amount)
+            methods.setdefault(amount, set()).add(record["method"])
+            models.setdefault(record["parameters"], record["model"])
+    for several in methods.values():
+        if len(several) > 1 and not several <= {*presets()}:
+            found.wrong.append(f"{' and '.join(map(repr, sorted(several)))} are names of one setting")
+    pairs = {(name, json.loads(amount)[0]) for amount, several in methods.items() for name in several}
+    for name, parameters in sorted(pairs):
+        found.of(f"method {name!r}", _preset, name, parameters, models[parameters])
+    for label, amounts in labels.items():
+        if len(amounts) > 1:
+            found.wrong.append(f"{label!r} is the label of {len(amounts)} settings")
+    return found.judged("names", "names of models, methods and settings against what they name")
+
+
+def _letters(record: Mapping[str, Any]) -> Iterator[Note]:
+    """Other letters can look alike, change a line's direction or move a cursor."""
+    for name in NAMES:
+        value = str(record.get(name, ""))
+        if not value.isascii() or not value.isprintable():
+            yield wrong(f"its {name} is written with other characters than those of ASCII that can be seen")
+        if len(value) > LONGEST:
+            yield wrong(f"its {name} has {len(value):,} characters: at most {LONGEST} are read")
+
+
+def _preset(name: str, text: str, model: str) -> Iterator[Note]:
+    """A preset's name stands for its parameters, and its parameters for no other name."""
+    theirs = {key: value for key, value in json.loads(text).items() if key != "versions"}  # of its classes, in the key
+    ours = parameters_of(name, model)
+    if ours is not None and not (other := different(ours, theirs)):
+        return
+    if same := same_as(theirs, model):
+        yield wrong(f"its parameters are those of {same!r}")
+    elif ours is not None and theirs.get("_target_") != ours["_target_"]:
+        yield wrong(f"the preset of this name is {ours['_target_']}, not {theirs.get('_target_')}")
+    elif ours is not None:
+        yield missing(f"it has other parameters than the preset of this name: {', '.join(other)}")
+    elif name in presets():
+        yield missing("the preset of this name cannot be composed here")
+
+
+def different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """What of `theirs` is not as in the preset; files are the user's own."""
+    here, there = flat(ours), flat(theirs)
+    return [
+        f"{key}={there.get(key)} for {here.get(key)}"
+        for key in dict.fromkeys([*here, *there])
+        if here.get(key) != there.get(key) and not key.endswith("_file")
+    ]

@@ -1,0 +1,54 @@
+"""The parameters of conf/method's presets, as records have them."""
+
+import json
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+from kvbench.config import CONF, DESCRIBING, choices, composed
+from kvbench.evaluation.settings import as_recorded
+from kvbench.utils.yaml_files import read_yaml
+
+AMOUNTS = ("ratio", "budget")
+
+
+def parameters_of(name: str, model: str) -> dict[str, Any] | None:
+    """A preset's parameters for a model, which some depend on; None for a name that kvbench does not have."""
+    if name not in presets():
+        return None
+    return _composed(name, model if model in models() else None)
+
+
+@cache
+def models() -> tuple[str, ...]:
+    """The names of conf/model."""
+    return tuple(choices("model"))
+
+
+@cache
+def presets() -> tuple[str, ...]:
+    """The names of conf/method."""
+    return tuple(choices("method"))
+
+
+@lru_cache(1024)
+def _composed(name: str, model: str | None) -> dict[str, Any] | None:
+    try:
+        config = composed([f"method={name}", *([f"model={model}"] if model else [])])["method"][name]
+        return as_recorded({key: value for key, value in config.items() if key not in {*DESCRIBING, *AMOUNTS}})
+    except (OSError, KeyError, ValueError):  # a preset whose file only the user has
+        return None
+
+
+def same_as(parameters: Mapping[str, Any], model: str) -> str | None:
+    """The first preset with these parameters; None where none has them."""
+    like = (name for name in presets() if _target(name) == parameters.get("_target_"))
+    text = json.dumps(parameters, sort_keys=True)
+    return next((one for one in like if json.dumps(parameters_of(one, model), sort_keys=True) == text), None)
+
+
+@cache
+def _target(name: str) -> str | None:
+    """The class of a preset, from its file alone; None where another file names it."""
+    found = read_yaml(CONF / "method" / f"{name}.yaml")
+    return found.get("_target_") if isinstance(found, dict) else None

@@ -1,0 +1,50 @@
+"""The settings that a run's configuration requests, built here: what its records can be held to."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from kvbench.configuration.configuration import chosen_methods
+from kvbench.evaluation.settings import Setting
+from kvbench.records.recorded_configuration import Recorded, recorded
+from kvbench.utils.hashing import digest
+from kvbench.verify import limits
+from kvbench.verify.known_classes import engine_labels, settings_of
+
+OF_SETTINGS = ("method", "probe", "engine", "experiment", "ratio", "budget", "decode")
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Settings by the hash that manifests have of them, or why they cannot be built; of an engine its labels alone."""
+
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def requested(manifest: Mapping[str, Any]) -> Requested:
+    """The settings of a run. Those of one configuration are built once."""
+    config = manifest.get("config") or {}
+    return _requested(json.dumps({name: config.get(name) for name in OF_SETTINGS}))
+
+
+@lru_cache(64)
+def _requested(given: str) -> Requested:
+    try:
+        return _built(recorded({"config": json.loads(given)}))
+    except Exception as error:  # whatever classes make of a stranger's parameters: the settings are not here
+        return Requested(problem=" ".join(f"{error}".split())[:200] or type(error).__name__)
+
+
+def _built(config: Recorded) -> Requested:
+    if config.probe:
+        raise ValueError("they are probes")
+    if config.engine:
+        limits.check_product(config.engine)
+        return Requested(labels=tuple(engine_labels(config.engine)))
+    limits.check_settings(chosen_methods(config.method, config.experiment), config.ratio, config.budget)
+    settings = settings_of(config)
+    return Requested({digest(one.key): one for one in settings}, tuple(one.label for one in settings))
