@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kvbench.config import choices, more_configuration, titled
+from kvbench.config import choices, composed, flat, more_configuration, titled
 from kvbench.evaluation.settings import build_settings
 from tests.support.config import NAMES, method_configs
 from tests.support.titles import untitled
@@ -31,3 +31,14 @@ def test_a_file_has_no_title_from_the_file_that_it_begins_with(tmp_path):
 def test_titles_are_no_parameters_of_methods():
     settings = build_settings(method_configs(*NAMES), 0.5, None)
     assert not any('"title"' in setting.parameters or '"about"' in setting.parameters for setting in settings)
+
+
+def test_methods_of_the_demo_share_their_window_and_pooling():
+    """What several methods of one table have is the same in all of them, so that it does not decide their order."""
+    methods = composed([])["method"]
+    parts = {name: flat(method) for name, method in methods.items() if isinstance(method, dict)}
+    shared = ("scoring.window", "scoring.kernel", "scoring.pooling", "granularity", "group_reduce", "storage.layout")
+    for key in shared:
+        values = {name: part[key] for name, part in parts.items() if key in part}
+        assert len(values) >= 2 and len(set(values.values())) == 1, (key, values)
+    assert parts["pyramidkv"]["scoring.window"] == 8
