@@ -22,10 +22,11 @@ DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
 # A method that searches for its ratio compresses a layer several times, as often as the CPU's rounding has it: each
 # time it covers keys and values, by kernels of which a dispatch counter sees LAUNCHES.
 COVERS = 2 * LAUNCHES["greedy_covers"]
-# TurboQuant's codes are made and read by operations of torch, several for each decoded token.
-DECODE_OF = {"turboquant_2": 68, "turboquant_3": 84, "turboquant_4": 68, "turboquant_vllm": 84}
+# TurboQuant's codes are made and read by operations of torch, several for each decoded token; two of them keep infinity
+# from becoming an ordinary number.
+DECODE_OF = {"turboquant_2": 70, "turboquant_3": 86, "turboquant_4": 70, "turboquant_vllm": 86}
 # So are the blocks of a token in ggml's, MX' and NVFP4's formats; one kernel reads those of all tokens.
-DECODE_OF |= dict.fromkeys([name for name in NAMES if name.startswith(("ggml_", "mxfp")) or "nvfp4" in name], 145)
+DECODE_OF |= dict.fromkeys([name for name in NAMES if name.startswith(("ggml_", "mxfp")) or "nvfp4" in name], 147)
 # So are KVQuant's levels and outliers, GEAR's three parts, and the rows of Palu, xKV and KVTC: caches that restore what
 # they store a block of rows at a time.
 PER_STORAGE = {"kvquant": 180, "gear": 90, "kvtc": 90, "palu": 80, "xkv": 80}

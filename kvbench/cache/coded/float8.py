@@ -33,10 +33,10 @@ class Float8Sequence(CodedSequence):
         return int(self.parts[0].buffer.shape[-1])
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
-        rows = nan_for_infinity(rows)
         if self.kind == "token":
-            scales = scale_of(rows, "token")
+            scales = scale_of(rows, "token")  # infinite where a number is, which makes NaN of the token
             return [(rows / scales).to(E4M3), scales]  # within ±448, without to_float8's clamp
+        rows = nan_for_infinity(rows)
         return [to_float8(rows if self.shared is None else rows / self.shared)]
 
     def decoded(self, tokens: slice) -> Tensor:

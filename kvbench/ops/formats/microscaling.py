@@ -5,6 +5,8 @@ NVIDIA's description of NVFP4 (blocks of 16 under a scale in e4m3, all of them u
 between two levels goes to the nearest, half-way to the even code; beyond the largest level it becomes the largest.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -32,13 +34,19 @@ class MX(BlockFormat):
         largest = blocks.abs().amax(dim=-1)  # NaN of a block with one
         exponent = torch.frexp(largest).exponent - 1  # floor(log2), 0 of 0
         byte = torch.where(blocks.any(dim=-1), exponent - self.element.top + BIAS, 0).clamp_(0, 2 * BIAS)
-        header = byte.where(largest.isfinite(), NAN).to(torch.uint8)[..., None]
+        header = byte.where(largest < torch.inf, NAN).to(torch.uint8)[..., None]
         return Coded(header, self.element.codes(torch.ldexp(blocks, BIAS - byte[..., None])))
 
     def scale(self, header: Tensor) -> Tensor:
-        byte = header[:, 0].int()
-        scale = torch.ldexp(torch.ones(len(header), device=header.device), byte - BIAS)
-        return scale.where(byte != NAN, float("nan"))
+        return _scales(header.device)[header[:, 0].int()]
+
+
+@lru_cache(maxsize=8)
+def _scales(device: torch.device) -> Tensor:
+    """What each byte of e8m0 stands for, float32 [256]."""
+    scales = torch.ldexp(torch.ones(NAN + 1), torch.arange(NAN + 1) - BIAS)
+    scales[NAN] = float("nan")
+    return scales.to(device)
 
 
 class NVFP4(BlockFormat):
