@@ -1,5 +1,6 @@
 """Whether predictions are the texts of their tokens, and answers are those that the settings can give."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -45,8 +46,10 @@ def _read(record: Mapping[str, Any], here: Materials) -> Iterator[Note]:
 
 
 def is_full(record: Mapping[str, Any]) -> bool:
-    parameters = record["parameters"]
-    return '"_target_": "kvbench.methods.FullKV"' in parameters and '"kvbench.methods.Dense"' in parameters
+    """Whether a record is of FullKV itself: all tokens in another storage are another method."""
+    parameters = json.loads(record["parameters"])
+    storage = parameters.get("storage") or {}
+    return (parameters.get("_target_"), storage.get("_target_")) == ("kvbench.methods.FullKV", "kvbench.methods.Dense")
 
 
 def _counted(record: Mapping[str, Any]) -> Iterator[Note]:

@@ -54,8 +54,9 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
         yield wrong("it held more bytes on average than at most")
     if record["compress_at"] == "prefill_end" and record["decode_bytes_peak"] < record["stored_bytes"]:
         yield wrong("it held fewer bytes while decoding than of the prompt alone")
-    if record["decode_bytes_read"] > record["decode_bytes_peak"]:
-        yield wrong("it read more bytes in a pass than it held")
+    # what layers share is held once, and read by each of them
+    if record["decode_bytes_read"] > record["decode_bytes_peak"] * len(record["kept_per_layer"]):
+        yield wrong("it read more bytes in a pass than each of its layers can read of what it held")
     largest = max(record["peak_cache_bytes"], record["decode_bytes_peak"])
     if record["decode_bytes_end"] > record["decode_bytes_peak"] or record["r_peak"] * last > largest * (1 + EQUAL):
         yield wrong("its bytes at the end, or at their largest moment, are more than its caches had")

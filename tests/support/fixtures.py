@@ -41,9 +41,12 @@ def embedded() -> LoadedModel:
 
 @pytest.fixture(scope="session")
 def tiny_folder(embedded, tmp_path_factory) -> Path:
+    return saved_tiny(embedded, tmp_path_factory.mktemp("tiny"))
+
+
+def saved_tiny(embedded, folder: Path, **shape) -> Path:
     """A tiny random model with the embedded model's most frequent tokens, in a folder as the hub lays it out."""
-    folder = tmp_path_factory.mktemp("tiny")
-    config = tiny_config()
+    config = tiny_config(**shape)
     config.vocab_size, config.max_position_embeddings, config.eos_token_id = VOCABULARY, 4096, 2
     torch.manual_seed(0)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
