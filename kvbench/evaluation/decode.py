@@ -82,7 +82,7 @@ class Generation:
             self.ended_by = token
         else:
             self.tokens.append(token)
-            self.ended = len(self.tokens) == ends.max_new_tokens or bool(ends.until and ends.until(self.tokens))
+            self.ended = len(self.tokens) >= ends.max_new_tokens or bool(ends.until and ends.until(self.tokens))
             return not self.ended
         self.ended = True
         return False
@@ -125,9 +125,8 @@ def decode_greedily(
     fused: PreTrainedModel | None = None,
 ) -> list[Generation]:
     """`decode` with the likeliest token, always."""
-    chooser = lambda logits, rows: choose(logits)  # noqa: E731
     sequences: list[Generation] = decode(
-        model, cache, logits, max_new_tokens, stop_tokens, chooser, at_least_one, until, capture, fused
+        model, cache, logits, max_new_tokens, stop_tokens, None, at_least_one, until, capture, fused
     )
     return sequences
 
@@ -139,14 +138,14 @@ def decode(
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
-    choose: Chooser,
+    chooser: Chooser | None,
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
     capture: Capture | None = None,
     fused: PreTrainedModel | None = None,
 ) -> list[Generation]:
-    """The tokens that `choose` makes of the logits, of all sequences of a cache. logits [sequences, vocab_size] follow
-    the last token read and choose the first token.
+    """The tokens that `chooser` makes of the logits, of all sequences of a cache; None: the likeliest ones, whose
+    choice is part of a recorded step. logits [sequences, vocab_size] follow the last token read and choose the first.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
@@ -165,7 +164,7 @@ def decode(
     takes_back = cache.takes_back
     afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
     waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1
-    steps = Steps(model, cache, capture, fused)
+    steps = Steps(model, cache, capture, fused, None if chooser else choose)
     unread: list[Choice] = []
     late = [0] * len(active)  # passes of each row after its end
     length = 0
@@ -174,7 +173,10 @@ def decode(
         logits = logits.clone()
         logits[:, list(stop_tokens)] = float("-inf")
     while True:
-        unread.append(choose(logits, active))
+        if steps.chosen is not None:
+            unread.append(Choice(*steps.chosen))
+        else:
+            unread.append(chooser(logits, active) if chooser else choose(logits))
         ids = unread[-1].tokens
         length += 1
         if len(unread) == waits or length >= max_new_tokens:

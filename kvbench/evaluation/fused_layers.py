@@ -17,13 +17,17 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.batch import BatchCache, BatchLayer
 from kvbench.errors import UserError
+from kvbench.evaluation.merged_products import OnlyOnce, merge_products
 from kvbench.ops.softmax import Scaling
 
 # Compilations of a layer: for one row and several, for equal and other lengths, for each mixture of caches. Torch's own
 # limit is 8.
 MOST = 64
 # In fused operations values of 16 bits stay in float32. Rounded where eager operations round them, they differ less.
-OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"emulate_precision_casts": True}
+OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
+    "emulate_precision_casts": True,
+    "joint_custom_pre_pass": OnlyOnce(),
+}
 _fused: WeakKeyDictionary[PreTrainedModel, PreTrainedModel] = WeakKeyDictionary()
 
 
@@ -50,10 +54,12 @@ def fused(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def with_compiled_layers(model: PreTrainedModel, **options: Any) -> PreTrainedModel:
-    """A new object with the model's weights, whose layers are compiled with these options of `torch.compile`. A layer
-    that is no single graph raises an error at its first step."""
+    """A new object with the model's weights, whose layers are compiled with these options of `torch.compile`. Products
+    of the same input are one product in it, for which the model's own weights move (see `merge_products`). A layer that
+    is no single graph raises an error at its first step."""
     weights = [*model.parameters(), *model.buffers()]
     other: PreTrainedModel = copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
+    merge_products(other)
     for layer in other.get_decoder().layers:
         layer.compile(fullgraph=True, dynamic=True, recompile_limit=MOST, **options)
     return other

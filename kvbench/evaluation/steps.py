@@ -1,6 +1,6 @@
 """Decoding steps: one pass of the model for one token of each sequence, launched by Python or repeated as a graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ class Steps:
     """The steps of a batch. With `capture` a step is recorded after each change of the rows or their buffers, and
     repeated while all caches have tokens `ahead` (see `Pack.ahead`); Python launches the others.
     `fused`: the model with compiled layers, of which a step is recorded (see `kvbench.evaluation.fused_layers`).
+    `choose`: numbers for each row by the logits alone, the tokens first. They are recorded with the step, and the
+    tokens go where the next one reads them; `chosen` is what the last step chose, or None if Python launched it.
     """
 
     def __init__(
@@ -53,9 +55,13 @@ class Steps:
         cache: BatchCache,
         capture: Capture | None = None,
         fused: PreTrainedModel | None = None,
+        choose: Callable[[Tensor], Sequence[Tensor]] | None = None,
     ):
         self.model, self.cache, self.capture, self.fused = OneToken(model), cache, capture, fused
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
+        self.choose = choose
+        self.choice: Tensor  # numbers of the recording, which the next repetition overwrites
+        self.chosen: Sequence[Tensor] | None = None
         self.ids: Tensor
         self.logits: Tensor
         self.repeat: Callable[[], None] | None = None
@@ -67,14 +73,17 @@ class Steps:
         """The logits [sequences, vocab_size] after one more token ids [sequences]; at most `left` steps follow."""
         if self.capture is None:
             return step(self.model, self.cache, ids, self.positions)
+        there = self.chosen is not None and ids is self.chosen[0]
+        self.chosen = None
         ahead = self.cache.ahead
         self.cache.make_way()
         if self.repeat is not None and ahead:
-            self.ids.copy_(ids)
+            if not there:
+                self.ids.copy_(ids)
             self.repeat()
             self.repeats = True
             self.cache.advance()
-            return self.logits
+            return self._results()
         if not (ahead or self.cache.room):
             self.cache.make_room(min(left + 1, ROOM))
         moves, repeats = self.cache.moves, min(self.cache.room - 1, left)
@@ -83,7 +92,7 @@ class Steps:
             if self.fused is not None and moves != self.compiled:
                 return self._compile()
             if self._record(self.capture):
-                return self.logits
+                return self._results()
         self.repeats = False
         logits = step(self.model, self.cache, ids, self.positions)
         if self.cache.moves != self.moves:
@@ -99,7 +108,7 @@ class Steps:
         with compiling():
             self._one()
         self.compiled, self.repeats = self.moves, False
-        return self.logits
+        return self._results()
 
     def _record(self, capture: Capture) -> bool:
         """Record this step and run it once. Where that fails, nothing has been done, and Python launches all steps."""
@@ -121,6 +130,15 @@ class Steps:
         else:
             self.logits = step(self.fused, DeviceCache(self.cache), self.ids, self.positions)
             self.cache.advance()
+        if self.choose is not None:
+            self.choice = torch.stack([part.long() for part in self.choose(self.logits)])
+            self.ids.copy_(self.choice[0])
+
+    def _results(self) -> Tensor:
+        """The logits after `_one`, which also chose."""
+        if self.choose is not None:
+            self.chosen = self.choice.clone().unbind()
+        return self.logits
 
 
 def capture_of(engine: str, model: PreTrainedModel) -> Capture | None:

@@ -10,7 +10,7 @@ import torch
 
 from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
-from kvbench.evaluation import steps
+from kvbench.evaluation import decode, steps
 from kvbench.evaluation.decode import Generation, batched, decode_greedily, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import Dense, Eviction, WindowAttention
@@ -141,6 +141,15 @@ def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_toke
         assert len(recorder.recorded) == 1 and graph[0].repeated >= STEPS - 2 - 2 * LAYERS
         still = [count for count, (a, b) in zip(outliving, pairwise(moves), strict=True) if a == b]
         assert not any(still[1:]), still  # the first step makes the tables
+
+
+def test_the_likeliest_token_is_chosen_within_the_recorded_step(monkeypatch):
+    chosen, choose = [], decode.choose
+    monkeypatch.setattr(decode, "choose", lambda logits: chosen.append(len(logits)) or choose(logits))
+    model, recorder, names = tiny_model(), Recorder(), ["full", "snapkv"]
+    graph, _ = decoded(model, names, recorder)
+    assert chosen == [2] * 3  # after the prompt, after the step that Python launches, and in the recording
+    assert {row.repeated for row in graph} == {STEPS - 2} and not recorder.recorded[0].reads
 
 
 def test_a_long_answer_gets_room_again_and_is_recorded_again(monkeypatch):

@@ -26,7 +26,7 @@ from tests.support.tiny import prompt, tiny_model
 pytestmark = pytest.mark.heavy
 
 STEPS = 20
-KERNELS = 16  # of a layer and token; launched one by one they are 40
+KERNELS = 13  # of a layer and token; launched one by one they are 40
 KINDS = [["full"], ["union"], ["pyramidkv", "adakv"], ["kivi"], ["spindle"], PACKED]
 
 
@@ -129,7 +129,8 @@ def test_the_compiled_layers_are_another_models_with_the_same_weights(monkeypatc
     model = tiny_model()
     other = fused(model)
     assert fused(model) is other and other is not model
-    assert all(a is b for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    storages, others = ({x.untyped_storage().data_ptr() for x in one.parameters()} for one in (model, other))
+    assert storages == others
     assert not any(layer._compiled_call_impl for layer in model.get_decoder().layers)
     assert all(layer._compiled_call_impl for layer in other.get_decoder().layers)
 

@@ -42,7 +42,7 @@ def test_small_kernels_are_added_to_the_time_of_bytes():
     step = Step(42, (0.0, 0.0), (3.35e9, 3.35e9))
     expected = llama.WEIGHT_BYTES / (0.5 * 3.35e12) + 0.008 + 0.002226
     assert decoding.seconds(step, "graph", assumed) == pytest.approx(expected)
-    fused = decoding.seconds(step, "fused", replace(assumed, fused_kernels=12))
+    fused = decoding.seconds(step, "fused", replace(assumed, fused_kernels=9))
     assert fused == pytest.approx(expected - 30 * 32 * 2e-6)
     codes = decoding.seconds(step._replace(coded=True), "graph", replace(assumed, codes=0.5))
     assert codes == pytest.approx(expected - 0.004)

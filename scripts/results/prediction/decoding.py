@@ -7,7 +7,7 @@ the GPU    weights + caches + small: kernels run one after the other, so their t
 the host   measured CPU time · host + all kernels · launch
 eager      the longer of the host and the GPU, which work at the same time
 graph      the GPU alone: the host launches one graph
-fused      the same with fewer small kernels
+fused      the same with fewer small kernels, and FUSED_LARGE in place of LARGE
 limit      all bytes at the peak of the data sheet, and nothing else
 """
 
@@ -19,6 +19,7 @@ from scripts.results.prediction.llama import WEIGHT_BYTES, L, P, cache_bytes
 Engine = Literal["eager", "graph", "fused"]
 ENGINES: tuple[Engine, ...] = ("eager", "graph", "fused")
 LARGE = 8  # of a layer's kernels those whose bytes are counted: seven products and attention
+FUSED_LARGE = 5  # q, k and v are one product, gate and up another
 OUTSIDE = 25  # small kernels outside of the layers: embedding, norm, choosing the token
 RATIO = 0.2
 CODED = ("kivi", "spindle")
@@ -37,10 +38,11 @@ class Step(NamedTuple):
         return 2 * P + sum(self.row_bytes) <= MEMORY
 
 
-def gpu_seconds(step: Step, kernels: float, assumed: Assumptions) -> float:
+def gpu_seconds(step: Step, small: float, assumed: Assumptions) -> float:
+    """`small`: kernels of a layer whose bytes are not counted."""
     reached = assumed.codes if step.coded else assumed.cache
     moved = WEIGHT_BYTES / assumed.weights + sum(step.row_bytes) / reached
-    return moved / PEAK_BANDWIDTH + (L * (kernels - LARGE) + OUTSIDE) * assumed.small_kernel
+    return moved / PEAK_BANDWIDTH + (L * small + OUTSIDE) * assumed.small_kernel
 
 
 def host_seconds(step: Step, assumed: Assumptions) -> float:
@@ -51,8 +53,8 @@ def host_seconds(step: Step, assumed: Assumptions) -> float:
 
 def seconds(step: Step, engine: Engine, assumed: Assumptions) -> float:
     if engine == "fused":
-        return gpu_seconds(step, min(assumed.fused_kernels, step.kernels), assumed)
-    alone = gpu_seconds(step, step.kernels, assumed)
+        return gpu_seconds(step, min(assumed.fused_kernels - FUSED_LARGE, step.kernels - LARGE), assumed)
+    alone = gpu_seconds(step, step.kernels - LARGE, assumed)
     return alone if engine == "graph" else max(alone, host_seconds(step, assumed))
 
 
