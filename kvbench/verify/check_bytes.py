@@ -158,9 +158,9 @@ def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
         if heads and abs(fmean(heads) - layers[number]) > ROUNDED:
             yield wrong(f"layer {number} kept {layers[number]:g} tokens per head, but its heads {fmean(heads):g}")
     # query heads that share what any of them keeps: a layer kept the union, and its histogram is their mean
-    shares = setting is not None and not setting.method.unfolds and record["ratio_over"] == "kv_heads"
+    union = setting is not None and not setting.method.unfolds and record["ratio_over"] == "kv_heads"
     for number, text in enumerate(record.get("kept_positions") or []):
-        if text is not None and (line := _histogram(text, layers[number], n, shares)):
+        if text is not None and (line := _histogram(text, layers[number], n, union)):
             yield wrong(f"layer {number} {line}")
     if setting is None:
         yield missing("its setting is not built here: its budget is not compared")
@@ -188,14 +188,14 @@ def fixed_budget(record: Mapping[str, Any]) -> bool:
     )
 
 
-def _histogram(text: str, kept: float, n: int, shares: bool) -> str | None:
-    """What does not fit; `shares`: the layer may have kept more than the histogram shows."""
+def _histogram(text: str, kept: float, n: int, union: bool) -> str | None:
+    """What does not fit; `union`: the layer may have kept more than the histogram shows."""
     shares, starts = decode(text), edges(n)
     if len(shares) != len(starts) - 1:
         return f"has a histogram of {len(shares)} stretches for {n} tokens"
     total = sum(share * (end - start) for share, (start, end) in zip(shares, pairwise(starts), strict=True))
     slack = n / (len(LEVELS) - 1) + 1
-    if total > kept + slack or (kept > total + slack and not shares):
+    if total > kept + slack or (kept > total + slack and not union):
         return f"kept {kept:g} tokens, but its histogram shows about {total:.0f}"
     return None
 

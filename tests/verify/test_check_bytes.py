@@ -40,3 +40,14 @@ def test_bytes_in_16_bits_that_are_the_runs_own_are_wrong(honest, tmp_path):
             assert record["r_bytes_16"] > 1.5 * record["r_bytes"]  # a float32 run
             record["r_bytes_16"] = record["r_bytes"]
     assert bytes_fit(read(forged.seal())).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize("change", [-60, 60])
+def test_a_histogram_that_shows_other_numbers_of_tokens_than_a_layer_kept_is_wrong(change, honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == "key_rerotation":
+            record["kept_per_layer"] = [kept + change for kept in record["kept_per_layer"]]
+            record["r1"] += change / record["prompt_tokens"]
+    checked = bytes_fit(read(forged.seal()))
+    assert any("its histogram shows about" in note for note in checked.notes)
