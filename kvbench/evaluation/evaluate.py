@@ -8,7 +8,15 @@ from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
 from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.distance import Distances
-from kvbench.evaluation.pending_tasks import Compression, Task, by_pass, by_question, missing_work, with_full
+from kvbench.evaluation.pending_tasks import (
+    Compression,
+    Task,
+    by_pass,
+    by_question,
+    missing_work,
+    to_compress,
+    with_full,
+)
 from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.record import Failure, MethodRun, Row, record
 from kvbench.evaluation.spans import marks_of
@@ -46,30 +54,34 @@ def records_of_pass(
     """Prefill once; compress once per setting; answer each question from a copy of the setting's caches.
 
     Settings decode as one batch. Those whose caches a rounding error in decoding could change decode alone, unless
-    decode.batch=all; they come afterwards, since FullKV, from which distances are measured, is in the batch.
+    decode.batch=all, and before a batch is made; with FullKV before them where distances from it are measured. The
+    prompt's keys and values are freed before the last answers: FullKV's caches keep what they need of them.
     """
     batch: list[Compression] = []
-    alone: list[Compression] = []
-    methods, first = [task.method for task in tasks], tasks[0].prompts[0]
+    methods, first, always = [task.method for task in tasks], tasks[0].prompts[0], run.batch == "all"
     frame = partial(context_frame, run.loaded, first)
     run.stage.text = f"{first.sample.id} · prefill of {len(first.context):,} tokens"
     marks = marks_of([prompt.spans for task in tasks for prompt in task.prompts], len(first.context))
     prefilled = prefill_pass(run.loaded.model, first.context, plan, methods, run.memory, frame, marks)
-    for task in tasks:
+    left = list(tasks) if run.sequences == 1 else to_compress(tasks, distances is not None, always)
+    while left:
+        task = left.pop(0)
+        if distances and not task.batches(always):
+            yield from answers(run, batch, distances)  # FullKV's, before the next caches are made
+            batch = []
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
-        compressed = prefilled.compress(task.method, task.budget)
-        compression = Compression(task, compressed, run.distance, always_batches=run.batch == "all")
+        compression = Compression(task, prefilled.compress(task.method, task.budget), run.distance, always)
+        if not left:
+            del prefilled  # before the last answers
         if run.sequences != 1 and compression.batches:
             batch.append(compression)
-        elif run.sequences != 1 and distances:
-            alone.append(compression)
         else:
+            if distances:
+                yield from answers(run, batch, distances)  # where caches decode alone that were not known to
+                batch = []
             yield from answers(run, [compression], distances)
-        del compression, compressed  # its caches, before the next setting's are made
-    del prefilled  # the prompt's keys and values, of which FullKV's caches keep what they need
+        del compression  # its caches, before the next setting's are made
     yield from answers(run, batch, distances)
-    while alone:
-        yield from answers(run, [alone.pop(0)], distances)
 
 
 def answers(

@@ -37,6 +37,14 @@ class Task:
     def method(self) -> Method:
         return self.setting.method
 
+    def batches(self, always: bool) -> bool:
+        """Whether its caches are to decode beside those of other settings, as far as is known before compression.
+
+        always: also caches that rounding could change.
+        """
+        conversations = any(prompt.sample.own_answers for prompt in self.prompts)
+        return (always or self.method.batches) and not conversations
+
 
 class Compression:
     """A setting's compressed context, from which each of the task's questions is answered."""
@@ -102,6 +110,17 @@ def with_full(tasks: Sequence[Task]) -> list[Task]:
     others = frozenset(prompt.sample.id for prompt in prompts) - requested
     full = Task(setting, len(prompts[0].context), prompts, tasks[0].num_layers, others)
     return [full, *(task for task in tasks if task is not own)]
+
+
+def to_compress(tasks: Sequence[Task], distance: bool, always_batches: bool) -> list[Task]:
+    """The tasks of one pass in the order of compression: those whose caches decode alone before those that wait for
+    each other as a batch, so that their work is done while no batch is held. FullKV, from which distances are measured,
+    comes before all."""
+
+    def place(task: Task) -> tuple[bool, bool]:
+        return not (distance and is_full(task.setting)), task.batches(always_batches)
+
+    return sorted(tasks, key=place)
 
 
 def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:

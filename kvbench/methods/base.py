@@ -49,6 +49,14 @@ class Method(Versioned, ABC):
         return self.layerwise and not self.needs.reconstructions
 
     @property
+    def batches(self) -> bool:
+        """Whether its layer caches may decode in a batch (`LayerCache.batches`), known before there are any.
+
+        What says no is compressed and decodes first, while no batch is held. It decides no more than that order.
+        """
+        return False
+
+    @property
     def divisible(self) -> bool:
         """Whether another method may give each layer a budget of its own: a layer called with b holds about b."""
         return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"

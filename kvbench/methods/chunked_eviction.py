@@ -86,6 +86,10 @@ class ChunkedEviction(Method):
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return self.policy.least_share(element_bytes, layer)
 
+    @property
+    def batches(self) -> bool:
+        return self.policy.batches
+
     def plan(self, n: int, num_layers: int, budget: float) -> PrefillPlan:
         if budget >= n:
             return FullPrefill()

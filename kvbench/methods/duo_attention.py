@@ -53,6 +53,8 @@ class DuoAttention(Method):
     sinks: NonNegative = 64
     recent: Positive = 256
 
+    batches = True
+
     def __post_init__(self) -> None:
         self.takes_budget = self.sparsity is None
         self._gates = None if self.gates_file is None else read_head_scores(self.gates_file)

@@ -109,6 +109,10 @@ class Eviction(Method):
         return self.heads.pools_layers or isinstance(self.allocation, WeightedAllocation)
 
     @property
+    def batches(self) -> bool:
+        return self.storage.batches and self.decode_compression is None
+
+    @property
     def divisible(self) -> bool:
         return super().divisible and isinstance(self.allocation, Uniform) and not self.heads.whole_model
 

@@ -48,6 +48,10 @@ class RandomLayers(Method):
     def divisible(self) -> bool:
         return False  # the budget determines how many layers are trimmed
 
+    @property
+    def batches(self) -> bool:
+        return self.storage.batches
+
     def floor(self, n: int, num_layers: int) -> int:
         short = min(n, self.sinks + self.window)
         dropped = len(self.drawn_from(num_layers))

@@ -105,6 +105,10 @@ class SimLayerKV(Method):
         return self.delta is not None
 
     @property
+    def batches(self) -> bool:
+        return self.variant != "decode" and self.storage.batches and self.others.batches
+
+    @property
     def divisible(self) -> bool:
         return False  # the budget does not change what a lazy layer keeps
 

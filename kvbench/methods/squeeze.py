@@ -68,6 +68,10 @@ class SqueezeAttention(Method):
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return self.policy.least_share(element_bytes, layer)
 
+    @property
+    def batches(self) -> bool:
+        return self.policy.batches
+
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n)
         return [

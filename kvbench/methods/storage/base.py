@@ -31,12 +31,14 @@ class Storage(Versioned, ABC):
     """Turns a layer and the tokens selected from it into a layer cache: one class with `store` and `least_share`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
-    their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too. `needs` are the
+    their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too. `batches` is that
+    of the layer caches (`LayerCache.batches`), wherever a prompt outgrows what stays raw. `needs` are the
     observations that `store` reads; a method that takes a storage adds them to its own.
     """
 
     joint: ClassVar[bool] = False
     takes_ragged: ClassVar[bool] = False
+    batches: ClassVar[bool] = False
 
     @cached_property
     def needs(self) -> Needs:

@@ -27,7 +27,7 @@ class Dense(Storage):
 
     layout: Literal["unfolded", "union"] = "unfolded"
 
-    takes_ragged = True
+    takes_ragged = batches = True
 
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
         if self.layout == "union" and selection.heads(layer) > layer.num_key_value_heads:

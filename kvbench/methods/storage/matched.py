@@ -51,6 +51,8 @@ class Matched(Storage):
     steps: NonNegative = 2
     ridge: PositiveNumber = 1e-6
 
+    batches = True
+
     def __post_init__(self) -> None:
         if self.least_bias > self.most_bias:
             raise UserError(f"least_bias={self.least_bias} is above most_bias={self.most_bias}")

@@ -25,6 +25,7 @@ class Rerotated(Storage):
     at k, whereas later tokens have their true positions here: rotary attention reads only distances, which are equal.
     """
 
+    batches = True
     version: ClassVar[int] = 2  # 1 closed up towards position 0, away from the next token
 
     def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:

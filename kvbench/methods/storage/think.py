@@ -31,7 +31,7 @@ class ThinK(Storage):
     every step.
     """
 
-    takes_ragged = True
+    takes_ragged = batches = True
 
     share: Fraction = 0.4
     recent: NonNegative = 32
