@@ -1,10 +1,13 @@
-"""Layers that a GPU works on at the same time: as many as its memory takes, since a launch costs as much for few."""
+"""Layers, and sets of a layer, that a GPU works on at the same time: as many as its memory takes, since a launch costs
+as much for few."""
 
 from collections.abc import Hashable, Sequence
 
+import torch
+
 from kvbench.prefill import LayerState
 
-# Bytes that the work on layers takes on a GPU at a time: enough for all layers of a short prompt, to keep it busy.
+# Bytes that this work takes on a GPU at a time: enough for all layers of a short prompt, to keep it busy.
 AT_ONCE = 2**31
 
 
@@ -14,6 +17,11 @@ def layer_groups(layers: Sequence[LayerState], sizes: Sequence[int], kinds: Sequ
     sizes   bytes that the work on each layer takes.
     """
     return groups(sizes, kinds, AT_ONCE if layers and layers[0].keys.is_cuda else 0)
+
+
+def set_groups(sets: int, size: int, device: torch.device) -> list[slice]:
+    """Equal sets that are worked on at once, each taking `size` bytes: all on a CPU, where one follows the other."""
+    return groups([size] * sets, [None] * sets, AT_ONCE) if device.type == "cuda" else [slice(0, sets)]
 
 
 def groups(sizes: Sequence[int], kinds: Sequence[Hashable], most: int) -> list[slice]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from scripts.frame import script_parser
 from scripts.results.prediction.assumptions import CODEBOOK, DECODING, HOST, PREFILL, Assumptions, Range, between, rows
-from scripts.results.prediction.codebook import codebook_seconds, layers_at_once
+from scripts.results.prediction.codebook import codebook_seconds, groups_of
 from scripts.results.prediction.decoding import ENGINES, RATIO, Engine, limit, rates, seconds, step_of
 from scripts.results.prediction.llama import L, cache_bytes
 from scripts.results.prediction.prefill import prefill_seconds, sums_seconds
@@ -60,7 +60,7 @@ def compress_seconds(name: str, n: int, known: Known, assumed: Assumptions) -> f
         one = counts["presets"][name]["compress"]
         return L * (one["operations"] * operation + one["kernels"] * assumed.launch)
     kept, one = round(RATIO * n), counts["search"][name]
-    groups = -(-L // layers_at_once(kept))
+    groups = groups_of(kept)
     host = groups * (one["operations"] * operation + one["kernels"] * assumed.launch)
     return host + one["tries"] * codebook_seconds(kept, known.covers, assumed)
 

@@ -5,10 +5,11 @@ import torch
 
 from kvbench.cache.base import held_bytes
 from kvbench.methods import Codebook
-from kvbench.methods.layer_groups import groups
+from kvbench.methods.layer_groups import AT_ONCE, groups, set_groups
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.codebook import storage
+from kvbench.methods.storage.codebook import coding, storage
+from kvbench.methods.storage.codebook.coding import cover_bytes
 from tests.support.every_method import state
 
 CPU = torch.device("cpu")
@@ -48,6 +49,34 @@ def test_layers_coded_together_are_what_each_is_alone(scope, dtype, at_once):
             assert cache.kept == alone.kept
             for one, other in zip(cache.tensors(), alone.tensors(), strict=True):
                 assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+def test_covers_of_a_layers_heads_are_the_same_in_slices(scope, at_once, monkeypatch):
+    layers, selections = layers_and_selections()
+    codebook = Codebook(window=8, scope=scope, theta_k=0.5, theta_v=0.5)
+    whole, calls = codebook.cover_all(layers, selections), []
+
+    def in_slices(sets, size, device):
+        calls.append(groups([size] * sets, [None] * sets, 2 * size))
+        return calls[-1]
+
+    monkeypatch.setattr(coding, "set_groups", in_slices)
+    for one, other in zip(codebook.cover_all(layers, selections), whole, strict=True):
+        assert one.sizes == other.sizes and one.kept == other.kept
+        assert all(torch.equal(*pair) for pair in zip(one.keys + one.values, other.keys + other.values, strict=True))
+    assert max(map(len, calls)) > 1 and all(part.stop - part.start <= 2 for parts in calls for part in parts)
+
+
+def test_a_gpu_covers_as_many_heads_of_a_layer_at_once_as_may_be_held():
+    """Heads of 128 channels: all eight of 32,768 tokens, and one after the other of 131,072, which took 18.8 GB."""
+    cuda = torch.device("cuda")
+    sizes = {n: cover_bytes(n, 128) for n in (32_768, 52_428, 131_072)}
+    parts = {n: set_groups(8, size, cuda) for n, size in sizes.items()}
+    assert [len(found) for found in parts.values()] == [1, 2, 8]
+    for n, found in parts.items():
+        assert all(len(range(8)[own]) * sizes[n] <= max(AT_ONCE, sizes[n]) for own in found)
+    assert set_groups(8, sizes[131_072], CPU) == [slice(0, 8)]
 
 
 @pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])

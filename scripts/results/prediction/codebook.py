@@ -20,7 +20,7 @@ sm_90, for a similarity, a word of a vote and each bit of degrees.
 import math
 
 from kvbench.methods.layer_groups import AT_ONCE
-from kvbench.methods.storage.codebook.storage import cover_bytes
+from kvbench.methods.storage.codebook.coding import cover_bytes
 from scripts.results.prediction.assumptions import PEAK_FLOPS, Assumptions
 from scripts.results.prediction.llama import D, K, L
 
@@ -34,11 +34,17 @@ def layers_at_once(kept: int) -> int:
     return max(min(AT_ONCE // (K * cover_bytes(kept, D)), L), 1)
 
 
+def groups_of(kept: int) -> int:
+    """How many times sets are worked on at the same time: several layers, or some of the heads of one."""
+    slices = -(-K // max(AT_ONCE // cover_bytes(kept, D), 1))
+    return -(-L // layers_at_once(kept)) * slices
+
+
 def codebook_seconds(kept: int, counted: dict, assumed: Assumptions) -> float:
     """Of all layers' keys and values, once, without launches. `counted` are the rows of codebook_8k.json."""
     flops, flops64, integers = (peak * assumed.codebook for peak in (PEAK_FLOPS, FLOPS64, INT))
     layers = layers_at_once(kept)
-    groups = -(-L // layers)
+    groups = groups_of(kept)
     words = 2 ** math.ceil(math.log2(max(kept / 32, 1)))
     seconds = 0.0
     for side in ("keys", "values"):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.methods.layer_groups import set_groups
 from kvbench.methods.storage.codebook.sizes import Sizes
 from kvbench.ops.greedy_cover import Covers, greedy_covers
 from kvbench.ops.host_numbers import read
@@ -91,7 +92,10 @@ def cover(
     index = rows.index.view(len(layers), -1)
 
     def covered(x: Tensor, theta: float) -> Covers:
-        return greedy_covers(x.view(*rows.index.shape, -1), rows.lengths, rows.counts, float(theta))
+        x = x.view(*rows.index.shape, -1)
+        parts = set_groups(len(x), cover_bytes(*x.shape[1:]), x.device)
+        found = [greedy_covers(x[own], rows.lengths[own], rows.counts[own], float(theta)) for own in parts]
+        return found[0] if len(found) == 1 else Covers(*map(torch.cat, zip(*found, strict=True)))
 
     keys = covered(keys_before_rope(layers, index), thetas[0])
     values = covered(gathered([layer.values for layer in layers], index), thetas[1])
@@ -146,6 +150,11 @@ def keys_before_rope(layers: Sequence[LayerState], index: Sequence[Tensor]) -> T
     positions = (index.flatten() if isinstance(index, Tensor) else torch.cat(index)) % n
     turns = table.turns(rope, n, keys.device)
     return turn_back(gathered([layer.keys for layer in layers], index), positions, turns, table.order_on(keys.device))
+
+
+def cover_bytes(vectors: int, head_dim: int) -> int:
+    """What finding one codebook takes while it lasts: neighbours in bits, vectors in float32, int32 and two float16."""
+    return vectors * (vectors // 8 + 12 * head_dim)
 
 
 def compact(mask: Tensor, most: int, *values: Tensor) -> tuple[Tensor, ...]:

@@ -13,7 +13,7 @@ from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.ranked_selection import RankedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
-from kvbench.methods.storage.codebook.coding import Covered, CoveredLayer, cover, read_sizes
+from kvbench.methods.storage.codebook.coding import Covered, CoveredLayer, cover, cover_bytes, read_sizes
 from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
 from kvbench.methods.storage.codebook.packing import Packing
 from kvbench.methods.storage.codebook.sizes import Sizes
@@ -152,8 +152,3 @@ class Codebook(Storage):
 def kind(layer: LayerState) -> Hashable:
     """Layers of one kind can be worked on together."""
     return layer.keys.device, layer.keys.dtype, layer.keys.shape, layer.num_attention_heads, layer.rope
-
-
-def cover_bytes(vectors: int, head_dim: int) -> int:
-    """What finding one codebook takes while it lasts: neighbours in bits, vectors in float32, int32 and two float16."""
-    return vectors * (vectors // 8 + 12 * head_dim)
