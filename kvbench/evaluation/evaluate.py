@@ -1,11 +1,13 @@
 """Samples × settings → records: tokenise, prefill, compress, decode, score, record, store."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import answer
+from kvbench.evaluation.batch_size import BatchTooLarge, free_memory, in_a_batch
 from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.distance import Distances
 from kvbench.evaluation.pending_tasks import (
@@ -15,6 +17,7 @@ from kvbench.evaluation.pending_tasks import (
     by_question,
     missing_work,
     to_compress,
+    unmade,
     with_full,
 )
 from kvbench.evaluation.prefill_passes import prefill_pass
@@ -29,14 +32,28 @@ from kvbench.utils.signals import unbroken
 def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, context after context.
 
-    Yields each record once it is on the disk, and a Failure in place of one that could not be made.
+    Yields each record once it is on the disk, and a Failure in place of one that could not be made. Where a GPU's
+    memory is full with a batch, its context is compressed again, and it and all that follow decode as with
+    decode.batch=N of half as many sequences.
     """
     for tasks in missing_work(run, samples, store):
-        for made in records(run, tasks):
-            if not isinstance(made, Failure):
-                with unbroken():
-                    store.append(made)
-            yield made
+        left, made = list(tasks), set[str]()
+        while left:
+            smaller = None
+            try:
+                for one in records(run, left):
+                    made.add(one.key if isinstance(one, Failure) else one["key"])
+                    if not isinstance(one, Failure):
+                        with unbroken():
+                            store.append(one)
+                    yield one
+                left = []
+            except BatchTooLarge as error:
+                smaller = error.fits
+            if smaller is not None:  # here the error is gone, and with it what its frames held
+                free_memory()
+                run = replace(run, batch=str(smaller))
+                left = unmade(run, left, made)
 
 
 def records(run: MethodRun, tasks: Sequence[Task]) -> Iterator[dict[str, Any] | Failure]:
@@ -70,7 +87,9 @@ def records_of_pass(
             yield from answers(run, batch, distances)  # FullKV's, before the next caches are made
             batch = []
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
-        compression = Compression(task, prefilled.compress(task.method, task.budget), run.distance, always)
+        with in_a_batch(len(batch) + 1, run.sequences):
+            compressed = prefilled.compress(task.method, task.budget)
+        compression = Compression(task, compressed, run.distance, always)
         if not left:
             del prefilled  # before the last answers
         if run.sequences != 1 and compression.batches:
@@ -80,7 +99,7 @@ def records_of_pass(
                 yield from answers(run, batch, distances)  # where caches decode alone that were not known to
                 batch = []
             yield from answers(run, [compression], distances)
-        del compression  # its caches, before the next setting's are made
+        del compression, compressed  # its caches, before the next setting's are made
     yield from answers(run, batch, distances)
 
 
@@ -94,7 +113,8 @@ def answers(
         what = "sequences" if run.sequences else "settings"
         what = rows[0].setting.label if len(rows) == 1 else f"{len(rows)} {what}"
         run.stage.text = f"{prompt.sample.id} · decoding with {what}"
-        outputs = answer(run, prompt, rows)
+        with in_a_batch(max(len(batch), len(rows)), run.sequences):
+            outputs = answer(run, prompt, rows)
         found = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
         for row, output, distance in zip(rows, outputs, found, strict=True):
             if row.recorded:

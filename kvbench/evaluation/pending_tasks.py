@@ -1,6 +1,6 @@
 """What is left to evaluate, grouped by what can be shared: contexts, prefill passes, questions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -110,6 +110,12 @@ def with_full(tasks: Sequence[Task]) -> list[Task]:
     others = frozenset(prompt.sample.id for prompt in prompts) - requested
     full = Task(setting, len(prompts[0].context), prompts, tasks[0].num_layers, others)
     return [full, *(task for task in tasks if task is not own)]
+
+
+def unmade(run: MethodRun, tasks: Sequence[Task], made: Collection[str]) -> list[Task]:
+    """The tasks of one context without the prompts whose records, or failures, are `made`: keys."""
+    left = ((task, [one for one in task.prompts if run.key(one.sample, task.setting) not in made]) for task in tasks)
+    return [replace(task, prompts=prompts) for task, prompts in left if prompts]
 
 
 def to_compress(tasks: Sequence[Task], distance: bool, always_batches: bool) -> list[Task]:

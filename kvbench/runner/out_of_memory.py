@@ -15,15 +15,21 @@ ON_CPU = "DefaultCPUAllocator: can't allocate memory"
 def out_of_memory(doing: str, then: str = "") -> Iterator[None]:
     """Raise UserError "the GPU's memory is full while `doing`: …`then`", or the machine's, where an allocation fails.
 
-    The beginning of torch's message says how much was requested, and is kept.
+    The beginning of torch's message says how much was requested, and its hints what may help: both are kept.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
-        requested = ". ".join(str(error).strip().split(". ")[:2])
-        raise UserError(f"the GPU's memory is full while {doing}: {requested}{then}") from error
+        raise UserError(f"the GPU's memory is full while {doing}: {of_gpu(str(error))}{then}") from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and ON_CPU not in str(error):
             raise
         requested = f": {str(error).partition(ON_CPU)[2].partition('. Error')[0].lstrip(': ')}" if str(error) else ""
         raise UserError(f"the machine's memory is full while {doing}{requested}{then}") from error
+
+
+def of_gpu(message: str) -> str:
+    """Of torch's message the sentences that say how much was requested, and what is reserved in pieces and may help."""
+    sentences = message.replace(".  ", ". ").strip().split(". ")
+    hints = [one for one in sentences[2:] if "reserved by PyTorch" in one or "expandable_segments" in one]
+    return ". ".join(one.rstrip(".") for one in (*sentences[:2], *hints))

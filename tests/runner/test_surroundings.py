@@ -51,6 +51,24 @@ def test_a_machine_without_memory_is_told_as_a_gpu_is(error):
     assert ("1099511627776 bytes" in str(told.value)) == isinstance(error, RuntimeError)
 
 
+REQUESTED = "CUDA out of memory. Tried to allocate 2.00 GiB"
+PIECES = (
+    "Of the allocated memory 70.31 GiB is allocated by PyTorch, and 5.02 GiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation"
+)
+OF_GPU = (
+    f"{REQUESTED}. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this "
+    f"process has 77.94 GiB memory in use. {PIECES}.  See documentation for Memory Management  (https://pytorch.org)"
+)
+
+
+def test_a_gpus_line_keeps_torchs_hint_about_memory_in_pieces():
+    with pytest.raises(UserError) as told, out_of_memory("making a record", "; try less"):
+        raise torch.OutOfMemoryError(OF_GPU)
+    assert str(told.value) == f"the GPU's memory is full while making a record: {REQUESTED}. {PIECES}; try less"
+
+
 def test_torch_says_it_so():
     with (
         pytest.raises(UserError, match="machine's memory is full while making a record"),

@@ -1,0 +1,40 @@
+"""Batches that a GPU's memory is too small for: halved, and tried again."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from kvbench.utils.console import warn
+
+
+class BatchTooLarge(Exception):
+    """A GPU's memory was full while several sequences were held; half as many, `fits`, are to be tried."""
+
+    def __init__(self, fits: int):
+        super().__init__(fits)
+        self.fits = fits
+
+
+@contextmanager
+def in_a_batch(held: int, most: int | None) -> Iterator[None]:
+    """Raise BatchTooLarge and say so where memory is full with the caches of `held` settings or sequences, of which at
+    most `most` decode at the same time. One alone is no batch: its torch.OutOfMemoryError is raised as it is."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        if held == 1 or most == 1:
+            raise
+        fits = min(held, most or held) // 2
+        warn(
+            f"the GPU's memory is full with the caches of {held} settings or answers: from here on, decode.batch={fits}"
+        )
+        raise BatchTooLarge(fits) from error
+
+
+def free_memory() -> None:
+    """Give back what failed, and what torch's allocator keeps in pieces."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
