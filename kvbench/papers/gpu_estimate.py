@@ -58,27 +58,35 @@ def estimate(
 ) -> Estimate | None:
     """GPU seconds, and the bytes of the largest sample; None where a prompt or a batch has no known size.
 
-    `batch` is decode.batch: 1, a number of settings, or auto and all, which both count as all settings that share a
-    prefill. Answers are as long as the benchmark allows. Time is one prefill for each group of settings that share it,
-    and for each decoded token the weights once per batch and every sequence's cache. Bytes are the weights, the full
-    cache of the prompt, and the caches of the sequences that decode together. Compression, observations, activations
-    and the launches of kernels are left out, so that a run takes longer and holds more.
+    `batch` is decode.batch. Answers are as long as the benchmark allows. Time is one prefill for each group of settings
+    that share it, and for each decoded token the weights once per pass and every sequence's cache; settings that decode
+    alone have a pass each. Bytes are the most of three moments: the weights with the prompt and the caches made of it
+    so far, beside which FullKV's take nothing; with the cache of one that decodes alone; and with the batch, without
+    the prompt. `scripts/benchmarks/count_peak_bytes.py` counts what this leaves out: compression, observations,
+    activations. So do launches of kernels, so that a run takes longer and holds more.
     """
     seconds = most = 0.0
     for size, samples in Counter(sizes).items():
         if size.tokens is None or size.batch is None:
             return None  # no known length, or as large a batch as fits
-        alone = size.batch > 1 or size.repeats > 1 or batch == "1"
+        one_by_one = size.batch > 1 or size.repeats > 1 or batch == "1"
+        prompt, answers = size.tokens * shape.token_bytes, size.new_tokens * shape.token_bytes * size.batch
         for group in _sharing(settings, size.tokens, shape).values():
-            at_once = 1 if alone else len(group) if batch in ("auto", "all") else min(int(batch), len(group))
-            caches = [_kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch for one in group]
-            answers = size.new_tokens * shape.token_bytes * size.batch
-            read = ceil(len(group) / at_once) * shape.weight_bytes + sum(caches) + len(group) * answers / 2
+            alone, together = [], []
+            for one in group:
+                kept = _kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch
+                joins = not one_by_one and (batch == "all" or one.method.batches)
+                (together if joins else alone).append(kept)
+            at_once = len(together) if batch in ("auto", "all") else min(int(batch), len(together))
+            passes = len(alone) + (ceil(len(together) / at_once) if at_once else 0)
+            read = passes * shape.weight_bytes + sum(alone + together) + len(group) * answers / 2
             prefills = len(group) if size.repeats > 1 else 1
             flops = prefills * shape.flops(size.tokens)
             seconds += samples * size.repeats * gpu.seconds(flops, size.new_tokens * read)
-            held = sum(sorted(caches)[-at_once:]) + at_once * answers
-            most = max(most, shape.weight_bytes + size.tokens * shape.token_bytes + held)
+            moments = [prompt + max(alone, default=0) + (answers if alone else 0)]
+            moments.append(prompt + sum(kept for kept in together if kept < prompt))
+            moments.append(sum(together) + at_once * answers)
+            most = max(most, shape.weight_bytes + max(moments))
     return Estimate(seconds, most)
 
 

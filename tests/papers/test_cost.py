@@ -1,5 +1,7 @@
 """What experiments cost, from their configurations."""
 
+import json
+
 import pytest
 
 from kvbench.configuration import configured
@@ -13,6 +15,7 @@ from kvbench.papers.prompts import LONGBENCH, PromptSize
 from kvbench.papers.recorded_costs import costs, gib_text, hours_text, short_cost
 from kvbench.runner.help import help_text
 from tests.support.experiments import NAMES
+from tests.support.paths import ROOT
 
 TOGETHER, PREFILL = "all prompts together have at most", "and settings that share a prefill read them once."
 
@@ -82,15 +85,34 @@ def test_flops_and_bytes_follow_from_the_shape():
 def test_one_setting_reads_the_weights_and_its_cache_for_every_token():
     found = estimate(SHAPE, settings("full"), [PromptSize(100, 10)] * 3, "auto", SLOW)
     read = 10 * (2000 + 100 * 64 + 10 * 64 / 2)  # of ten tokens, half of which are there on average
-    assert found == (pytest.approx(3 * (FLOPS + read) / 1000), 2000 + 2 * 100 * 64 + 10 * 64)
+    assert found == (pytest.approx(3 * (FLOPS + read) / 1000), 2000 + 100 * 64 + 10 * 64)
 
 
 @pytest.mark.parametrize(("batch", "passes", "at_once"), [("auto", 1, 2), ("all", 1, 2), ("2", 1, 2), ("1", 2, 1)])
 def test_settings_share_a_prefill_and_the_weights_of_a_batch(batch, passes, at_once):
     found = estimate(SHAPE, settings("full", "snapkv", budget=50), [PromptSize(100, 10)], batch, SLOW)
     read = 10 * (passes * 2000 + (100 + 50) * 64 + 2 * 10 * 64 / 2)
-    held = (100 if at_once == 1 else 100 + 50) * 64 + at_once * 10 * 64
-    assert found == (pytest.approx((FLOPS + read) / 1000), 2000 + 100 * 64 + held)
+    # one by one, FullKV's beside the prompt that the next setting needs; a batch is without the prompt
+    held = (100 + (100 if at_once == 1 else 50)) * 64 + at_once * 10 * 64
+    assert found == (pytest.approx((FLOPS + read) / 1000), 2000 + held)
+
+
+def test_settings_that_decode_alone_have_a_pass_each_beside_the_prompt():
+    some = settings("kivi", "snapkv", "spindle", budget=50)
+    found, one = (estimate(SHAPE, some, [PromptSize(100, 10)], batch, SLOW) for batch in ("auto", "all"))
+    read = 10 * (3 * 2000 + (100 + 50 + 50) * 64 + 3 * 10 * 64 / 2)
+    assert found == (pytest.approx((FLOPS + read) / 1000), 2000 + 2 * 100 * 64 + 10 * 64)
+    assert found.seconds - one.seconds == pytest.approx(2 * 10 * 2000 / 1000)
+
+
+def test_estimated_bytes_are_those_that_were_counted_but_for_what_is_left_out():
+    counted = json.loads((ROOT / "results/benchmarks/peak_bytes.json").read_text())
+    shape = Shape.of(*(getattr(configured(["model=llama3-8b"]).model, name) for name in ("shape", "parameters")))
+    every = settings("full", "snapkv", "pyramidkv", "spindle", "kivi", ratio=[0.1, 0.2, 0.4])
+    assert [one.label for one in every] == counted["settings"]
+    for n, found in counted["prompts"].items():
+        estimated = estimate(shape, every, [PromptSize(int(n), 64)], "auto").most_bytes
+        assert 0.95 < estimated / found["peak_bytes"] < 1
 
 
 def test_a_speed_run_repeats_each_setting_alone_for_every_sequence():

@@ -53,13 +53,13 @@ def test_a_machine_without_memory_is_told_as_a_gpu_is(error):
 
 REQUESTED = "CUDA out of memory. Tried to allocate 2.00 GiB"
 PIECES = (
-    "Of the allocated memory 70.31 GiB is allocated by PyTorch, and 5.02 GiB is reserved by PyTorch but unallocated. If "
-    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "Of the allocated memory 70.31 GiB is allocated by PyTorch, and 5.02 GiB is reserved by PyTorch but unallocated. "
+    "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
     "fragmentation"
 )
 OF_GPU = (
-    f"{REQUESTED}. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this "
-    f"process has 77.94 GiB memory in use. {PIECES}.  See documentation for Memory Management  (https://pytorch.org)"
+    f"{REQUESTED}. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free. Including non-PyTorch memory, "
+    f"this process has 77.94 GiB memory in use. {PIECES}.  See documentation for Memory Management  (https://pytorch.org)"
 )
 
 
