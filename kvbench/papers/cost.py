@@ -77,7 +77,7 @@ def estimate_text(found: Cost) -> str:
         return ""
     return (
         f"Estimated for answers of full length: {hours_text(found.gpu_hours)} {H100.assumptions}; "
-        f"{gib_text(found.gib)} in bfloat16 for weights, the longest prompt's full cache and the caches that decode "
+        f"{gib_text(found.gib)} in bfloat16 for weights, the longest prompt and the caches held with it or decoding "
         "together."
     )
 

@@ -62,8 +62,8 @@ def estimate(
     that share it, and for each decoded token the weights once per pass and every sequence's cache; settings that decode
     alone have a pass each. Bytes are the most of three moments: the weights with the prompt and the caches made of it
     so far, beside which FullKV's take nothing; with the cache of one that decodes alone; and with the batch, without
-    the prompt. `scripts/benchmarks/count_peak_bytes.py` counts what this leaves out: compression, observations,
-    activations. So do launches of kernels, so that a run takes longer and holds more.
+    the prompt. Compression, observations, activations and the launches of kernels are left out, so that a run takes
+    longer and holds more; `scripts/benchmarks/count_peak_bytes.py` counts the bytes with them.
     """
     seconds = most = 0.0
     for size, samples in Counter(sizes).items():
@@ -72,7 +72,8 @@ def estimate(
         one_by_one = size.batch > 1 or size.repeats > 1 or batch == "1"
         prompt, answers = size.tokens * shape.token_bytes, size.new_tokens * shape.token_bytes * size.batch
         for group in _sharing(settings, size.tokens, shape).values():
-            alone, together = [], []
+            alone: list[float] = []
+            together: list[float] = []
             for one in group:
                 kept = _kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch
                 joins = not one_by_one and (batch == "all" or one.method.batches)

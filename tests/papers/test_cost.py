@@ -178,7 +178,7 @@ def test_an_estimate_names_what_it_assumes_and_what_it_counts():
     assert estimate_text(Cost([(1, 1)], None, 2.345, 19.31)) == (
         "Estimated for answers of full length: 2.3 GPU hours on an H100, "
         "with prefill at 40 % of 989 TFLOP/s and decoding at 60 % of 3.35 TB/s; "
-        "19 GiB in bfloat16 for weights, the longest prompt's full cache and the caches that decode together."
+        "19 GiB in bfloat16 for weights, the longest prompt and the caches held with it or decoding together."
     )
     assert estimate_text(Cost([(1, 1)], None, None, None)) == ""
 
