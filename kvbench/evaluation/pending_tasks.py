@@ -122,11 +122,8 @@ def to_compress(tasks: Sequence[Task], distance: bool, always_batches: bool) -> 
     """The tasks of one pass in the order of compression: those whose caches decode alone before those that wait for
     each other as a batch, so that their work is done while no batch is held. FullKV, from which distances are measured,
     comes before all."""
-
-    def place(task: Task) -> tuple[bool, bool]:
-        return not (distance and is_full(task.setting)), task.batches(always_batches)
-
-    return sorted(tasks, key=place)
+    ordered = sorted(tasks, key=lambda task: task.batches(always_batches))
+    return sorted(ordered, key=lambda task: not (distance and is_full(task.setting)))
 
 
 def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
