@@ -13,6 +13,7 @@ from kvbench.papers.deviations import deviations
 from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import RATIOS
+from kvbench.records.served_bytes import note_of
 from kvbench.tables.paper.cells import FULL
 from kvbench.tables.paper.layout import FLOORED_MARK, LOST, NOT_SIGNIFICANT, PaperTable
 from kvbench.tables.run_table import FLOORED, MISSED, MISSED_MARK
@@ -46,6 +47,7 @@ def document(
     about = experiment.about[0].upper() + experiment.about[1:]
     above = [f"{about}.", *_deviations(models), f"Question {models[0].cfg.question} when compressing."]
     above += _by_model({one.model: list(_samples(one, columns)) for one in models})
+    above += _by_model({one.model: [f"{note}." for note in (note_of(one.records),) if note] for one in models})
     above += [f"No records of {model}." for model in missing]
     return Document(
         f"{experiment.paper} {experiment.item}",
