@@ -28,8 +28,12 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     if (steps := record["decode_steps"]) is None or record.get("window_bytes"):
         yield missing("its passes, or what its windows held in each, are not in its record")
         return
-    # one pass reads the question, as far as there is one, and each other pass a token
-    first, passes = record["question_tokens"] or 1, steps + (record["question_tokens"] > 0)
+    # one pass reads the question, as far as there is one, and each other pass a token; caches that take no blocks are
+    # counted once for each token of the question
+    question, total = record["question_tokens"], record["decode_byte_steps"]
+    first, passes = question or 1, steps + (question > 0)
+    if question and abs(record["decode_bytes_mean"] * (steps + question) - total) <= EQUAL * total:
+        first, passes = 1, steps + question
     if record["decode_tokens"] != (first + passes - 1 if passes else 0):
         yield missing(f"how many of its {record['decode_tokens']} tokens each pass read is not in its record")
         return
@@ -37,7 +41,7 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     token = full // n
     held = passes * full + token * (passes * first + passes * (passes - 1) // 2)
     last = full + token * record["decode_tokens"]
-    total, read = record["decode_byte_steps"], record["decode_bytes_read"] * passes
+    read = record["decode_bytes_read"] * passes
     if not passes:  # the prompt's cache alone
         passes, held, read = 1, full, record["decode_bytes_read"]
         total = record["decode_bytes_mean"]

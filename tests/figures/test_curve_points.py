@@ -76,7 +76,7 @@ def test_a_curve_over_a_parameter_joins_the_settings_that_differ_in_it_alone(tmp
     assert list(best.get_xdata()) == [256, 512, 1024, 4096]
     assert panels(figure)[0].get_xlabel() == "l0"
     with pytest.raises(
-        UserError, match=r"no number 'colour' for the axis: .*r, r_bytes, r_mean, .*budget, ratio, .*l0"
+        UserError, match=r"no number 'colour' for the axis: .*r, r_bytes, .*r_mean, .*budget, ratio, .*l0"
     ):
         our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "colour")
     with pytest.raises(UserError, match="has no budget for the axis"):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import kvbench.benchmarks as benchmarks
-from kvbench.benchmarks import niah, ruler
+from kvbench.benchmarks import longbench_kvpress, niah, ruler
 from kvbench.config import CONF, options
 from kvbench.metrics.answers import METRICS
 from kvbench.metrics.names import ANSWERS, OF_BENCHMARK
@@ -48,11 +48,14 @@ def test_what_is_typed_is_checked_as_hydra_reads_it():
     check_typed(["benchmark.path='a b\\'"])  # what Hydra cannot read is for Hydra to report
 
 
+MODULES = (benchmarks, longbench_kvpress, niah, ruler)  # where the classes of benchmarks are
+
+
 def test_the_names_of_metrics_are_those_of_the_functions_and_benchmarks():
     assert tuple(METRICS) == ANSWERS
     named = {compose(f"benchmark={name}").benchmark["_target_"].rpartition(".")[2] for name in options("benchmark")}
     assert {*OF_BENCHMARK} == named and (CONF / "benchmark").is_dir()
     for name, metrics in OF_BENCHMARK.items():
-        kind = next(getattr(module, name) for module in (benchmarks, niah, ruler) if hasattr(module, name))
+        kind = next(getattr(module, name) for module in MODULES if hasattr(module, name))
         own = getattr(kind, "metrics", metrics)
         assert own == metrics if isinstance(own, tuple) else name == "Speed", name

@@ -106,21 +106,27 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
 
 
 @pytest.mark.heavy
-def test_a_gpu_without_memory_is_told_and_a_smaller_step_goes_on(command, whole, tmp_path, monkeypatch):
-    decode = answer.decode_greedily
+def test_a_gpu_without_memory_for_one_sequence_is_told_and_the_records_before_stay(
+    command, whole, tmp_path, monkeypatch
+):
+    decode, answered = answer.decode_greedily, []
 
     def full(model, cache, logits, *rest, **options):
-        if len(logits) > 1:
+        answered.append(len(logits))
+        if len(answered) > 3:
             raise torch.OutOfMemoryError(
                 "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total of\nmuch more"
             )
         return decode(model, cache, logits, *rest, **options)
 
     monkeypatch.setattr(answer, "decode_greedily", full)
-    stopped(command(tmp_path), "memory is full while making a record: CUDA out of memory. Tried to allocate 3.00 GiB;")
+    outcome = command(tmp_path, "decode.batch=1")
+    stopped(outcome, "memory is full while making a record: CUDA out of memory. Tried to allocate 3.00 GiB;")
     (folder,) = tmp_path.iterdir()
     assert manifests(folder)[0]["status"] == "stopped by UserError"
-    assert command(tmp_path, "decode.batch=1")[0] == 0
+    assert len(load(folder)) == 3
+    monkeypatch.setattr(answer, "decode_greedily", decode)
+    assert command(tmp_path)[0] == 0
     assert outcomes(folder) == outcomes(whole)
 
 
