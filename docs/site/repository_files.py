@@ -18,6 +18,7 @@ PAGES += [f"results/leaderboard/{model}/leaderboard.md" for model in ("smollm2-1
 PAGES += ["results/community/README.md", "results/community/leaderboard.md"]
 PAGES += ["results/published/README.md", "results/smollm2/README.md"]
 PAGES += ["results/engines/README.md", "results/engines/server/README.md", "results/benchmarks/coverage.md"]
+PAGES += ["results/benchmarks/submissions.md"]
 PAGES += ["results/smollm2/first_token/table.md"]
 PAGES += ["results/gemma3/README.md", *(f"results/gemma3/{length}/table.md" for length in (4096, 8192, 16384))]
 PAGES += ["results/frontier/essays/frontier.md", "results/formats/formats.md", "results/README.md"]
