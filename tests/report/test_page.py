@@ -13,8 +13,8 @@ from tests.support.page import HOSTILE, ONLY_IN_PROMPTS, SETTINGS
 def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
     caption = page.one("#caption").text
     assert caption == (
-        "grid · tiny (float32) · question visible when compressing · r_bytes in 16 bits, but of 3 settings in the run's "
-        "own dtype: codes look smaller beside 32-bit numbers · 120 samples · 4 settings · 480 records"
+        "grid · tiny (float32) · question visible when compressing · r_bytes in 16 bits, but of 3 settings in the "
+        "run's own dtype: codes look smaller beside 32-bit numbers · 120 samples · 4 settings · 480 records"
     )
     assert page.one("h1").text == "grid on tiny"
     assert page.texts("h2") == [
