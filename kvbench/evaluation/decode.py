@@ -180,15 +180,15 @@ def decode(
         ids = unread[-1].tokens
         length += 1
         if len(unread) == waits or length >= max_new_tokens:
-            before = [done[sequence].ended for sequence in active]
+            went_on = [row for row, sequence in enumerate(active) if not done[sequence].ended]
             surplus = _take([done[sequence] for sequence in active], unread, ends, started)
             rows = [row for row, passes in enumerate(surplus) if passes is None]
-            for row, passes in enumerate(surplus):
+            late = [past + (passes or 0) for past, passes in zip(late, surplus, strict=True)]
+            for row in went_on:
+                passes = surplus[row]
                 if takes_back and passes is not None:
-                    late[row] += passes
-                    if not before[row]:
-                        done[active[row]].withdraw(passes)
-                        cache.end(row, passes)
+                    done[active[row]].withdraw(passes)
+                    cache.end(row, passes)
             unread = []
             held = steps.capture and takes_back and 2 * len(rows) > len(active) and cache.room > waits
             if len(rows) < len(active) and not held:

@@ -30,7 +30,7 @@ ROUNDINGS = 3
 
 
 def answers(run: MethodRun, samples: Sequence[Sample], part: str) -> Records:
-    """The records of samples under the run's settings; those that cannot be made, which is told, are missing."""
+    """The records of samples under the run's settings; a line names each that cannot be made."""
     failures: list[Failure] = []
     with tempfile.TemporaryDirectory(prefix="kvbench-verify-") as folder, Store(Path(folder)) as store:
         estimate = estimate_of(run, samples, store.done, part)
