@@ -9,6 +9,7 @@ from typing import Any
 from kvbench.config import DESCRIBING, build, choices
 from kvbench.engines.base import Engine
 from kvbench.errors import UserError
+from kvbench.records.identity import engine_key
 from kvbench.utils.targets import Find, imported
 
 
@@ -37,7 +38,7 @@ class EngineSetting:
     @property
     def key(self) -> str:
         """Everything a record depends on besides sample and model."""
-        return json.dumps(["engine", self.label, self.parameters])
+        return engine_key(self.label, self.parameters)
 
 
 def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[EngineSetting]:

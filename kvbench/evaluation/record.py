@@ -171,6 +171,11 @@ def decode_figures(
     return decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread, fixed)
 
 
+def present(**fields: object) -> dict[str, object]:
+    """Fields that some records lack: those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def record(
     run: MethodRun, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
 ) -> dict[str, Any] | Failure:
@@ -187,12 +192,12 @@ def record(
     figures = decode_figures(compressed, caches, output.decode_bytes, n)
     device_peaks = [compressed.device_peak, answer.device_peak] if answer.device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
+    places = full_places(caches)
     fields = {
         **identity(run, sample, setting),
         "floored": setting.floored(n, len(layers), prompt.new_tokens),
         **sample.meta,
-        **({"context_id": sample.context_id} if sample.context_id else {}),
-        **({"unit": sample.unit} if sample.unit else {}),
+        **present(context_id=sample.context_id or None, unit=sample.unit or None),
         "question": run.question,
         "compress_at": setting.method.compress_at,
         # what is read after compression is read before the first generated token
@@ -207,14 +212,14 @@ def record(
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **ratio.fields(windows),
         "r_bytes_16": compressed.r_bytes_16(caches),
-        **({"state_bytes": compressed.state_bytes} if compressed.state_bytes else {}),
+        **present(state_bytes=compressed.state_bytes or None),
         "stored_bytes": stored,
         "full_bytes": compressed.full_bytes,
-        **({"full_layers": places} if len(places := full_places(caches)) < len(caches) else {}),
+        **present(full_layers=None if len(places) == len(caches) else places),
         "nominal_per_layer": [layer.nominal for layer in layers],
         "kept_per_layer": [round(layer.r1 * n, 3) for layer in layers],
         "kept_per_head": per_head(layers),
-        **({"spans_kept": kept_shares(prompt.spans, layers, n)} if prompt.spans else {}),
+        **({"spans_kept": kept_shares(prompt.spans, layers, n)} if prompt.spans else {}),  # may be null
         "kept_positions": [layer.positions and layer.positions.text for layer in layers],
         "memory": run.memory,
         "peak_cache_bytes": compressed.count(caches),
@@ -222,12 +227,12 @@ def record(
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,
         **asdict(figures),
-        **({"triggers": max(times)} if (times := reductions(caches)) else {}),
+        **present(triggers=max(reductions(caches), default=None)),
         "decode_steps": output.steps,
         "decode_seconds": output.seconds,
         "close_call": output.close_call,
         "close_cuts": close_cuts([layer.cuts for layer in layers]),
-        **({"sampling": asdict(sample.sampling)} if sample.sampling else {}),
+        **present(sampling=asdict(sample.sampling) if sample.sampling else None),
         "question_seconds": answer.question_seconds,
         "decode_batch": answer.decode_batch,
         "decode_engine": output.engine,

@@ -12,6 +12,7 @@ from kvbench.configuration import Configuration
 from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
+from kvbench.records.identity import method_key
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.targets import Find, class_of, imported
 from kvbench.utils.versions import raised, versions
@@ -41,7 +42,7 @@ class Setting:
     @property
     def key(self) -> str:
         """Everything a record depends on besides sample and model, and the name; part of the record's key."""
-        return json.dumps([self.name, self.parameters, self.ratio, self.budget])
+        return method_key(self.name, self.parameters, self.ratio, self.budget)
 
     def requested_tokens(self, n: int, new_tokens: int = 0) -> int | float:
         """Tokens per layer and head that the ratio or budget requests, with a prompt of n tokens.

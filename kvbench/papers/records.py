@@ -15,6 +15,7 @@ from kvbench.evaluation.settings import Setting, build_settings, is_full, settin
 from kvbench.papers.runs import Runs, as_run, find_runs, matching_runs, require_one_provenance
 from kvbench.probes import build_probes
 from kvbench.records import Finding, check, gather
+from kvbench.records.identity import method_key
 from kvbench.records.load import refuse
 from kvbench.utils.console import warn
 from kvbench.utils.text import count
@@ -152,7 +153,7 @@ def _setting_key(method: str, parameters: str, ratio: float | None, budget: floa
     """The key of the setting that made a record, equal to Setting.key; missing values of a column are nan."""
     ratio = None if ratio is None or pd.isna(ratio) else float(ratio)
     budget = None if budget is None or pd.isna(budget) else int(budget)
-    return json.dumps([method, parameters, ratio, budget])
+    return method_key(method, parameters, ratio, budget)
 
 
 def _warn(findings: Sequence[Finding]) -> None:

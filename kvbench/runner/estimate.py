@@ -20,6 +20,7 @@ from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
 from kvbench.models.flops import forward_flops
 from kvbench.models.layer_kinds import kinds_of
+from kvbench.records.identity import prefill_of
 
 PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
 # Fewer floating-point operations than this are over before an estimate is of use: no probe.
@@ -141,9 +142,7 @@ class Estimate:
         self.known = known  # whether the costs are in seconds of this machine yet
         self.since = clock()  # the last sample was finished, or the run began
         self.predicted, self.measured = Cost(0, 0, 0), Cost(0, 0, 0)  # of all finished samples
-        self.passes: set[float] = (
-            set()
-        )  # prefill_seconds of passes; settings and questions that share one have the same
+        self.passes: set[float] = set()  # what `prefill_of` tells apart
         self.unfinished: dict[str, set[float]] = {}  # of samples with some records
         self.ratios: list[float] = []  # of each finished sample, measured to predicted seconds
 
@@ -152,7 +151,7 @@ class Estimate:
         sample = record["sample"]
         if sample not in self.left_of:
             return False
-        self.unfinished.setdefault(sample, set()).update(filter(None, [record.get("prefill_seconds")]))
+        self.unfinished.setdefault(sample, set()).update(filter(None, [prefill_of(record)]))
         self.left_of[sample] -= 1
         if self.left_of[sample] > 0:
             return False

@@ -15,6 +15,7 @@ from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec
 from kvbench.models.folder import model_identity
+from kvbench.records.identity import identity_of
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
 from kvbench.runner.job_state import ended_by, place
@@ -25,15 +26,15 @@ from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.signals import unbroken
-from kvbench.utils.versions import raised, versions
+from kvbench.utils.versions import versions
 
 
 def folder_identity(
     cfg: Configuration, loaded: AnyModel, samples: Sequence[Sample], benchmark: Benchmark | None = None
 ) -> dict[str, Any]:
-    """What all records of a folder have in common. Method and ratio are not part of it: each record has its own."""
+    """What all records of a run's folder have in common."""
     commit = getattr(loaded.config, "_commit_hash", None)
-    return {
+    fields = {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
         **given(loaded.spec, *IDENTIFYING),
@@ -43,11 +44,12 @@ def folder_identity(
         "data_sha256": data_hash(samples),
         "question": cfg.question,
         **({} if cfg.first_token == "full" else {"first_token": cfg.first_token}),
-        **raised(benchmark_versions(benchmark)),
         # peaks and timings of the two modes do not belong in one table
         **({} if cfg.memory == "shared" else {"memory": cfg.memory}),
-        **({"records": "probes"} if cfg.probe else {}),
+        "versions": {"benchmark": benchmark_versions(benchmark)},
+        "config": cfg.plain,
     }
+    return identity_of(fields)
 
 
 def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:

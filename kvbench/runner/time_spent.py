@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvbench.records.identity import prefill_of
 from kvbench.utils.text import duration
 
 # A setting dominates above this share of the time, and above so many times its even share.
@@ -15,11 +16,11 @@ class TimeSpent:
     """Seconds of prefill, compression and decoding of all records so far: what several share counts once."""
 
     def __init__(self) -> None:
-        self.passes: set[float] = set()  # prefill_seconds: those that share a pass have the same
+        self.passes: set[float] = set()  # what `prefill_of` tells apart
         self.seconds = {"prefill": 0.0, "compression": 0.0, "decoding": 0.0}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        prefill = record.get("prefill_seconds")
+        prefill = prefill_of(record)
         if prefill and prefill not in self.passes:
             self.passes.add(prefill)
             self.seconds["prefill"] += prefill
@@ -40,7 +41,7 @@ def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
 
     `records` are all of one sample. Settings that share a prefill pass or decode as one batch share its time equally.
     """
-    passes: Counter[float | None] = Counter(record.get("prefill_seconds") for record in records)
+    passes: Counter[float | None] = Counter(map(prefill_of, records))
     seconds = {record["setting"]: _seconds(record, passes) for record in records}
     whole = sum(seconds.values())
     if not whole:
@@ -51,9 +52,9 @@ def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
 
 
 def _seconds(record: Mapping[str, Any], passes: Mapping[float | None, int]) -> float:
-    prefill: float = record.get("prefill_seconds") or 0.0
-    own: float = (record.get("compress_seconds") or 0.0) + _decoding(record)
-    return prefill / passes[record.get("prefill_seconds")] + own
+    prefill = prefill_of(record)
+    alone: float = (record.get("compress_seconds") or 0.0) + _decoding(record)
+    return (prefill or 0.0) / passes[prefill] + alone
 
 
 def _decoding(record: Mapping[str, Any]) -> float:

@@ -11,13 +11,13 @@ from kvbench.cache.kept_positions import LEVELS, decode, edges
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.methods.storage import KeptLayer
+from kvbench.records.identity import setting_hash
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.model_shape import shape_of
 from kvbench.utils.regular_files import read_bytes
 from kvbench.verify.check_answers import is_full
 from kvbench.verify.check_code import preset_of
-from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Places, model_folder_of, offline
 from kvbench.verify.requested import requested
@@ -55,8 +55,8 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
         found.of(about, _shape, record, manifest, shapes[record["run"]])
         found.of(about, _windows, record)
         found.of(about, _sums, record)
-        found.of(about, _kept, record, asked.settings.get(setting_key(record)))
-        found.of(about, _stored_notes, record, manifest, asked.settings.get(setting_key(record)))
+        found.of(about, _kept, record, asked.settings.get(setting_hash(record)))
+        found.of(about, _stored_notes, record, manifest, asked.settings.get(setting_hash(record)))
     if len(per_token) > 1:
         found.wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
     return found.judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage")

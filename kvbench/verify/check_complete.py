@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from kvbench.records.identity import setting_hash
 from kvbench.records.recorded_configuration import recorded
-from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder
 from kvbench.verify.verdict import Check, judged
 
@@ -19,7 +19,7 @@ def complete(folder: Folder) -> Check:
         return judged(NAME, "records against requested settings and samples", missing=missing)
     samples = defaultdict(set)
     for record in folder.records:
-        samples[setting_key(record)].add(record["sample"])
+        samples[setting_hash(record)].add(record["sample"])
     wrong, missing, shards = [], [], defaultdict(set)
     for run, manifest in folder.manifests.items():
         requested, wanted = manifest.get("requested") or [], manifest.get("wanted")

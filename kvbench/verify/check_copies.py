@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from kvbench.records.consistency import check
+from kvbench.records.identity import prefill_of
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.verdict import Check, judged
 
@@ -17,7 +18,7 @@ def no_copies(folder: Folder) -> Check:
         if record["decode_steps"] and record["decode_seconds"]:
             same[tuple(record[name] for name in TIMES)].append(record)
         if record["question"] == "visible" and not record.get("context_id") and not record.get("sampling"):
-            prefills[record["prefill_seconds"]].add(record["sample"])
+            prefills[prefill_of(record)].add(record["sample"])
     wrong += [f"{named(some[0])} and {named(some[1])} have the same times" for some in same.values() if len(some) > 1]
     wrong += [
         f"samples {sorted(some)[0]!r} and {sorted(some)[1]!r} have the same seconds of prefill"

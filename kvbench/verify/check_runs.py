@@ -1,55 +1,20 @@
 """Whether manifests agree with themselves, with their configuration and with the records that name them."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from kvbench.records.identity import identity_of, setting_hash, setting_key
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import digest
-from kvbench.utils.model_keys import IDENTIFYING
-from kvbench.utils.versions import raised, versions
+from kvbench.utils.versions import versions
 from kvbench.verify.check_configuration import configured
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.requested import requested
 from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
-# Fields of a manifest that every record's key depends on, as `kvbench.runner.manifest.folder_identity` collects them.
-IDENTITY = (
-    *(
-        "model",
-        "chat_template",
-        *IDENTIFYING,
-        "dtype",
-        "device",
-        "benchmark",
-        "data_sha256",
-        "question",
-        "first_token",
-    ),
-    "memory",
-)
 CLOCK = 60.0  # seconds by which a machine's clock may be set while a run goes on
-
-
-def identity_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What all records of a folder have in common, from the manifest of one of its runs."""
-    found = {name: manifest[name] for name in IDENTITY if name in manifest}
-    found |= raised((manifest.get("versions") or {}).get("benchmark") or {})
-    return found | ({"records": "probes"} if recorded(manifest).probe else {})
-
-
-def setting_key(record: Mapping[str, Any]) -> str:
-    """The hash by which a manifest's `requested` knows a record's setting."""
-    return digest(_setting(record))
-
-
-def _setting(record: Mapping[str, Any]) -> str:
-    """As kvbench.evaluation.settings and kvbench.engines.settings write it."""
-    if record["kind"] == "engine":
-        return json.dumps(["engine", record["setting"], record["parameters"]])
-    return json.dumps([record["method"], record["parameters"], record["ratio"], record["budget"]])
 
 
 def keys_fit(folder: Folder) -> Check:
@@ -65,9 +30,9 @@ def keys_fit(folder: Folder) -> Check:
 def _key(record: Mapping[str, Any], manifest: Mapping[str, Any], identity: str) -> Iterator[Note]:
     if record["kind"] not in ("method", "engine"):
         yield missing(f"the keys of records of kind {record['kind']} are not computed again")
-    elif record["key"] != digest(identity, record["sample"], _setting(record)):
+    elif record["key"] != digest(identity, record["sample"], setting_key(record)):
         yield wrong("the key is not that of this model, data, sample and setting")
-    elif setting_key(record) not in manifest.get("requested", []):
+    elif setting_hash(record) not in manifest.get("requested", []):
         yield wrong("its run did not request this setting")
 
 
@@ -99,7 +64,7 @@ def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
         yield wrong(f"its run has another mode than memory={record['memory']}")
     if record["setting"] not in manifest.get("settings", []):
         yield wrong("its run requested no setting of this name")
-    setting = requested(manifest).settings.get(setting_key(record)) if record["kind"] == "method" else None
+    setting = requested(manifest).settings.get(setting_hash(record)) if record["kind"] == "method" else None
     if setting is None:
         return
     if setting.label != record["setting"]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvbench.records.identity import prefill_of
 from kvbench.records.recorded_configuration import recorded
 from kvbench.verify.check_bytes import ELEMENT
 from kvbench.verify.check_code import preset_of
@@ -27,7 +28,7 @@ def times_fit(folder: Folder) -> Check:
             continue
         found.of(named(record), _possible, record, manifest)
         found.of(named(record), _within, record, manifest)
-        passes[record["run"]][record["prefill_seconds"]].append(record["decode_seconds"] or 0)
+        passes[record["run"]][prefill_of(record) or 0.0].append(record["decode_seconds"] or 0)
     for run, times in passes.items():
         # settings of one prefill may decode as a batch, and samples may share a prefill: the least that the run took
         least = sum(prefill + max(decodes) for prefill, decodes in times.items())

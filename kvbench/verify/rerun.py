@@ -5,9 +5,9 @@ from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.ops.operator import use_kernels
+from kvbench.records.identity import setting_hash
 from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.utils.text import count, in_one_line
-from kvbench.verify.check_runs import setting_key
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials, Places
 from kvbench.verify.rerun_answers import answers, rounded_otherwise
@@ -42,7 +42,7 @@ def _none(reason: str) -> Check:
 def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence[str], about: str) -> Check:
     manifest, settings = the_manifest(folder), the_settings(folder)
     drawn = [record for record in folder.methods if record["sample"] in names]
-    chosen = {key: settings[key] for key in dict.fromkeys(map(setting_key, drawn)) if key in settings}
+    chosen = {key: settings[key] for key in dict.fromkeys(map(setting_hash, drawn)) if key in settings}
     run = the_run(manifest, list(chosen.values()), here, places, any(one.get("distance") for one in drawn))
     samples = [sample for sample in here.samples or () if sample.id in names]
     wrong, missing, same, compared = [], [], 0, 0
@@ -51,7 +51,7 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
             made = answers(run, samples, "answers made again")
             contested: dict[str, list[dict[str, Any]]] = {}
             for record in drawn:
-                again = made.get((record["sample"], setting_key(record)))
+                again = made.get((record["sample"], setting_hash(record)))
                 if again is None:
                     missing.append(f"{named(record)}: it could not be made again")
                     continue
@@ -63,9 +63,9 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
                     same += 1
             for sample in samples:
                 some = contested.get(sample.id, [])
-                others = rounded_otherwise(run, sample, [chosen[setting_key(one)] for one in some]) if some else []
+                others = rounded_otherwise(run, sample, [chosen[setting_hash(one)] for one in some]) if some else []
                 for record in some:
-                    place = (sample.id, setting_key(record))
+                    place = (sample.id, setting_hash(record))
                     found = judge(record, made[place], [one[place] for one in others if place in one])
                     wrong += [f"{named(record)}: {line}" for line in found.wrong]
                     missing += [f"{named(record)}: {line}, which rounding can change" for line in found.open]

@@ -15,12 +15,12 @@ from kvbench.evaluation.evaluate import evaluate
 from kvbench.evaluation.record import Failure, MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.models import LoadedModel
+from kvbench.records.identity import setting_hash
 from kvbench.records.store import Store
 from kvbench.runner.estimate import estimate_of
 from kvbench.runner.progress import with_progress
-from kvbench.verify.check_runs import setting_key
 
-Records = dict[tuple[str, str], dict[str, Any]]  # by sample and `setting_key`: labels of two runs may be the same
+Records = dict[tuple[str, str], dict[str, Any]]  # by sample and `setting_hash`: labels of two runs may be the same
 
 # Standard deviation of a factor on every number of the embedded tokens. Keys and logits then change more than by other
 # kernels of a CPU (docs/verify.md has the measurement). transformers computes norms and rotations of a float64 model in
@@ -35,7 +35,7 @@ def answers(run: MethodRun, samples: Sequence[Sample], part: str) -> Records:
     with tempfile.TemporaryDirectory(prefix="kvbench-verify-") as folder, Store(Path(folder)) as store:
         estimate = estimate_of(run, samples, store.done, part)
         made = list(with_progress(evaluate(run, samples, store), run, samples, store, failures, estimate))
-    return {(record["sample"], setting_key(record)): record for record in made}
+    return {(record["sample"], setting_hash(record)): record for record in made}
 
 
 def rounded_otherwise(run: MethodRun, sample: Sample, settings: Sequence[Setting]) -> list[Records]:

@@ -13,12 +13,12 @@ from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.models import ModelSpec, load
 from kvbench.models.folder import model_identity
+from kvbench.records.identity import identity_of
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.kernels import check_decoding, check_kernels
 from kvbench.runner.manifest import all_versions
 from kvbench.utils.hashing import digest
 from kvbench.verify.check_code import COMMIT, preset_of
-from kvbench.verify.check_runs import identity_of
 from kvbench.verify.folder import Folder
 from kvbench.verify.known_classes import settings_of
 from kvbench.verify.materials import Materials, Places, benchmark_of, model_folder_of, offline

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from kvbench.records.identity import identity_of, setting_hash
 from kvbench.records.manifest import read_manifests, write_manifest
 from kvbench.records.samples import SAMPLES, read_samples
 from kvbench.records.store import RECORDS, read_records, to_line
 from kvbench.utils.hashing import digest
-from kvbench.verify.check_runs import identity_of, setting_key
 
 
 class Forged:
@@ -45,4 +45,4 @@ class Forged:
 def request(manifest: dict, record: dict) -> None:
     """Put a record's setting among those that its run requested."""
     manifest["settings"].append(record["setting"])
-    manifest["requested"].append(setting_key(record))
+    manifest["requested"].append(setting_hash(record))

@@ -1,0 +1,54 @@
+"""What identifies records: the folder that they belong to, their setting, and the prefill that several share."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kvbench.records.recorded_configuration import recorded
+from kvbench.utils.hashing import digest
+from kvbench.utils.model_keys import IDENTIFYING
+from kvbench.utils.versions import raised
+
+# Fields of a manifest on which the key of every record of its folder depends, where the manifest has them.
+OF_FOLDER = (
+    *("model", "chat_template", *IDENTIFYING),
+    *("dtype", "device", "benchmark", "data_sha256", "question", "first_token", "memory"),
+)
+
+
+def identity_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What all records of a folder have in common, from the manifest of one of its runs.
+
+    Method and ratio are no part of it: each record has its own.
+    """
+    fields = {name: manifest[name] for name in OF_FOLDER if name in manifest}
+    fields |= raised((manifest.get("versions") or {}).get("benchmark") or {})
+    return fields | ({"records": "probes"} if recorded(manifest).probe else {})
+
+
+def method_key(name: str, parameters: str, ratio: float | None, budget: float | None) -> str:
+    """The key of a method at a ratio or budget."""
+    return json.dumps([name, parameters, ratio, budget])
+
+
+def engine_key(label: str, parameters: str) -> str:
+    """The key of an engine's setting."""
+    return json.dumps(["engine", label, parameters])
+
+
+def setting_key(record: Mapping[str, Any]) -> str:
+    """The key of the setting that made a record of kind `method` or `engine`."""
+    if record["kind"] == "engine":
+        return engine_key(record["setting"], record["parameters"])
+    return method_key(record["method"], record["parameters"], record["ratio"], record["budget"])
+
+
+def setting_hash(record: Mapping[str, Any]) -> str:
+    """The hash by which a manifest's `requested` knows a record's setting."""
+    return digest(setting_key(record))
+
+
+def prefill_of(record: Mapping[str, Any]) -> float | None:
+    """What records that share a prefill have in common, and others have not: its seconds, to the last digit."""
+    seconds: float | None = record.get("prefill_seconds")
+    return seconds or None
