@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest
 from tests.support.paths import ROOT
 
 TESTS = ROOT / "tests"
@@ -178,11 +177,6 @@ def reached(start: set[Path]) -> set[Path]:
             found.add(file)
             todo += [path for name in imported(file) if (path := path_of(name)) is not None]
     return found
-
-
-def test_files_that_are_started_first_or_left_out_exist():
-    names = {f"{file.parent.name}/{file.name}" for file in TEST_FILES}
-    assert {*conftest.LONGEST, *conftest.HEAVY_FILES} <= names
 
 
 def test_the_fast_tests_import_every_module(collected):

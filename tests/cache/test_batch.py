@@ -17,6 +17,8 @@ from tests.support.paths import ROOT
 from tests.support.runs import arguments, comparable, run
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("family, layout", [(f, "gqa") for f in FAMILIES] + [("llama", each) for each in LAYOUTS])
 def test_a_batch_of_one_setting_and_others_gives_each_its_own_text(family, layout):

@@ -25,6 +25,8 @@ from tests.support.every_method import HEAD_DIM, LAYERS, small
 from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
 from tests.support.tiny import prompt, tiny_model
 
+pytestmark = pytest.mark.heavy
+
 N, QUESTION, STEPS = 90, 3, 4
 # What no preset chooses: caches that evict or rotate while decoding, pairs of layers from the first one on.
 VARIANTS = {

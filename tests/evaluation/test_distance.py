@@ -21,6 +21,8 @@ from kvbench.runner.request import measures_distance
 from tests.support.config import method
 from tests.support.given import Given
 
+pytestmark = pytest.mark.heavy
+
 TEXT = "The harbour lies in the north. The market opens at eight, the ferry leaves at nine and returns at noon. " * 3
 SAMPLES = [
     Sample("when", TEXT + "When does the ferry leave?", ("at nine",), 12, "When does the ferry leave?"),

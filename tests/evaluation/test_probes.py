@@ -27,6 +27,8 @@ from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, run
 from tests.support.tiny import prompt, random_layer, tiny_model
 
+pytestmark = pytest.mark.heavy
+
 
 def test_chosen_layers_are_the_models_own():
     every, some = seen(probes.AttentionMap(bins=4)), seen(probes.AttentionMap(layers=[2, 0], bins=4))

@@ -14,6 +14,8 @@ from kvbench.methods import FullKV
 from tests.support.speed_runs import setting
 from tests.support.tiny import prompt
 
+pytestmark = pytest.mark.heavy
+
 BATCHED = ["full", "snapkv", "pyramidkv_paper", "kivi", "minicache", "simlayerkv_decode", "spindle", "pyramidinfer"]
 
 

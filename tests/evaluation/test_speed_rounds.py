@@ -14,7 +14,7 @@ from kvbench.runner import run as main
 from tests.support.runs import compose
 from tests.support.speed_runs import TINY, run, turn
 
-pytestmark = pytest.mark.usefixtures("loaded_once")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("loaded_once")]
 
 
 @pytest.fixture(scope="module")

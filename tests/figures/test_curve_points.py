@@ -15,6 +15,8 @@ from kvbench.papers.published import published
 from tests.support.figure_records import BYTES, FIG5, panels, part_of, somehow
 from tests.support.made_runs import make_runs
 
+pytestmark = pytest.mark.heavy
+
 
 def test_our_points_are_means_over_tasks_with_intervals_over_samples(figure5):
     part = part_of(figure5, FIG5, "model=llama3-8b")

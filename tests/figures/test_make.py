@@ -14,6 +14,8 @@ from tests.support.made_runs import make_runs, records_of, write_run
 from tests.support.paths import DATA
 from tests.support.runs import run
 
+pytestmark = pytest.mark.heavy
+
 
 def test_the_command_draws_every_model(unrendered, figure5, tmp_path):
     written = make([FIG5], [str(figure5)], str(tmp_path / "first"))

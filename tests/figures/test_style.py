@@ -14,6 +14,8 @@ from kvbench.figures.style import SCALE, bar_styles, line_styles, new_figure, sa
 from tests.support.figure_records import CAPTION, method_records
 from tests.support.names import HOSTILE, SPECIAL
 
+pytestmark = pytest.mark.heavy
+
 
 def test_lines_and_bars_differ_without_colour():
     names = [f"method {i}" for i in range(60)]

@@ -12,6 +12,8 @@ from kvbench.methods import Allocation, HeadBudgets, Method, Scoring, Storage
 from tests.support.config import method_configs
 from tests.support.every_method import LAYERS, state
 
+pytestmark = pytest.mark.heavy
+
 # Where each method takes which part; methods that inherit from these by YAML take the same.
 TAKEN = {
     "snapkv": ("allocation", "scoring", "storage", "+heads"),

@@ -22,6 +22,8 @@ from tests.support.every_method import (
     steps,
 )
 
+pytestmark = pytest.mark.heavy
+
 # around windows, sinks + windows, residuals and the budget
 EDGES = [1, 2, 3, 4, 5, 7, 8, 9, 23, 24, 25, 27, 28, 29, 31, 32, 33, 39, 40, 41, 63, 64, 65, 72, 73]
 

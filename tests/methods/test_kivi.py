@@ -16,6 +16,8 @@ from kvbench.prefill import Needs, prefill
 from tests.support import config as composed
 from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
+pytestmark = pytest.mark.heavy
+
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 

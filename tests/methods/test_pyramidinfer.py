@@ -28,6 +28,8 @@ from tests.reference.eager_pyramidinfer import Oracle
 from tests.support import config as composed
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
+pytestmark = pytest.mark.heavy
+
 SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 

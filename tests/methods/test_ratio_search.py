@@ -20,6 +20,7 @@ def ratio_of(caches, state):
     return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("on", ["r", "r_bytes"])
 @pytest.mark.parametrize("target", [0.2, 0.35, 0.5])
 def test_control_meets_the_ratio_within_a_hundredth(embedded_state, on, target):
@@ -36,6 +37,7 @@ def embedded_state(embedded):
     return PrefillState(state.layers[::6], state.logits)
 
 
+@pytest.mark.heavy
 def test_what_cannot_be_met_is_approached_and_told_by_the_ratio(embedded_state):
     n = embedded_state.n
     method = SpindleKV(control="exact", repeat=False)
@@ -46,6 +48,7 @@ def test_what_cannot_be_met_is_approached_and_told_by_the_ratio(embedded_state):
     assert ratio_of(method.compress(embedded_state, 0.02 * n), embedded_state) == least
 
 
+@pytest.mark.heavy
 def test_a_target_that_no_eviction_reaches_is_marked_from_above_and_from_below(embedded_state):
     n = embedded_state.n
     method = SpindleKV(repeat=False)
@@ -57,6 +60,7 @@ def test_a_target_that_no_eviction_reaches_is_marked_from_above_and_from_below(e
     assert not FullKV().missed(ratio, 0.9)
 
 
+@pytest.mark.heavy
 def test_unfolded_heads_reach_every_published_ratio_over_the_models_own_cache(embedded_state):
     """Over query heads no eviction comes to more than r3 / g, a third here, whatever the ratio."""
     n = embedded_state.n
@@ -69,6 +73,7 @@ def test_unfolded_heads_reach_every_published_ratio_over_the_models_own_cache(em
     assert ratio.r < 0.36 and unfolded.missed(ratio, 0.401)
 
 
+@pytest.mark.heavy
 def test_the_search_covers_few_layers_holds_one_cover_of_each_and_packs_each_once(embedded_state, monkeypatch):
     alive, most, covered, packed = WeakSet(), [0], [], []
     cover, pack = Codebook._covered, Codebook._pack
@@ -92,6 +97,7 @@ def test_the_search_covers_few_layers_holds_one_cover_of_each_and_packs_each_onc
     assert packed == [cache.kept.nominal for cache in caches]
 
 
+@pytest.mark.heavy
 def test_control_leaves_the_choice_of_tokens_to_the_eviction(embedded_state):
     """The controlled caches are those of the uncontrolled method at some budget."""
     caches = SpindleKV(control="exact").compress(embedded_state, 0.1 * embedded_state.n)

@@ -11,6 +11,8 @@ from huggingface_hub import constants
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, hub, load
 
+pytestmark = pytest.mark.heavy
+
 SPEC = ModelSpec(name="far", max_length=512, hub_id="kvbench/far", device="cpu")
 
 

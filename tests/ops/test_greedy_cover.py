@@ -180,6 +180,7 @@ def real(embedded):
     return out
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("which", ["key 0", "value 0", "key 12", "value 12", "key 29", "value 29"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_real_vectors_give_the_plain_codebook(real, which, dtype):
@@ -189,6 +190,7 @@ def test_real_vectors_give_the_plain_codebook(real, which, dtype):
     same(cover, plain_codebook(x, theta))
 
 
+@pytest.mark.heavy
 def test_a_looser_threshold_needs_fewer_entries_of_real_vectors(real):
     sizes = [len(greedy_cover(real["value 12"], theta).entries) for theta in (0.5, 0.8, 0.95, 0.999)]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]

@@ -11,6 +11,8 @@ from kvbench.papers.captions import title
 from kvbench.papers.experiment import Experiment, load
 from tests.support.experiments import config
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("name", ["pyramidkv_fig5", "simlayerkv_table1", "simlayerkv_table3", "spindlekv_table1"])
 def test_the_caption_of_a_scaled_down_run_says_so(name):

@@ -10,6 +10,8 @@ from kvbench.config import composed
 from kvbench.papers.command_of import command_of
 from kvbench.report.command_lines import command_lines
 
+pytestmark = pytest.mark.heavy
+
 
 @cache
 def remembered(overrides: tuple[str, ...]) -> dict:

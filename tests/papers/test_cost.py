@@ -17,6 +17,8 @@ from kvbench.runner.help import help_text
 from tests.support.experiments import NAMES
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.heavy
+
 TOGETHER, PREFILL = "all prompts together have at most", "and settings that share a prefill read them once."
 
 

@@ -20,6 +20,8 @@ from kvbench.runner.request import check
 from tests.support.experiments import NAMES, column_names, composed, config
 from tests.support.paths import DATA
 
+pytestmark = pytest.mark.heavy
+
 METRICS = {"average", "needle", "kv_compression", "layer_compression"}
 
 

@@ -8,6 +8,8 @@ from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import COLUMNS, items, published
 from tests.support.experiments import NAMES, column_names, config
 
+pytestmark = pytest.mark.heavy
+
 # what a run does not measure: counted, or a benchmark of its own
 NOT_MEASURED = {"pyramidkv_table2": {"memory_mb", "kv_share"}}
 

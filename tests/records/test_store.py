@@ -14,7 +14,7 @@ from tests.support import records
 from tests.support.paths import ROOT
 
 # The records here are of no run.
-pytestmark = pytest.mark.filterwarnings("ignore:no manifest of run", "ignore:1 line of")
+pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("ignore:no manifest of run", "ignore:1 line of")]
 
 
 def record(i: int) -> dict:

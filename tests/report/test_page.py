@@ -9,6 +9,8 @@ from kvbench.config import titled
 from kvbench.metrics.frontier import pareto
 from tests.support.page import HOSTILE, ONLY_IN_PROMPTS, SETTINGS
 
+pytestmark = pytest.mark.heavy
+
 
 def test_a_page_opens_from_a_file_and_tells_what_it_is_of(page):
     caption = page.one("#caption").text

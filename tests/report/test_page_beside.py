@@ -10,6 +10,8 @@ from kvbench.metrics.bootstrap import paired_interval
 from kvbench.report.command import main
 from tests.support.page import HOSTILE, Page, grid_run, hidden_run, keys
 
+pytestmark = pytest.mark.heavy
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -5,6 +5,8 @@ import pytest
 
 from kvbench.metrics.bootstrap import paired_interval
 
+pytestmark = pytest.mark.heavy
+
 
 def test_each_setting_is_compared_with_full_on_the_same_samples(page):
     assert page.column("differences", 1) == ["SnapKV 0.2", "SnapKV 0.4", "H2O 0.2"]

@@ -1,5 +1,9 @@
 """The frontier on the page in a real browser: its table, its sentence and its plot."""
 
+import pytest
+
+pytestmark = pytest.mark.heavy
+
 TABLE = "#frontier tbody tr:nth-child({}) > *"
 
 

@@ -1,8 +1,12 @@
 """Samples on the page in a real browser: paged, filtered, opened, beside each other, by mouse and keys."""
 
+import pytest
+
 from kvbench.cache.kept_positions import decode
 from tests.support.page import SETTINGS, keys
 from tests.support.report_run import LAYERS, record
+
+pytestmark = pytest.mark.heavy
 
 
 def test_samples_are_paged_sorted_and_filtered(page):

@@ -7,6 +7,8 @@ from kvbench.report.command import main
 from tests.support.page import Page, grid_run
 from tests.support.report_run import manifest, speed_record, write_run
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):

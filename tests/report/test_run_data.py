@@ -29,6 +29,7 @@ def real(tiny_folder, tmp_path_factory):
     return run(*arguments(tiny_folder, tmp_path_factory.mktemp("report"), *methods, "method.kivi.storage.group=8"))
 
 
+@pytest.mark.heavy
 def test_a_real_run_on_the_page_is_what_its_records_say(real):
     made, chunks = read_run(real)
     records = load(real)
@@ -64,6 +65,7 @@ def test_a_real_run_on_the_page_is_what_its_records_say(real):
     assert made["caption"].startswith("niah · smollm2-135m (float32) · question visible when compressing · 3 samples")
 
 
+@pytest.mark.heavy
 def test_a_page_is_one_text_with_nothing_to_load(real):
     html = page([real])
     assert not re.search(r'\b(?:src|href)="', html) and "@import" not in html and "url(" not in html
@@ -142,6 +144,7 @@ def test_a_run_older_than_samples_and_positions_still_has_a_page(tmp_path):
     assert chunks[0][0] == [[1.0] * 4, None, None]
 
 
+@pytest.mark.heavy
 def test_a_pack_has_the_page_of_its_run_without_prompts_and_positions(real, tmp_path):
     (tmp_path / "packs").mkdir()
     write_pack(real, tmp_path / "packs" / "one")

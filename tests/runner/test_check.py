@@ -14,6 +14,8 @@ from tests.support.my_decoding import LargeValues
 from tests.support.my_method import KeyNorm, MyMethod
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.heavy
+
 
 @dataclass
 class Recent(Method):

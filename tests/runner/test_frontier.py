@@ -17,6 +17,8 @@ from kvbench.runner.frontier import main
 from kvbench.runner.frontier_search import placed
 from kvbench.utils.console import out
 
+pytestmark = pytest.mark.heavy
+
 KIVI = ("method.kivi.storage.group=8", "method.kivi.storage.residual=8")  # the tiny model's heads are narrow
 
 

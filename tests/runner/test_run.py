@@ -14,6 +14,8 @@ from kvbench.records.store import RECORDS
 from tests.support.processes import Process
 from tests.support.runs import arguments, comparable, run
 
+pytestmark = pytest.mark.heavy
+
 
 def test_a_run_makes_a_record_per_sample_and_setting(undisturbed):
     records = load(undisturbed)

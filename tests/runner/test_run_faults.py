@@ -27,6 +27,8 @@ from tests.support.disks import files_up_to, read_only, resize, small_disk
 from tests.support.paths import ROOT
 from tests.support.runs import arguments, compose, outcomes
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def command(tiny_folder, capsys):

@@ -15,6 +15,8 @@ from tests.support.command import command_line, kvbench
 from tests.support.names import HOSTILE
 from tests.support.runs import arguments
 
+pytestmark = pytest.mark.heavy
+
 MARKUP = ["[/x]", "[/b]0", "[bold]", "[link=x]", "{x}", "a\\"]
 
 

@@ -14,6 +14,8 @@ from tests.support.command import command_line
 from tests.support.paths import ROOT
 from tests.support.runs import arguments, comparable
 
+pytestmark = pytest.mark.heavy
+
 FEW = ("method=[full,snapkv]", "ratio=0.5")
 
 

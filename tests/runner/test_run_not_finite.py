@@ -10,6 +10,8 @@ from kvbench.evaluation.decode import choose
 from kvbench.records import load
 from tests.support.runs import arguments, run
 
+pytestmark = pytest.mark.heavy
+
 POISONED = "method._target_=tests.support.slow_method.Poisoned"
 
 

@@ -17,6 +17,8 @@ from tests.support.command import kvbench
 from tests.support.paths import ROOT
 from tests.support.runs import arguments, compose, run
 
+pytestmark = pytest.mark.heavy
+
 
 def told(folder, capsys) -> tuple[int, dict[str, list[str]]]:
     """Exit code, and the rows as shard -> words."""

@@ -12,6 +12,8 @@ from kvbench.runner.status import state
 from tests.support.command import command_line
 from tests.support.runs import arguments, compose, run
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("value", ["", "abc", "-1", "1.5"])
 def test_a_restart_count_of_slurm_that_is_no_number_is_none(value, monkeypatch):

@@ -13,6 +13,8 @@ from kvbench.runner.tracking import Tracker
 from tests.support.paths import ROOT
 from tests.support.waiting import HANG
 
+pytestmark = pytest.mark.heavy
+
 OFFLINE = Wandb("offline", "kvbench-test", None)
 RECORD = {"setting": "snapkv 0.2", "scores": {"exact": 1.0}}
 TABLE = pd.DataFrame({"setting": ["snapkv 0.2"], "exact": [0.5]})

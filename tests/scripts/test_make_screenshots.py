@@ -3,11 +3,14 @@
 import io
 import random
 
+import pytest
 from PIL import Image
 
 from scripts.maintenance.make_screenshots import LARGEST, of_page, reduced, telling_sample
 from tests.support.page import grid_run, hidden_run
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.heavy
 
 NAMES = ("page-desktop", "page-phone", "page-dark", "report-sample", "site-desktop", "site-phone")
 

@@ -26,6 +26,8 @@ from tests.support.needs import need
 from tests.support.paths import DATA
 from tests.support.runs import run
 
+pytestmark = pytest.mark.heavy
+
 # The published data of other experiments
 
 

@@ -16,6 +16,8 @@ from kvbench.records.store import RECORDS
 from kvbench.tables.make import make
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Path:

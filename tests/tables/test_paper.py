@@ -12,6 +12,8 @@ from kvbench.papers.command_line import configurations
 from kvbench.tables.paper.cells import blocks
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Path:

@@ -8,6 +8,8 @@ from kvbench.papers.experiment import Experiment
 from kvbench.tables.make import make
 from kvbench.tables.published_table import SOURCE, published_tables
 
+pytestmark = pytest.mark.heavy
+
 
 def experiment(name: str) -> Experiment:
     return Experiment.of(configurations([f"+experiment={name}"])[0].experiment)

@@ -11,6 +11,8 @@ from kvbench.errors import UserError
 from kvbench.utils.download import fetched
 from kvbench.utils.files import cache_root
 
+pytestmark = pytest.mark.heavy
+
 BODY = b"published\r\n" + bytes(range(256))
 SHA256 = hashlib.sha256(BODY).hexdigest()
 
