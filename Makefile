@@ -1,4 +1,4 @@
-# make demo: install, then compare methods on the embedded model. make test: install, lint, test.
+# make demo: install, then compare methods on the embedded model. make test: install, lint, test; says what each took.
 # make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm).
 # make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
@@ -36,6 +36,9 @@ PLAIN   := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SS
 BUNDLE  := build/gpu-bundle
 # Python of the machine that the bundle is for.
 FOR     ?= 3.12
+# `time` of a recipe's command, as "NAME: 1m23s".
+SHELL   := bash
+timed    = TIMEFORMAT='$(1): %0lR'; time
 # Two processes, a file in one of them; files in the order of tests/conftest.py.
 TWO     := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
@@ -56,11 +59,12 @@ community: install
 # What other targets test: with CI=true all else that a machine lacks is a failure (tests/support/needs.py).
 test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress lm-eval triton
 
-test: install lint
-	$(BIN)/python -m pytest $(TWO)
+test: install
+	@$(call timed,lint) $(MAKE) --no-print-directory lint
+	@$(call timed,tests) $(BIN)/python -m pytest $(TWO)
 
 test-fast: install
-	$(BIN)/python -m pytest $(TWO) -m "not slow and not heavy"
+	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy"
 
 # The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
 test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))

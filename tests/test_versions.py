@@ -19,8 +19,12 @@ def text(name: str) -> str:
 
 README, INSTALL, MAKEFILE = text("README.md"), text("docs/install.md"), text("Makefile")
 PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
-JOBS = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"]["ci"]["strategy"]["matrix"]["include"]
-TARGETS = re.search(r"^targets=\((.*)\)$", text(".ci/run"), re.MULTILINE)[1].split()
+JOBS, NIGHT = (
+    job["strategy"]["matrix"]["include"] for job in yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"].values()
+)
+TARGETS, NIGHTLY = (
+    re.search(rf"^{name}=\((.*)\)$", text(".ci/run"), re.MULTILINE)[1].split() for name in ("targets", "nightly")
+)
 NEWEST = "CONSTRAINTS= TORCH=torch"
 
 
@@ -41,7 +45,7 @@ def minor(version: str) -> str:
 def made(job: dict) -> list[str]:
     """The targets that a job makes by .ci/run."""
     command = shlex.split(job["run"].rpartition(".ci/run")[2])
-    return command or TARGETS
+    return NIGHTLY if command == ["nightly"] else command or TARGETS
 
 
 PYTHONS = sorted((job["python"] for job in JOBS), key=Version)
@@ -60,11 +64,12 @@ def test_every_python_that_is_claimed_is_tested():
     assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
     for page in (README, INSTALL):
         assert f"Python {PYTHONS[0]} or later" in " ".join(page.split())
-    assert all("test" in made(job) for job in JOBS)
+    assert all({"test", "test-fast"} & {*made(job)} for job in JOBS)
 
 
 def test_the_newest_python_has_the_newest_of_every_package_and_others_what_is_pinned():
-    assert [job["python"] for job in JOBS if NEWEST in job["run"]] == [PYTHONS[-1]]
+    for jobs in (JOBS, NIGHT):
+        assert [job["python"] for job in jobs if NEWEST in job["run"]] == [PYTHONS[-1]]
     assert f"`make test {NEWEST}`" in INSTALL
     assert f"Python {PYTHONS[-1]} is tested with the newest release of every package" in " ".join(README.split())
     assert f"for Python {' and '.join(PYTHONS[:-1])};" in README
@@ -81,17 +86,17 @@ def test_torch_and_transformers_are_those_of_the_constraints():
     assert minor(pinned("transformers", "constraints-kvpress.txt")) == oldest("transformers")
 
 
-def test_one_job_makes_every_check():
+def test_one_job_makes_every_check_and_one_at_night_what_takes_longer():
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     parts = {"test-kvpress", "test-lm-eval"}  # test-integrations makes them
     waits = {"test-fast", "test-engines"}  # a part of test, and what builds llama.cpp first
     checks = {"docs", *(name for name in phony if name.startswith("test"))} - parts - waits
-    assert set(TARGETS) == checks
-    assert [made(job) for job in JOBS if made(job) == TARGETS]
-    paragraph = README.partition("Continuous integration runs")[2].partition("\n\n")[0]
+    assert sorted(TARGETS + NIGHTLY) == sorted(checks)
+    assert [made(job) for job in JOBS].count(TARGETS) == 1 and NIGHTLY in [made(job) for job in NIGHT]
+    paragraph = README.partition("Every change passes `.ci/run`")[2].partition("\n\n")[0]
     assert checks <= set(re.findall(r"`make ([\w-]+)`", paragraph))
 
 
-@pytest.mark.parametrize("target", ["install-extras", *TARGETS])
+@pytest.mark.parametrize("target", ["install-extras", "test-fast", *TARGETS, *NIGHTLY])
 def test_every_target_of_continuous_integration_is_one(target):
     assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
