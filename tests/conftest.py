@@ -22,6 +22,9 @@ def pytest_configure(config):
     config.pluginmanager.import_plugin("tests.support.needs")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         gc.disable()  # until all is collected: imports and tests make objects that stay
+        from tests.support.shared_compositions import share_compositions
+
+        share_compositions()
         config.pluginmanager.import_plugin("tests.support.fixtures")
 
 
