@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from kvbench.runner.completion import complete_commands
 from kvbench.runner.help import COMMANDS, GROUPS, SECTIONS, help_text
 from kvbench.runner.help_methods import OTHERS, grouped, rows
 from tests.support.command import command_line
+from tests.support.interpreter import in_one_interpreter
 from tests.support.paths import ROOT
-from tests.support.processes import Process
 
 
 @pytest.fixture
@@ -98,10 +97,10 @@ def test_a_mistake_is_one_line_with_the_value_and_what_is_allowed(arguments, mon
 
 @pytest.mark.heavy
 def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
-    short = Process("kvbench", "ratio=2").ended()
+    short = process("-m", "kvbench", "ratio=2")
     assert short.returncode == 2
     assert short.stderr.count("\n") == 1
-    full = Process("kvbench", "ratio=2", HYDRA_FULL_ERROR="1").ended()
+    full = process("-m", "kvbench", "ratio=2", HYDRA_FULL_ERROR="1")
     assert full.returncode != 0
     assert "Traceback" in full.stderr
     assert "ratio 2 is outside (0, 1]" in full.stderr
@@ -136,11 +135,12 @@ def test_the_version(kvbench):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["status", "--help"], ["tabel"], ["table", "--help"]])
-def test_help_waits_for_no_model_library(arguments):
-    code = f"import sys; sys.argv = ['kvbench', *{arguments}]; from kvbench.cli import main\n"
-    code += "try: main()\nfinally: assert not {'torch', 'transformers'} & {*sys.modules}"
-    assert "Error" not in process("-c", code).stderr
+def test_help_waits_for_no_model_library():
+    commands = [(name, "--help") for name in COMMANDS if name not in ("lm_eval", "ruler")]  # which import tokenizers
+    commands += [("--help",), ("--version",), ("tabel",)]
+    ended = in_one_interpreter(*commands)
+    assert [done.code for done in ended] == [0] * (len(commands) - 1) + [2]
+    assert {command: done.imported for command, done in zip(commands, ended, strict=True) if done.imported} == {}
 
 
 def test_help_lists_every_choice_with_a_line_about_it():
@@ -244,22 +244,16 @@ def test_a_wheel_has_every_file_that_is_read_beside_the_code(wheel):
 
 @pytest.mark.heavy
 def test_a_wheel_works_outside_of_the_checkout(wheel, tmp_path):
+    """Its code, its configuration, the published values and a class in the working directory."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     (tmp_path / "my_method.py").write_text((ROOT / "tests" / "support" / "my_method.py").read_text())
-    kvbench = partial(
-        subprocess.run,
-        cwd=tmp_path,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        | {"PYTHONPATH": str(tmp_path / "installed")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    help_text = kvbench([sys.executable, "-m", "kvbench", "--help", "experiment"]).stdout
-    assert "101,250 records" in help_text
-    checked = kvbench([sys.executable, "-m", "kvbench", "check", "my_method.MyMethod"]).stdout
-    assert "every rule holds" in checked
+    commands = ("--help", "experiment"), ("table", "+experiment=pyramidkv_table1", "published=true")
+    commands += (("check", "my_method.MyMethod"),)
+    shown, table, checked = in_one_interpreter(*commands, cwd=tmp_path, PYTHONPATH=str(tmp_path / "installed"))
+    assert "101,250 records" in shown.out
+    assert "PyramidKV Table 1" in table.out, table.err
+    assert "every rule holds" in checked.out, checked.err
 
 
 WITHOUT = """

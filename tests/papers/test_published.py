@@ -1,10 +1,6 @@
 """The papers' figures as data: whole, named in kvbench's words, and their errata in place."""
 
-import os
 import re
-import subprocess
-import sys
-import zipfile
 from collections import defaultdict
 from decimal import Decimal
 
@@ -14,7 +10,6 @@ import pytest
 from kvbench.config import options
 from kvbench.errors import UserError
 from kvbench.papers.published import COLUMNS, PUBLISHED, concerns, errata, footnotes, items, published
-from tests.support.paths import ROOT
 
 LONGBENCH = (
     "narrativeqa qasper multifieldqa_en multifieldqa_zh hotpotqa 2wikimqa musique dureader gov_report qmsum multi_news "
@@ -143,19 +138,6 @@ def test_a_damaged_file_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "x_table1.csv").write_text(text.replace("29.75", "29.7s"), encoding="utf-8")
     with pytest.raises(UserError, match=r"x_table1\.csv: .*29\.7s"):
         published("x_table1", tmp_path)
-
-
-@pytest.mark.heavy
-def test_a_wheel_carries_the_figures(tmp_path):
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    code = "import kvbench.papers.published as p; print(p.PUBLISHED, len(p.items()))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, cwd=tmp_path,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == [str(tmp_path / "site" / "kvbench" / "published"), str(len(items()))]
 
 
 # The errata

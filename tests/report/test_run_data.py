@@ -2,7 +2,6 @@
 
 import json
 import re
-import zipfile
 
 import pytest
 
@@ -17,7 +16,6 @@ from kvbench.tables.run_table import summarise
 from tests.support import records
 from tests.support.command import kvbench
 from tests.support.page import blocks
-from tests.support.paths import ROOT
 from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.runs import arguments, run
 
@@ -217,12 +215,3 @@ def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, command, said):
     assert kvbench("report", *command) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
-
-
-@pytest.mark.heavy
-def test_a_wheel_brings_the_page_along(tmp_path):
-    from hatchling.builders.wheel import WheelBuilder
-
-    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"kvbench/report/assets/{path.name}" for path in ASSETS.iterdir() if path.is_file()} <= names

@@ -1,9 +1,5 @@
 """Mistakes in values, paths, metrics and measures are found before torch is imported, which takes seconds."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 import kvbench.benchmarks as benchmarks
@@ -12,10 +8,9 @@ from kvbench.config import CONF, options
 from kvbench.metrics.answers import METRICS
 from kvbench.metrics.names import ANSWERS, OF_BENCHMARK
 from kvbench.runner.prerequisites import check_typed
-from tests.support.paths import ROOT
+from tests.support.interpreter import Ended, in_one_interpreter
 from tests.support.runs import compose
 
-ENV = {"COLUMNS": "300", "PYTHONPATH": str(ROOT)}
 MISTAKES = {
     ("ratio=20",): "ratio 20 is outside (0, 1]",
     ("-m", "ratio=0.2,20"): "ratio 20 is outside (0, 1]",
@@ -30,16 +25,17 @@ MISTAKES = {
 }
 
 
+@pytest.fixture(scope="module")
+def ended() -> dict[tuple[str, ...], Ended]:
+    return dict(zip(MISTAKES, in_one_interpreter(*MISTAKES), strict=True))
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
-def test_a_mistake_is_found_before_torch_is_imported(arguments):
-    code = f"import sys; sys.argv = ['kvbench', *{[*arguments]}]; from kvbench.cli import main\n"
-    code += "try: main()\nfinally: print('imported', {'torch', 'transformers'} & {*sys.modules})"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=os.environ | ENV, check=False
-    )
-    assert ended.returncode == 2 and ended.stdout.strip() == "imported set()", ended.stderr
-    assert MISTAKES[arguments] in " ".join(ended.stderr.split()) and "Traceback" not in ended.stderr
+def test_a_mistake_is_found_before_torch_is_imported(arguments, ended):
+    found = ended[arguments]
+    assert found.code == 2 and found.imported == [], found.err
+    assert MISTAKES[arguments] in " ".join(found.err.split()) and "Traceback" not in found.err
 
 
 def test_what_is_typed_is_checked_as_hydra_reads_it():

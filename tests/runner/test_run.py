@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 
 import pandas as pd
@@ -10,8 +9,6 @@ import pytest
 import torch
 
 from kvbench.records import load
-from kvbench.records.store import RECORDS
-from tests.support.processes import Process
 from tests.support.runs import arguments, comparable, run
 
 pytestmark = pytest.mark.heavy
@@ -117,23 +114,6 @@ def test_shared_prefill_gives_the_records_of_each_setting_run_alone(undisturbed,
     shared = {row["key"]: row for row in comparable(undisturbed) if row["ratio"] == 0.5}
     assert len(alone) == 12
     assert alone == shared
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("moment", [1, 9, 18])  # of 27
-def test_a_killed_run_resumes_to_the_records_of_an_undisturbed_one(moment, undisturbed, tiny_folder, tmp_path):
-    """SIGKILL once `moment` records are there, then the same command again."""
-    command = arguments(tiny_folder, tmp_path)
-    killed = Process("tests.support.signalled", str(moment), "SIGKILL", *command).ended()
-    assert killed.returncode == -signal.SIGKILL
-    path = tmp_path / undisturbed.name / RECORDS
-    survived = path.read_bytes()
-    assert survived.count(b"\n") == moment
-    run(*command)
-    assert comparable(path.parent) == comparable(undisturbed)
-    assert path.read_bytes().startswith(survived)
-    statuses = [json.loads(p.read_text())["status"] for p in sorted((path.parent / "manifests").iterdir())]
-    assert statuses == ["running", "finished"]  # the first never got to say how it ended
 
 
 def test_a_sample_too_long_for_the_model_is_named_and_earlier_records_stay(tiny_folder, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -11,7 +9,6 @@ from kvbench.records import store
 from kvbench.records.store import RECORDS, read_records
 from kvbench.runner import failures, manifest
 from tests.support.command import command_line
-from tests.support.paths import ROOT
 from tests.support.runs import arguments, comparable
 
 pytestmark = pytest.mark.heavy
@@ -89,13 +86,3 @@ def test_the_second_interrupt_ends_the_run_at_once_and_loses_no_record(
     assert [len(part) for part in read_records(folder / RECORDS)] == [whole, 0]
     assert command_line(*arguments(tiny_folder, tmp_path, *FEW)) == 0
     assert made_again(folder, undisturbed)
-
-
-@pytest.mark.heavy
-def test_two_interrupts_end_the_process_with_130_and_no_traceback(tiny_folder, tmp_path):
-    command = [sys.executable, "-m", "tests.support.signalled", "3", "SIGINT", "SIGINT"]
-    done = subprocess.run([*command, *arguments(tiny_folder, tmp_path, *FEW)], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-    (folder,) = tmp_path.iterdir()
-    assert [len(part) for part in read_records(folder / RECORDS)] == [3, 0]

@@ -16,7 +16,6 @@ from kvbench.runner.failures import one_line_errors
 from kvbench.runner.job_state import ended_by
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
-from tests.support.processes import Process
 from tests.support.runs import arguments, comparable, run
 
 
@@ -144,19 +143,6 @@ def test_a_thread_that_cannot_set_handlers_runs_without():
     thread.start()
     thread.join()
     assert ran
-
-
-@pytest.mark.heavy
-def test_the_command_says_what_stopped_it_and_exits_as_a_shell_would(tiny_folder, tmp_path):
-    stopped = Process("tests.support.signalled", "3", "SIGUSR1", *arguments(tiny_folder, tmp_path)).ended()
-    told = stopped.stderr
-    assert stopped.returncode == 128 + signal.SIGUSR1
-    assert told.splitlines()[-1].startswith("kvbench: stopped by SIGUSR1; all finished records are saved")
-    assert "Traceback" not in told
-    (folder,) = tmp_path.iterdir()
-    records, torn = read_records(folder / RECORDS)
-    assert (len(records), torn) == (3, [])
-    assert statuses(folder)[0]["status"] == "stopped by SIGUSR1"
 
 
 def test_an_interrupt_is_told_in_one_line(capsys):

@@ -1,71 +1,13 @@
 """Processes that torchrun starts share a run: a shard each, one folder, one table, one that speaks."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from torch import distributed
 
 from kvbench.errors import Incomplete, UserError
-from kvbench.records import load
-from kvbench.records.manifest import read_manifests
-from kvbench.records.store import Store, records_name
 from kvbench.runner import torchrun
 from kvbench.runner.torchrun import Group, group_of_environment, one_speaks
 from kvbench.utils.console import err, out
-from tests.support.paths import ROOT
-from tests.support.processes import Process
-from tests.support.runs import arguments, compose, outcomes
-from tests.support.slurm_node import free_ports
-
-
-def started(*overrides: str) -> subprocess.CompletedProcess:
-    """`torchrun --nproc-per-node=2 -m kvbench OVERRIDES`, on a free port."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "kvbench"]
-    env = {key: value for key, value in os.environ.items() if key not in torchrun.VARIABLES}
-    env |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*command, *overrides], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-
-
-def two_processes(*overrides: str) -> tuple[subprocess.CompletedProcess, subprocess.CompletedProcess]:
-    """`kvbench OVERRIDES` twice with the variables that torchrun sets, but not watched over by torchrun."""
-    (port,) = free_ports(1)
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    both = [Process("kvbench", *overrides, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
-    return tuple(process.ended() for process in both)
-
-
-@pytest.mark.heavy
-def test_two_processes_make_the_records_of_one_and_one_table(undisturbed, tiny_folder, tmp_path):
-    ended = started(*arguments(tiny_folder, tmp_path))
-    assert ended.returncode == 0, ended.stderr
-    (folder,) = tmp_path.iterdir()
-    assert folder.name == undisturbed.name and outcomes(folder) == outcomes(undisturbed)
-    assert {path.name for path in folder.glob("records*")} == {records_name(f"{i}-of-2") for i in range(2)}
-    assert ended.stdout.count("table.md") == 1 and (folder / "table.md").exists()
-    assert "27/27" in ended.stderr and "9/9" not in ended.stderr
-    assert {manifest["status"] for manifest in read_manifests(folder)[0].values()} == {"finished"}
-
-
-@pytest.mark.heavy
-def test_a_process_that_fails_alone_is_reported_by_the_first_and_stops_no_other(undisturbed, tiny_folder, tmp_path):
-    with Store(tmp_path / undisturbed.name, "1-of-2"):  # the second process cannot write its records
-        first, second = two_processes(*arguments(tiny_folder, tmp_path, "method=full"))
-    assert first.returncode == 1
-    assert (second.returncode, second.stdout + second.stderr) == (0, "")  # else torchrun would stop the first
-    (line,) = [line for line in first.stderr.splitlines() if line.startswith("kvbench: ")]
-    assert line.startswith("kvbench: process 1 of 2: another kvbench is writing"), first.stderr
-    assert len(load(tmp_path / undisturbed.name)) == 2  # all of the first shard: two of the three needles
-
-
-@pytest.mark.heavy
-def test_a_mistake_in_the_command_is_one_line(tmp_path):
-    first, second = two_processes("shards=2", f"output_dir={tmp_path}")
-    assert first.returncode == 2
-    assert first.stderr.startswith("kvbench: shards=2 shard=0 under torchrun, which makes each of its 2 processes")
-    assert first.stderr.count("\n") == 1
-    assert (second.returncode, second.stdout + second.stderr) == (0, "")
+from tests.support.runs import compose
 
 
 def test_only_torchruns_variables_with_several_processes_make_a_group(monkeypatch):

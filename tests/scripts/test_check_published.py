@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 from kvbench.papers.published import PUBLISHED, errata, items, published
 from tests.support.needs import needs
-from tests.support.paths import ROOT
 
 PAPERS = os.environ.get("KVBENCH_PAPERS")
 needs_papers = needs("papers", "" if PAPERS else "KVBENCH_PAPERS names no folder with the papers' text")
@@ -120,16 +118,15 @@ def test_the_check_finds_figures_that_a_paper_prints_in_two_ways(script):
     assert any("22.55 in Table 2" in problem for problem in script.repeats(frames, wrong)[1])
 
 
-@pytest.mark.heavy
-def test_without_the_papers_the_script_says_what_it_needs():
-    environment = {name: value for name, value in os.environ.items() if name != "KVBENCH_PAPERS"}
-    environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "scripts.compare.check_published"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "--papers or KVBENCH_PAPERS" in done.stderr
-    done = subprocess.run([*command, "--papers", "nowhere"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and "cannot read the text of pooling_merge" in done.stderr
+def test_without_the_papers_the_script_says_what_it_needs(script, monkeypatch, capsys):
+    monkeypatch.delenv("KVBENCH_PAPERS", raising=False)
+    monkeypatch.setattr(sys, "argv", ["check_published"])
+    assert script.main() == 2
+    error = capsys.readouterr().err
+    assert "--papers or KVBENCH_PAPERS" in error and error.count("\n") == 1
+    monkeypatch.setattr(sys, "argv", ["check_published", "--papers", "nowhere"])
+    assert script.main() == 2
+    assert "cannot read the text of pooling_merge" in capsys.readouterr().err
 
 
 @needs_papers
