@@ -122,7 +122,7 @@ def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others()
     assert fast == ["speed/8192", "speed/32768"] and "speed/131072" in long
     assert {"generate/float32", "generate/bfloat16", "quantised/nf4", "heads/128 4"} <= {*right}
     assert first_of_each_kind(["snapkv", "pyramidkv", "pyramidkv"]) == ["snapkv", "pyramidkv"]
-    assert plain_of("snapkv")["_target_"] == "kvbench.methods.Eviction"
+    assert plain_of(["snapkv"])["snapkv"]["_target_"] == "kvbench.methods.Eviction"
 
 
 @pytest.mark.parametrize(
