@@ -10,7 +10,7 @@ from scripts.benchmarks import gpu_check
 from scripts.benchmarks.gpu import judge, presets
 from scripts.benchmarks.gpu.processes import Row, Rows
 from scripts.benchmarks.gpu.report import goals
-from scripts.benchmarks.gpu.rows import Check, Stage, first_of_each_kind, plain_of, small, stages_of
+from scripts.benchmarks.gpu.rows import Check, Stage, first_of_each_kind, small, stages_of
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES
 from tests.support.every_method import setting
@@ -122,7 +122,6 @@ def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others()
     assert fast == ["speed/8192", "speed/32768"] and "speed/131072" in long
     assert {"generate/float32", "generate/bfloat16", "quantised/nf4", "heads/128 4"} <= {*right}
     assert first_of_each_kind(["snapkv", "pyramidkv", "pyramidkv"]) == ["snapkv", "pyramidkv"]
-    assert plain_of(["snapkv"])["snapkv"]["_target_"] == "kvbench.methods.Eviction"
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from kvbench.config import composed
 from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
 from scripts.benchmarks.gpu import batches, generated, long, memory, models, presets, speed
 from scripts.benchmarks.gpu.processes import Row
 from scripts.benchmarks.gpu.stages import Clock, attempted
-from tests.support.config import NAMES
+from tests.support.config import NAMES, method_configs
 from tests.support.every_method import setting
 
 WORK = "scripts.benchmarks.gpu.rows:"
@@ -91,7 +90,7 @@ def stages_of(check: Check) -> list[Stage]:
 def first_of_each_kind(names: Sequence[str]) -> list[str]:
     """The first preset of each combination of classes: others differ from it in numbers."""
     kinds: dict[str, str] = {}
-    presets = plain_of(names)
+    presets = method_configs(*names)
     for name in names:
         kinds.setdefault(str(sorted(classes(presets[name]))), name)
     return list(kinds.values())
@@ -103,11 +102,6 @@ def classes(node: object) -> Iterator[str]:
         yield from (str(value) for key, value in node.items() if key == "_target_")
     for part in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
         yield from classes(part)
-
-
-def plain_of(names: Sequence[str]) -> dict[str, dict]:
-    """Presets' configurations by name: composed together, which takes as long as a few of them do alone."""
-    return composed([f"method=[{','.join(dict.fromkeys(names))}]"])["method"]
 
 
 def presets_of(check: Check, names: Sequence[str]) -> list[Row]:
