@@ -143,6 +143,7 @@ def test_help_waits_for_no_model_library():
     assert {command: done.imported for command, done in zip(commands, ended, strict=True) if done.imported} == {}
 
 
+@pytest.mark.heavy
 def test_help_lists_every_choice_with_a_line_about_it():
     overview, everything = help_text(), help_text("all")
     for group in GROUPS:

@@ -85,6 +85,7 @@ def test_a_mistake_in_one_job_is_one_line_before_anything_is_run(mistake, told, 
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.heavy
 def test_the_jobs_of_an_experiment_are_its_models(sweep, tmp_path):
     asked = ["+experiment=simlayerkv_table7", "limit=2"]
     with initialize_config_dir(str(cli.CONF), version_base="1.3"):
