@@ -13,7 +13,8 @@ from torch import Tensor
 
 from kvbench.cache.pack import Pack, PackRow
 from kvbench.ops.packed_append import packed_append
-from kvbench.ops.packed_attention import packed_attention
+from kvbench.ops.packed_attention import ALL, packed_attention
+from kvbench.ops.segments import Segments, Visible
 from kvbench.ops.softmax import Scaling
 
 # Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.
@@ -178,18 +179,9 @@ class Packed(Pack[PackedRow]):
             self.group = max(groups)
             # the capacity: the same for all tokens until the next move, so that a step can be repeated
             self.longest = max(segment.length for segment in self.segments) + self.grown + self.room
-        return packed_attention(
-            query,
-            self.keys,
-            self.values,
-            tables.starts,
-            tables.lengths,
-            tables.heads,
-            self.group,
-            self.longest,
-            scaling,
-            *((tables.masked, tables.bits, self.bits) if len(self.bits) else ()),
-        )
+        segments = Segments(tables.starts, tables.lengths, tables.heads, self.group, self.longest)
+        visible = Visible(tables.masked, tables.bits, self.bits) if len(self.bits) else ALL
+        return packed_attention(query, self.keys, self.values, segments, scaling, visible)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows and drop the others, whose part of the buffers is free after the next move."""

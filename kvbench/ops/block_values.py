@@ -6,10 +6,11 @@ from kvbench.ops.block_packing import unpack
 from kvbench.ops.operator import operator
 
 
-@operator(
-    "block_values(Tensor stored, int header, int bits, Tensor levels, Tensor scale, Tensor minimum) -> Tensor",
-    launches=1,
-)
+def _fake(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
+    return scale.new_empty(len(stored), (stored.shape[1] - header) * 8 // bits)
+
+
+@operator(launches=1, fake=_fake)
 def block_values(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
     """scale · levels[code] + minimum for the codes of n blocks: float32 [n, block].
 

@@ -5,7 +5,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import KEYS, VALUES, Place, to_places, view_references
+from kvbench.ops.codebook_layout import (
+    KEYS,
+    VALUES,
+    Books,
+    Coded,
+    Layout,
+    Place,
+    Rotation,
+    Vectors,
+    to_places,
+    view_references,
+)
 from kvbench.ops.operator import operator
 from kvbench.ops.rope_table import unturn
 
@@ -13,75 +24,43 @@ from kvbench.ops.rope_table import unturn
 TINY = 1e-12
 
 
-@operator(
-    "codebook_append(Tensor(a!) key_entries, Tensor(b!) key_references, Tensor(c!)? key_magnitudes, "
-    "Tensor(d!) key_sizes, Tensor(e!) value_entries, Tensor(f!) value_references, Tensor(g!)? value_magnitudes, "
-    "Tensor(h!) value_sizes, Tensor keys, Tensor values, Tensor order, Tensor turns, Tensor layout, SymInt prompt, "
-    "Tensor(i!) decoded, SymInt most_keys, SymInt most_values, float key_bound, float value_bound) -> ()",
-    launches=4,
-)
+@operator(launches=4, mutates=("keys", "values", "key_books", "value_books", "layout.decoded"))
 def codebook_append(
-    key_entries: Tensor,
-    key_references: Tensor,
-    key_magnitudes: Tensor | None,
-    key_sizes: Tensor,
-    value_entries: Tensor,
-    value_references: Tensor,
-    value_magnitudes: Tensor | None,
-    value_sizes: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    order: Tensor,
-    turns: Tensor,
-    layout: Tensor,
-    prompt: int,
-    decoded: Tensor,
-    most_keys: int,
-    most_values: int,
-    key_bound: float,
-    value_bound: float,
+    keys: Coded,
+    values: Coded,
+    key_books: Books,
+    value_books: Books,
+    new: Vectors,
+    rotation: Rotation,
+    layout: Layout,
 ) -> None:
-    """Code one new token's keys and values [num_key_value_heads, head_dim], once per stream.
+    """Code one new token's keys and values, vectors of num_key_value_heads, once per stream, and count it as decoded.
 
     A stream refers to the entry of its book with the largest cosine, if that is above the bound (ties: the lowest);
     else the vector becomes the book's next entry. Streams that share a book come one after the other.
 
-    entries [rows, head_dim], references uint8 [bytes], magnitudes [tokens] or None and layout [streams, fields] as in
-    `codebook_layout`. sizes int64 [books]: entries of each book, which has room for one more per stream and holds at
-    most `most_keys`, `most_values`. decoded int32 [streams], all equal: how many tokens came after the `prompt` ones,
-    which becomes one more. Keys come after RoPE: turns float32 [positions, pairs, 2] is undone first, in the paired
-    order of channels `order` int64 [head_dim] (see `rope_table`), which is that of key entries.
+    New keys come after RoPE, which is undone first: entries of keys are without it.
     """
-    earlier = int(decoded[0])
-    places, paired, turn = to_places(layout), keys.index_select(1, order), turns[prompt + earlier]
-    append_side(key_entries, key_references, key_magnitudes, key_sizes, paired, turn, places, KEYS, earlier, key_bound)
-    append_side(
-        value_entries, value_references, value_magnitudes, value_sizes, values, None, places, VALUES, earlier,
-        value_bound,
-    )  # fmt: skip
-    decoded += 1
+    earlier, places = int(layout.decoded[0]), to_places(layout.places)
+    paired, turn = new.keys.index_select(1, rotation.order), rotation.turns[layout.prompt + earlier]
+    append_side(keys, key_books, paired, turn, places, KEYS, earlier)
+    append_side(values, value_books, new.values, None, places, VALUES, earlier)
+    layout.decoded.add_(1)
 
 
 def append_side(
-    entries: Tensor,
-    references: Tensor,
-    magnitudes: Tensor | None,
-    sizes: Tensor,
-    vectors: Tensor,
-    turn: Tensor | None,
-    places: list[Place],
-    side: int,
-    decoded: int,
-    bound: float,
+    stored: Coded, books: Books, vectors: Tensor, turn: Tensor | None, places: list[Place], side: int, decoded: int
 ) -> None:
     """`codebook_append` of keys or of values: side is KEYS or VALUES."""
+    entries, references, magnitudes = stored
+    sizes = books.sizes
     units, norms, fresh = decoded_vectors(vectors, turn, entries.dtype, magnitudes is not None)
     unit = are_units(entries, magnitudes)
     used, at = sizes.tolist(), []
     for stream, place in enumerate(places):
         head, book = stream * len(vectors) // len(places), stream * len(used) // len(places)
         first, offset, width = place[side : side + 3]
-        reference = nearest(entries[first : first + used[book]], units[head], unit, bound)
+        reference = nearest(entries[first : first + used[book]], units[head], unit, books.bound)
         if reference is None:
             reference = used[book]
             entries[first + reference] = fresh[head]

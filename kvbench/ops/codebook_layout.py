@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kvbench.ops.signature import Varying
+
 WIDTHS = {1: torch.uint8, 2: torch.uint16, 4: torch.int32}
 
 
@@ -45,6 +47,51 @@ TOKENS, START, POSITIONS, BITS, RAW, WINDOW, KEYS, VALUES = (
     Place._fields.index(name)
     for name in ("tokens", "start", "positions", "bits", "raw", "window", "key_book", "value_book")
 )
+
+
+class Coded(NamedTuple):
+    """Keys or values of all streams, as they are stored."""
+
+    entries: Tensor  # [rows, head_dim]; of keys in paired order (see `rope_table`)
+    references: Tensor  # uint8 [bytes]
+    magnitudes: Tensor | None  # [tokens]; None: entries are whole vectors
+
+
+class Books(NamedTuple):
+    """The codebooks of keys or of values, where vectors are coded."""
+
+    sizes: Tensor  # int64 [books], entries of each, which has room for one more per stream
+    most: Varying  # entries of a book
+    bound: float  # the cosine above which an entry stands for a vector
+
+
+class Vectors(NamedTuple):
+    """Keys and values as they are, [rows, head_dim] each."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class Seen(NamedTuple):
+    """Which of the prompt's tokens are coded, and for whom."""
+
+    positions: Tensor | None  # in the narrowest integer type
+    bits: Tensor | None  # uint8
+
+
+class Rotation(NamedTuple):
+    """How keys are rotated to a token's place: see `rope_table`."""
+
+    order: Tensor  # int64 [head_dim], channels in paired order
+    turns: Tensor  # float32 [positions, pairs, 2]
+
+
+class Layout(NamedTuple):
+    """Where streams lie, and which tokens came after the prompt."""
+
+    places: Tensor  # int64 [streams, fields of `Place`]
+    prompt: Varying  # tokens
+    decoded: Tensor  # int32 [streams], all equal: how many tokens were decoded
 
 
 def to_tensor(places: list[Place], device: torch.device) -> Tensor:

@@ -44,11 +44,12 @@ def column_sums(
     return ColumnSums(sums, add_column_sums(queries, keys, scaling, start, first_causal, weights, sums, lse))
 
 
-@operator(
-    "add_column_sums(Tensor queries, Tensor keys, float scaling, int start, int first_causal, Tensor? weights, "
-    "Tensor(a!) sums, Tensor? lse) -> Tensor",
-    launches=2,  # one where log-sum-exps are given
-)
+def _fake(queries: Tensor, *rest: object) -> Tensor:
+    heads, q, _ = queries.shape
+    return queries.new_empty(heads, q, dtype=torch.float32)
+
+
+@operator(launches=2, fake=_fake, mutates=("sums",))  # one launch where log-sum-exps are given
 def add_column_sums(
     queries: Tensor,
     keys: Tensor,

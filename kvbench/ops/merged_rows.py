@@ -6,7 +6,12 @@ from kvbench.ops.bits import unpack_bits
 from kvbench.ops.operator import operator
 
 
-@operator("merged_rows(Tensor directions, Tensor magnitudes, Tensor retained, Tensor bits) -> Tensor", launches=1)
+def _fake(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: Tensor) -> Tensor:
+    heads, k, head_dim = retained.shape
+    return retained.new_empty(heads, k + directions.shape[1], head_dim)
+
+
+@operator(launches=1, fake=_fake)
 def merged_rows(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: Tensor) -> Tensor:
     """Rows [heads, n, head_dim] in order: directions [heads, n - k, head_dim] times magnitudes [heads, n - k], and the
     `retained` ones [heads, k, head_dim] as they are, where `bits` [heads, ceil(n / 8)] has a bit set."""

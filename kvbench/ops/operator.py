@@ -1,28 +1,31 @@
-"""Operators: functions of tensors with a torch reference and faster functions that compute the same.
+"""Operators: functions of tensors with a torch reference and a Triton kernel that computes the same.
 
-    @operator("double(Tensor x) -> Tensor", launches=1)
-    def double(x): return 2 * x
+    @operator(launches=1, fake=lambda x: x.new_empty(x.shape))
+    def double(x: Tensor) -> Tensor:
+        return 2 * x
 
 registers `torch.ops.kvbench.double`, which `double` calls for tensors on a GPU from then on: there an operator is one
-entry for a dispatch counter, and `LAUNCHES` has the number of kernels that it launches. The function of the same name
-in `kvbench.ops.kernels.double` runs instead, where a Triton that compiles it is installed; on a CPU that in
-`kvbench.ops.compiled.double`, where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a
-`Softmax` in place of a scaling, the reference runs on every device. Triton launches on the current device, wherever the
-arguments lie, so that device is made the current one for the call. `kvbench.ops.fakes` has a function of the same name
-by which `torch.compile` traces a call as one node of its graph.
+entry for a dispatch counter, `LAUNCHES` has the number of kernels that it launches, and `torch.compile` traces a call
+as one node of its graph, whose results look like those of `fake`. Where a Triton is installed that compiles it, the
+function `double` of the module `kernels.double` beside the reference's runs instead; on a CPU that of
+`compiled.double`, where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in
+place of a scaling, the reference runs on every device. Triton launches on the current device, wherever the arguments
+lie, so that device is made the current one for the call.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
+from types import NoneType
 from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
 from kvbench.ops.gpu import build_error, runs_kernels
+from kvbench.ops.signature import Signature
 from kvbench.ops.softmax import Softmax
 
 Kernels = Literal["auto", "torch", "triton"]
@@ -34,47 +37,62 @@ _chosen: Kernels = "auto"
 
 
 def operator(
-    schema: str,
     launches: int,
+    fake: Callable[..., object] | None = None,
+    mutates: Sequence[str] = (),
     torch_first: Callable[..., bool] | None = None,
-    returns: Callable[..., object] | None = None,
 ) -> Callable[[Function], Function]:
-    """Register a torch reference under `schema`, whose kernel launches `launches` GPU kernels a call.
+    """Register a torch reference, whose kernel launches `launches` GPU kernels a call, under its name.
 
-    Arguments that are written must be marked in the schema: `Tensor(a!) x`. `torch_first` says of a call's arguments
-    whether torch has a GPU kernel for them that the reference calls: it then runs unless Triton is forced. `returns` is
-    the NamedTuple of several results: torch's dispatcher returns them without their names.
+    The schema comes from the annotations of the reference (see `Signature`): tensors, numbers, and named tuples of
+    these. Its first parameter is, or begins with, a tensor. `mutates` names the parameters whose tensors are written.
+    `fake` takes the same arguments and returns results without their numbers: it reads shapes, dtypes and devices, and
+    its results are contiguous, whatever computes them. Only an operator that returns nothing needs none. `torch_first`
+    says of a call's arguments whether torch has a GPU kernel for them that the reference calls: it then runs unless
+    Triton is forced.
     """
-    name = schema.split("(")[0]
 
     def register(reference: Function) -> Function:
-        def run(*args: object, **kwargs: object) -> object:
-            device = _device(args, kwargs)
-            if device.type == "cuda" and _chosen == "auto" and torch_first and torch_first(*args, **kwargs):
-                return reference(*args, **kwargs)
-            return implementation(name, reference, device)(*args, **kwargs)
+        signature = Signature(reference, mutates)
+        name, returned = signature.name, signature.result
+        if fake is None and returned is not NoneType:
+            raise TypeError(f"operator {name} returns something: it needs a `fake`")
 
-        _LIBRARY.define(schema)
+        def run(*flat: Any) -> object:
+            args, device = signature.grouped(flat), flat[0].device
+            if device.type == "cuda" and _chosen == "auto" and torch_first and torch_first(*args):
+                return reference(*args)
+            return implementation(reference, device)(*args)
+
+        def faked(*flat: Any) -> object:
+            return fake(*signature.grouped(flat)) if fake else None
+
+        _LIBRARY.define(signature.schema)
         _LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # every device: the reference is plain torch
-        torch.library.register_fake(f"kvbench::{name}", partial(_fake, name), lib=_LIBRARY)
+        torch.library.register_fake(f"kvbench::{name}", faked, lib=_LIBRARY)
         LAUNCHES[name] = launches
         dispatched = getattr(torch.ops.kvbench, name).default
-        registered = dispatched if returns is None else lambda *args, **kwargs: returns(*dispatched(*args, **kwargs))
+        scaling, named = signature.scaling, issubclass(returned, tuple)
+
+        def registered(args: tuple[Any, ...]) -> object:
+            out = dispatched(*signature.flat(signature.complete(args)))
+            return returned(*out) if named else out
 
         @wraps(reference)
-        def call(*args: object, **kwargs: object) -> object:
-            if any(isinstance(x, Softmax) for x in (*args, *kwargs.values())):
-                return reference(*args, **kwargs)  # no kernel bends logits
+        def call(*args: Any) -> object:
+            if scaling is not None and isinstance(args[scaling], Softmax):
+                return reference(*args)  # no kernel bends logits
             if is_dynamo_compiling():
-                return registered(*args, **kwargs)  # one node; the compiled code makes its device the current one
-            device = _device(args, kwargs)
-            # without torch's dispatcher, which takes longer than some loops, unless somebody watches it
+                return registered(args)  # one node; the compiled code makes its device the current one
+            first = args[0]
+            device: torch.device = (first[0] if isinstance(first, tuple) else first).device
+            # without torch's dispatcher, which takes longer than some operators, unless somebody watches it
             if device.type == "cpu" and not watched():
-                return implementation(name, reference, device)(*args, **kwargs)
+                return implementation(reference, device)(*args)
             if device.type != "cuda":
-                return registered(*args, **kwargs)
+                return registered(args)
             with torch.cuda.device(device):
-                return registered(*args, **kwargs)
+                return registered(args)
 
         return cast(Function, call)
 
@@ -86,16 +104,16 @@ def watched() -> bool:
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
 
 
-def implementation(name: str, reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """What computes operator `name` for tensors on `device`: its kernel or its torch reference, which torch fuses where
-    it compiles what is no operator."""
+def implementation(reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """What computes an operator for tensors on `device`: its kernel or its torch reference, which torch fuses where it
+    compiles what is no operator."""
     if is_dynamo_compiling():
         return reference
     kernels = kernels_on(device)
-    if kernels == "triton" and (_chosen == "triton" or has("kernels", name)):
-        return _function("kernels", name)
-    if kernels == "numba" and has("compiled", name):
-        return _function("compiled", name)
+    if kernels == "triton" and (_chosen == "triton" or has("kernels", reference)):
+        return _function("kernels", reference)
+    if kernels == "numba" and has("compiled", reference):
+        return _function("compiled", reference)
     return reference
 
 
@@ -145,18 +163,18 @@ def compiles(version: str | None) -> bool:
 
 
 @cache
-def has(folder: str, name: str) -> bool:
-    return find_spec(f"kvbench.ops.{folder}.{name}") is not None
-
-
-def _fake(name: str, *args: object, **kwargs: object) -> object:
-    return getattr(import_module("kvbench.ops.fakes"), name)(*args, **kwargs)
+def has(folder: str, reference: Callable[..., Any]) -> bool:
+    """Whether `folder` beside the reference's module has a module of the reference's name."""
+    try:
+        return find_spec(_module(folder, reference)) is not None
+    except ImportError:  # there is no such folder, or no package around the reference
+        return False
 
 
 @cache
-def _function(folder: str, name: str) -> Callable[..., Any]:
-    return cast(Callable[..., Any], getattr(import_module(f"kvbench.ops.{folder}.{name}"), name))
+def _function(folder: str, reference: Callable[..., Any]) -> Callable[..., Any]:
+    return cast(Callable[..., Any], getattr(import_module(_module(folder, reference)), reference.__name__))
 
 
-def _device(args: tuple[object, ...], kwargs: dict[str, object]) -> torch.device:
-    return next(x.device for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor))
+def _module(folder: str, reference: Callable[..., Any]) -> str:
+    return f"{reference.__module__.rpartition('.')[0]}.{folder}.{reference.__name__}"

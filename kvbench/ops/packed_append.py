@@ -6,11 +6,7 @@ from torch import Tensor
 from kvbench.ops.operator import operator
 
 
-@operator(
-    "packed_append(Tensor(a!) keys, Tensor(b!) values, Tensor(c!) lengths, Tensor starts, Tensor sources, "
-    "Tensor new_keys, Tensor new_values) -> ()",
-    launches=1,
-)
+@operator(launches=1, mutates=("keys", "values", "lengths"))
 def packed_append(
     keys: Tensor,
     values: Tensor,

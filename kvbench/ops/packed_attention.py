@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,56 +12,41 @@ from kvbench.ops.attention import bent_attention, dense_attention
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.operator import operator
 from kvbench.ops.padded_attention import padded_attention
+from kvbench.ops.segments import Segments, Visible
 from kvbench.ops.softmax import Scaling, Softmax, of_heads
 from kvbench.ops.varlen_attention import varlen_attends, varlen_attention
 
-WITH_BITS = 12  # arguments
+ALL = Visible()
 
 
-def _torch_has_a_kernel(*args: Any) -> bool:
+def _torch_has_a_kernel(
+    query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float, visible: Visible = ALL
+) -> bool:
     """Torch's kernel splits keys over programs where all segments have a group of query heads. For one head a segment,
     or groups of several sizes, a segment would be one program, whatever its length."""
-    query, *_, lengths, _, group = args[:7]
-    grouped = group > 1 and query.shape[0] * query.shape[1] == group * len(lengths)
-    return bool(len(args) < WITH_BITS and grouped and varlen_attends(query))
+    group, heads = segments.group, query.shape[0] * query.shape[1]
+    grouped = group > 1 and heads == group * len(segments.lengths)
+    return visible.bits is None and grouped and varlen_attends(query)
 
 
-@operator(
-    "packed_attention(Tensor query, Tensor keys, Tensor values, Tensor starts, Tensor lengths, Tensor heads, "
-    "SymInt group, SymInt longest, float scaling, Tensor? masked=None, Tensor? bit_starts=None, Tensor? bits=None) "
-    "-> Tensor",
-    launches=2,
-    torch_first=_torch_has_a_kernel,
-)
+def _fake(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> Tensor:
+    return query.new_empty(*query.shape[:3], values.shape[1])
+
+
+@operator(launches=2, fake=_fake, torch_first=_torch_has_a_kernel)
 def packed_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    heads: Tensor,
-    group: int,
-    longest: int,
-    scaling: Scaling,
-    masked: Tensor | None = None,
-    bit_starts: Tensor | None = None,
-    bits: Tensor | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: Scaling, visible: Visible = ALL
 ) -> Tensor:
-    """softmax(QKᵀ·scaling)V of query [rows, num_attention_heads, q, head_dim], each head over its own segment.
+    """softmax(QKᵀ·scaling)V of query [rows, num_attention_heads, q, head_dim], each head over its own segment of keys,
+    values [capacity, head_dim].
 
-    keys, values [capacity, head_dim]. Segment s holds the lengths[s] rows from starts[s] on, for query heads heads[s]
-    to heads[s + 1] - 1 of the rows · num_attention_heads; starts and heads are int32 [segments + 1] and ascend, lengths
-    int32 [segments]. The queries are those of the last q tokens: causal among them. A segment of no tokens gives zeros.
-    group: the most query heads of a segment; longest: no length is larger (both known to the host).
-
-    bits, uint8: of the first masked[s] tokens of segment s, query head i of its group sees token j where bit j of row
-    i of bits[bit_starts[s]:] as [group, ceil(masked[s] / 8)] is set, the lowest bit first; it sees all later tokens.
+    The queries are those of the last q tokens: causal among them. A segment of no tokens gives zeros.
     """
     if not query.is_cuda or isinstance(scaling, Softmax):
-        return _on_cpu(query, keys, values, starts, lengths, heads, scaling, masked, bit_starts, bits)
-    if bits is None and varlen_attends(query):
-        return varlen_attention(query, keys, values, starts, lengths, heads, group, longest, scaling)
-    return padded_attention(query, keys, values, starts, lengths, heads, longest, scaling, masked, bit_starts, bits)
+        return _on_cpu(query, keys, values, segments, scaling, visible)
+    if visible.bits is None and varlen_attends(query):
+        return varlen_attention(query, keys, values, segments, scaling)
+    return padded_attention(query, keys, values, segments, scaling, visible)
 
 
 @dataclass
@@ -90,21 +74,14 @@ class Block:
 
 
 def _on_cpu(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    heads: Tensor,
-    scaling: Scaling,
-    masked: Tensor | None,
-    bit_starts: Tensor | None,
-    bits: Tensor | None,
+    query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: Scaling, visible: Visible
 ) -> Tensor:
     """One call for each `Block`: the sum of their sizes is what is read, nothing is padded."""
     rows, num_heads, q, _ = query.shape
+    starts, lengths, heads = (tuple(x.tolist()) for x in (segments.starts, segments.lengths, segments.heads))
+    masked, bit_starts, bits = visible
     hidden = (0,) * len(lengths) if masked is None else tuple(masked.tolist())
-    blocks = _blocks(tuple(starts.tolist()), tuple(lengths.tolist()), tuple(heads.tolist()), hidden, num_heads)
+    blocks = _blocks(starts, lengths, heads, hidden, num_heads)
     if len(blocks) == 1 and blocks[0].rows == rows and blocks[0].length and not any(hidden):
         return dense_attention(query, blocks[0].of(keys), blocks[0].of(values), scaling)
     out = query.new_zeros(rows, num_heads, q, values.shape[1])

@@ -4,26 +4,18 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.sdpa import sdpa
+from kvbench.ops.segments import Segments, Visible
 
 
 def padded_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    heads: Tensor,
-    longest: int,
-    scaling: float,
-    masked: Tensor | None = None,
-    bit_starts: Tensor | None = None,
-    bits: Tensor | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float, visible: Visible
 ) -> Tensor:
     """`packed_attention` with every segment copied to `longest` tokens, for each of its query heads.
 
     No wait for the device, but memory for rows · num_attention_heads · longest keys and values.
     """
     rows, num_heads, q, _ = query.shape
+    starts, lengths, heads, _, longest = segments
     every = torch.arange(rows * num_heads, device=query.device)
     segment = torch.searchsorted(heads[1:], every, right=True)  # of every query head
     count = lengths[segment][:, None]  # [rows · heads, 1]
@@ -33,8 +25,9 @@ def padded_attention(
     tokens = (starts[segment][:, None] + place.minimum(last)).clamp(max=len(keys) - 1)
     ends = count - q + 1 + torch.arange(q, device=query.device)  # [rows · heads, q] tokens that a query sees
     seen = place < ends[..., None]  # [rows · heads, q, longest]
-    if bits is not None:
-        assert masked is not None and bit_starts is not None, "bits come with both"
+    if visible.bits is not None:
+        masked, bit_starts, bits = visible
+        assert masked is not None and bit_starts is not None and bits is not None, "they come together"
         bound = masked[segment][:, None]
         within = every - heads[segment]  # the group
         byte = bit_starts[segment][:, None] + within[:, None] * ((bound + 7) // 8) + place // 8

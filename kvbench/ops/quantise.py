@@ -96,9 +96,14 @@ class Quantiser:
         return self.bits + 2 * element_bits / self.group
 
 
-@operator(
-    "quantise(Tensor x, int bits, int group, int axis) -> (Tensor, Tensor, Tensor)", launches=1, returns=Quantised
-)
+def _fake_quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
+    codes, groups = list(x.shape), list(x.shape)
+    codes[axis] = x.shape[axis] * bits // 8
+    groups[axis] = x.shape[axis] // group
+    return Quantised(x.new_empty(codes, dtype=torch.uint8), x.new_empty(groups), x.new_empty(groups))
+
+
+@operator(launches=1, fake=_fake_quantise)
 def quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
     """What `Quantiser.__call__` returns."""
     grouped = _grouped(x.float(), group, axis)
@@ -110,9 +115,13 @@ def quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
     return Quantised(codes, scale.squeeze(axis + 1), low.to(x.dtype).squeeze(axis + 1))
 
 
-@operator(
-    "dequantise(Tensor packed, Tensor scale, Tensor minimum, int bits, int group, int axis) -> Tensor", launches=1
-)
+def _fake_dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int, axis: int) -> Tensor:
+    rows = list(scale.shape)
+    rows[axis] = scale.shape[axis] * group
+    return scale.new_empty(rows)
+
+
+@operator(launches=1, fake=_fake_dequantise)
 def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int, axis: int) -> Tensor:
     """What `Quantiser.restore` returns."""
     codes = unpack_groups(packed, bits, group, axis).float()

@@ -2,6 +2,7 @@
 
 from functools import reduce
 from operator import add
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,55 +10,56 @@ from torch import Tensor
 from kvbench.ops import softmax
 from kvbench.ops.operator import operator
 from kvbench.ops.quantise import unpack, write_planes
+from kvbench.ops.signature import Varying
 from kvbench.ops.softmax import Scaling
 
 # Elements of keys or values that the reference unpacks at a time: 4 MB in float32.
 BLOCK_ELEMENTS = 2**20
 
 
-@operator(
-    "quantised_attention(Tensor query, Tensor key_codes, Tensor key_scale, Tensor key_minimum, Tensor key_rows, "
-    "Tensor value_codes, Tensor value_scale, Tensor value_minimum, Tensor value_rows, Tensor lengths, SymInt longest, "
-    "int ring, int key_bits, int value_bits, int group, float scaling) -> Tensor",
-    launches=2,
-)
+class Stored(NamedTuple):
+    """Keys or values of all heads: of older tokens codes, scale and minimum as `quantise` returns them, behind which
+    there may be room, and of the other tokens rows."""
+
+    codes: Tensor
+    scale: Tensor
+    minimum: Tensor
+    rows: Tensor  # [heads, at most `ring`, head_dim] in the model's dtype: token i is row i mod `ring`
+    bits: int
+
+
+def _like(query: Tensor, *rest: object) -> Tensor:
+    return query.new_empty(query.shape)
+
+
+@operator(launches=2, fake=_like)
 def quantised_attention(
     query: Tensor,
-    key_codes: Tensor,
-    key_scale: Tensor,
-    key_minimum: Tensor,
-    key_rows: Tensor,
-    value_codes: Tensor,
-    value_scale: Tensor,
-    value_minimum: Tensor,
-    value_rows: Tensor,
+    keys: Stored,
+    values: Stored,
     lengths: Tensor,
-    longest: int,
+    longest: Varying,
     ring: int,
-    key_bits: int,
-    value_bits: int,
     group: int,
     scaling: Scaling,
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over n tokens.
 
     lengths int32 [heads], on the device: n, n, …, at most `longest`, which the host knows. The oldest tokens are
-    quantised, keys in groups of tokens, values in groups of channels: codes, scale and minimum as `quantise` returns
-    them. Of keys these are n - n mod `ring` tokens, of values all but the last `ring`; there may be room behind them.
-    The other tokens are rows [heads, at most ring, head_dim] in the model's dtype: token i is row i mod `ring`. What
-    belongs to no token must be finite.
+    quantised, keys in groups of `group` tokens, values in groups of as many channels. Of keys these are
+    n - n mod `ring` tokens, of values all but the last `ring`. What belongs to no token must be finite.
 
     Codes are read in float32 and never written back as rows: keys a block at a time, of values the scale multiplies
     the probabilities. Restored vectors are not rounded to the model's dtype on the way, so in 16 bits this is closer to
     the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
     """
-    heads, coded, recent = key_rows.shape[0], key_scale.shape[1] * group, key_rows.shape[1]
+    heads, coded, recent = keys.rows.shape[0], keys.scale.shape[1] * group, keys.rows.shape[1]
     length = lengths[0]
     older_keys, older_values = length - length % ring, (length - ring).clamp(min=0)
     grouped = query.float().view(heads, -1, query.shape[-1])  # [heads, query heads of a group, head_dim]
     grouped = grouped * softmax.plain(scaling)
-    logits = _logits(grouped, key_codes, key_scale.float(), key_minimum.float(), key_bits, group)
-    logits.append(grouped @ key_rows.float().mT)
+    logits = _logits(grouped, keys.codes, keys.scale.float(), keys.minimum.float(), keys.bits, group)
+    logits.append(grouped @ keys.rows.float().mT)
     place = torch.arange(coded + recent, device=query.device)  # room for coded keys, and the ring
     there = torch.where(place < coded, place < older_keys, place - coded + older_keys < length)
     logits = softmax.capped_(torch.cat(logits, dim=-1), scaling).masked_fill_(~there, float("-inf"))
@@ -68,14 +70,14 @@ def quantised_attention(
         places = torch.where(tokens < older_keys, tokens, tokens - older_keys + coded)
         return weights.index_select(-1, places.clamp_(0, coded + recent - 1)) * there
 
-    slots = torch.arange(value_rows.shape[1], device=query.device)
+    slots = torch.arange(values.rows.shape[1], device=query.device)
     tokens = length - 1 - (length - 1 - slots) % ring  # the last one that is in each row of the ring
-    out = of_tokens(tokens, tokens >= 0) @ value_rows.float()
-    if value_codes.shape[1]:
-        tokens = torch.arange(value_codes.shape[1], device=query.device)
+    out = of_tokens(tokens, tokens >= 0) @ values.rows.float()
+    if values.codes.shape[1]:
+        tokens = torch.arange(values.codes.shape[1], device=query.device)
         older = of_tokens(tokens, tokens < older_values)
-        sums = _weighted_sum(older, value_codes, value_scale.float(), value_bits, group)
-        out += sums.add_((older @ value_minimum.float())[..., None]).flatten(2)
+        sums = _weighted_sum(older, values.codes, values.scale.float(), values.bits, group)
+        out += sums.add_((older @ values.minimum.float())[..., None]).flatten(2)
     return out.view(query.shape).to(query.dtype)
 
 

@@ -5,11 +5,7 @@ from torch import Tensor
 from kvbench.ops.operator import operator
 
 
-@operator(
-    "ring_append(Tensor(a!) key_rows, Tensor(b!) value_rows, Tensor(c!) lengths, Tensor keys, Tensor values, int ring) "
-    "-> ()",
-    launches=1,
-)
+@operator(launches=1, mutates=("key_rows", "value_rows", "lengths"))
 def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
     """Write one new token of every head to row lengths[head] mod `ring`, and add 1 to lengths int32 [heads], all equal.
 

@@ -1,11 +1,16 @@
 """Keys before RoPE, from keys after it: each row by the position of its own."""
 
+import torch
 from torch import Tensor
 
 from kvbench.ops.operator import operator
 
 
-@operator("turn_back(Tensor x, Tensor positions, Tensor turns, Tensor order) -> Tensor", launches=1)
+def _fake(x: Tensor, *rest: object) -> Tensor:
+    return x.new_empty(x.shape, dtype=torch.float32)
+
+
+@operator(launches=1, fake=_fake)
 def turn_back(x: Tensor, positions: Tensor, turns: Tensor, order: Tensor) -> Tensor:
     """R(-positions) x for rows x [len, head_dim] of any dtype, positions int64 [len]: float32 [len, head_dim].
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops.gpu import is_recent, multiprocessors
+from kvbench.ops.segments import Segments
 
 HALF = (torch.float16, torch.bfloat16)
 LARGEST_HEAD = 256  # of flash attention
@@ -32,17 +33,7 @@ def _takes_lengths() -> bool:
     return {"seqused_k", "num_splits"} <= arguments
 
 
-def varlen_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    heads: Tensor,
-    group: int,
-    longest: int,
-    scaling: float,
-) -> Tensor:
+def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float) -> Tensor:
     """`packed_attention` of one query a head: each segment is a sequence with one head of keys.
 
     Where all segments have the same group of query heads, it is the sequence's one query with `group` heads, which the
@@ -51,6 +42,7 @@ def varlen_attention(
     The operator that `torch.nn.attention.varlen` calls, without what that function makes anew in every call.
     """
     rows, num_heads, _, head_dim = query.shape
+    starts, lengths, heads, group, longest = segments
     even = rows * num_heads == group * len(lengths)
     if even:
         queries = query.reshape(len(lengths), group, head_dim)

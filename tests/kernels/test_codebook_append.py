@@ -1,7 +1,6 @@
 """Coding decoded vectors in Triton: the reference's decisions, two launches, no spilled registers."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from kvbench.ops.codebook_append import codebook_append
 from kvbench.ops.codebook_layout import KEYS
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.codebook_caches import random_cache
-from tests.support.codebook_twins import append_agrees
+from tests.support.codebook_twins import append_agrees as agrees
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 from tests.support.needs import need, packages
 
@@ -18,8 +17,6 @@ pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
 from kvbench.ops.kernels import codebook_append as kernels  # noqa: E402
-
-agrees = partial(append_agrees, kernels="triton")
 
 
 @interpreted

@@ -1,7 +1,5 @@
 """Attention over a codebook cache in Triton: the reference's numbers, two launches, no spilled registers."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -10,7 +8,8 @@ from kvbench.ops.codebook_layout import KEYS, VALUES
 from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
-from tests.support.codebook_twins import TOLERANCE, attention_agrees
+from tests.support.codebook_twins import TOLERANCE
+from tests.support.codebook_twins import attention_agrees as agrees
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 from tests.support.needs import need, packages
 from tests.support.tiny import tiny_model
@@ -19,8 +18,6 @@ pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
 from kvbench.ops.kernels import codebook_attention as kernels  # noqa: E402
-
-agrees = partial(attention_agrees, kernels="triton")
 
 
 def rope(head_dim):

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from kvbench.evaluation.decode import batched
 from kvbench.models.cache_argument import as_argument
 from kvbench.ops.operator import use_kernels
+from kvbench.ops.signature import Signature
 from tests.support.every_method import N, model, pass_of, setting
 from tests.support.kernels import compiled
 from tests.support.needs import need, packages
@@ -47,8 +48,9 @@ class Launching(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace == "kvbench":
             name = func._schema.name.partition("::")[2]
-            given = tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, (args, kwargs or {}))
-            getattr(import_module(f"kvbench.ops.kernels.{name}"), name)(*given[0], **given[1])
+            given = tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, args)
+            kernel = getattr(import_module(f"kvbench.ops.kernels.{name}"), name)
+            kernel(*Signature(kernel).grouped(given))
         with use_kernels("torch"):
             return func(*args, **(kwargs or {}))
 

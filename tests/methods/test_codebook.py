@@ -125,7 +125,7 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
     assert cache.nbytes == sum({t.data_ptr(): t.untyped_storage().nbytes() for t in cache.tensors()}.values())
     held = {id(t) for t in cache.tensors()}
     # besides, a dozen numbers per stream say where its part begins and how long it is
-    places = [cache.books.layout, cache.books.counts, cache.books.k.sizes, cache.books.v.sizes]
+    places = [cache.books.layout.places, cache.books.layout.decoded, cache.books.k.sizes, cache.books.v.sizes]
     assert all(id(t) in held or any(t is numbers for numbers in places) for t in tensors_inside(cache))
     assert sum(t.numel() for t in places) <= 15 * len(streams)
 

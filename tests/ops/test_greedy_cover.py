@@ -215,7 +215,7 @@ def test_memory_is_the_adjacency_in_bits_or_lists_and_tiles(clusters):
     x = clustered(n, 8, clusters, 0.05, seed=0)
     tracemalloc.start()
     with LargestFloat() as seen:  # a mode does not look into an operator, so its function is called
-        covers = implementation("greedy_covers", greedy_covers.__wrapped__, x.device)
+        covers = implementation(greedy_covers.__wrapped__, x.device)
         covers(x[None], torch.tensor([n]), torch.ones(1, n, dtype=torch.long), 0.95)
     arrays = tracemalloc.get_traced_memory()[1]  # NumPy's, at their peak
     tracemalloc.stop()

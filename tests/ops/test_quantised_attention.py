@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.ops import quantised_attention as operator
-from kvbench.ops.operator import LAUNCHES, use_kernels
+from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.quantised_attention import quantised_attention
 from tests.support.quantised import TOLERANCE, arguments, plain_attention, sequences
 
@@ -25,14 +25,6 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=["torch", "auto"])
-def kernels(request):
-    """The torch reference, and the compiled loops that run on a CPU."""
-    with use_kernels(request.param):
-        yield
-
-
-@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("heads, g", [(2, 1), (1, 3), (2, 4)])
@@ -49,13 +41,11 @@ def test_it_is_attention_over_the_restored_rows(shape, heads, g, dtype):
 def test_blocks_of_codes_add_up(monkeypatch):
     keys, values = sequences(300, 2, 64, 4, 32, 64)
     query = torch.randn(1, 4, 1, 64)
-    with use_kernels("torch"):
-        whole = quantised_attention(*arguments(query, keys, values, 0.125))
-        monkeypatch.setattr(operator, "BLOCK_ELEMENTS", 2 * 64 * 32 * 3)
-        assert_close(quantised_attention(*arguments(query, keys, values, 0.125)), whole)
+    whole = quantised_attention(*arguments(query, keys, values, 0.125))
+    monkeypatch.setattr(operator, "BLOCK_ELEMENTS", 2 * 64 * 32 * 3)
+    assert_close(quantised_attention(*arguments(query, keys, values, 0.125)), whole)
 
 
-@pytest.mark.usefixtures("kernels")
 def test_large_float16_values_do_not_overflow_on_the_way():
     keys, values = sequences(100, 1, 32, 4, 32, 32)
     for sequence in (keys, values):

@@ -7,6 +7,7 @@ from kvbench.ops.attention import bent_attention, dense_attention, window_attent
 from kvbench.ops.attention_mass import attention_mass
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.packed_attention import packed_attention
+from kvbench.ops.segments import Segments
 from kvbench.ops.softmax import Softmax, capped_, log_sum, of_heads, of_kv_heads, plain, weights
 
 HEADS, KV, N, D = 6, 2, 30, 8
@@ -77,7 +78,7 @@ def test_packed_rows_of_different_lengths_have_the_sinks_of_their_heads(rule):
     keys, values, query = vectors(37), vectors(37, seed=1), vectors(2, HEADS, 1, seed=2)
     starts, heads = torch.tensor([0, 11, 15, 26, 37]), torch.tensor([0, 3, 6, 9, 12])
     tables = (x.int() for x in (starts, torch.tensor(lengths), heads))
-    out = packed_attention(query, keys, values, *tables, 3, 11, rule)
+    out = packed_attention(query, keys, values, Segments(*tables, 3, 11), rule)
     for row in range(2):
         for head in range(2):
             span = slice(starts[2 * row + head], starts[2 * row + head + 1])

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from kvbench.ops.segments import Segments as Tables
+from kvbench.ops.segments import Visible
+
 
 @dataclass
 class Segments:
@@ -25,9 +28,9 @@ class Segments:
     seen: list[Tensor] = field(default_factory=list)
 
     def arguments(self) -> list:
-        bits = [] if self.bits is None else [self.masked, self.bit_starts, self.bits]
-        tables = [self.starts, self.lengths, self.heads, self.group, self.longest, self.scaling]
-        return [self.query, self.keys, self.values, *tables, *bits]
+        tables = Tables(self.starts, self.lengths, self.heads, self.group, self.longest)
+        visible = Visible(self.masked, self.bit_starts, self.bits)
+        return [self.query, self.keys, self.values, tables, self.scaling, visible]
 
 
 def segments(

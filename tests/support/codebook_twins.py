@@ -11,7 +11,7 @@ from kvbench.ops.operator import Kernels, use_kernels
 TOLERANCE = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 
 
-def attention_agrees(cache, group, decoded=0, kernels: Kernels = "auto"):
+def attention_agrees(cache, group, decoded=0, kernels: Kernels = "triton"):
     """Attention over the cache, after `decoded` more tokens."""
     head_dim, dtype = cache.books.raw.keys.shape[1], cache.books.raw.keys.dtype
     generator = torch.Generator().manual_seed(1)
@@ -27,7 +27,7 @@ def attention_agrees(cache, group, decoded=0, kernels: Kernels = "auto"):
     assert_close(found.float(), expected.float(), **TOLERANCE[dtype])
 
 
-def append_agrees(cache, steps=4, kernels: Kernels = "auto"):
+def append_agrees(cache, steps=4, kernels: Kernels = "triton"):
     """After tokens of which some are near an entry, others near the token before, others new."""
     twin = copy.deepcopy(cache)
     heads, (_, head_dim) = len(cache.books.raw.windows), cache.books.raw.keys.shape

@@ -8,8 +8,10 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import Place
+from kvbench.ops.codebook_layout import Books, Coded, Layout, Place, Rotation, Seen, Vectors
 from kvbench.ops.formats import GGML, MICROSCALING
+from kvbench.ops.quantised_attention import Stored
+from kvbench.ops.segments import Segments, Visible
 
 HIDDEN = 32  # queries that are read at once
 CODES = ((4, 4), (2, 2), (8, 8), (4, 2))  # bits of keys and of values
@@ -61,10 +63,10 @@ def packed(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
     masks = shape.ints(segments), shape.ints(segments), shape.bytes(8)
     for q in (1, HIDDEN):
         query = shape.new(shape.rows, heads, q, shape.head_dim)
-        args = (query, keys, keys, *places, shape.group, shape.tokens, 0.1)
-        yield f"packed_attention q={q}", partial(kernel("packed_attention"), *args)
+        args = (query, keys, keys, Segments(*places, shape.group, shape.tokens), 0.1)
+        yield f"packed_attention q={q}", partial(kernel("packed_attention"), *args, Visible())
         if q == 1:
-            yield "packed_attention bits", partial(kernel("packed_attention"), *args, *masks)
+            yield "packed_attention bits", partial(kernel("packed_attention"), *args, Visible(*masks))
     new = shape.new(shape.rows, shape.kv_heads, 1, shape.head_dim)
     yield "packed_append", partial(kernel("packed_append"), keys, keys, places[1], places[0], masks[0], new, new)
 
@@ -87,7 +89,8 @@ def quantised(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
                 keys = stored
         recent = shape.new(heads, RECENT, width)
         lengths = shape.ints(heads)
-        args = (query, *keys, recent, *stored, recent, lengths, shape.tokens, RECENT, key_bits, value_bits, GROUP, 0.1)
+        sides = Stored(*keys, recent, key_bits), Stored(*stored, recent, value_bits)
+        args = (query, *sides, lengths, shape.tokens, RECENT, GROUP, 0.1)
         yield f"quantised_attention {key_bits}, {value_bits}", partial(kernel("quantised_attention"), *args)
     new = shape.new(shape.rows, shape.kv_heads, 1, width)
     rings = shape.new(heads, RECENT, width), shape.new(heads, RECENT, width), shape.ints(heads)
@@ -98,32 +101,18 @@ def codebooks(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:
     """SpindleKV: attention over references, and coding one token into books of their own and into one for all."""
     streams, width = shape.rows * shape.kv_heads, shape.head_dim
     entries, references = shape.new(64, width), shape.bytes(64)
-    layout, order = shape.longs(streams, len(Place._fields)), shape.longs(width)
-    turns, count = shape.new(shape.tokens + 64, width // 2, 2, dtype=torch.float32), shape.ints(streams)
+    order, turns = shape.longs(width), shape.new(shape.tokens + 64, width // 2, 2, dtype=torch.float32)
+    layout = Layout(shape.longs(streams, len(Place._fields)), shape.tokens, shape.ints(streams))
     for magnitudes in (None, shape.new(64)):
-        side = (entries, references, magnitudes)
-        query, bits = shape.new(streams, shape.group, width), shape.bytes(8)
-        args = (
-            query,
-            *side,
-            *side,
-            None,
-            bits,
-            entries,
-            entries,
-            order,
-            turns,
-            layout,
-            shape.tokens,
-            shape.tokens,
-            count,
-        )
-        yield f"codebook_attention, {len(args)}", partial(kernel("codebook_attention"), *args, 0.1)
+        side = Coded(entries, references, magnitudes)
+        query, seen, raw = shape.new(streams, shape.group, width), Seen(None, shape.bytes(8)), Vectors(entries, entries)
+        args = (query, side, side, seen, raw, Rotation(order, turns), layout, shape.tokens, 0.1)
+        form = "whole vectors" if magnitudes is None else "magnitudes"
+        yield f"codebook_attention, {form}", partial(kernel("codebook_attention"), *args)
         new = shape.new(streams, width)
         for books in (streams, shape.rows):
-            sized = (*side, shape.longs(books))
-            bounds = (shape.tokens, count, shape.tokens, shape.tokens, 0.98, 0.95)
-            args = (*sized, *sized, new, new, order, turns, layout, *bounds)
+            sized = (Books(shape.longs(books), shape.tokens, bound) for bound in (0.98, 0.95))
+            args = (side, side, *sized, Vectors(new, new), Rotation(order, turns), layout)
             yield f"codebook_append, {books} books", partial(kernel("codebook_append"), *args)
     args = (shape.new(shape.tokens, width), shape.longs(shape.tokens), turns, order)
     yield "turn_back", partial(kernel("turn_back"), *args)

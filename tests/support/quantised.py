@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
+from kvbench.ops.quantised_attention import Stored
 
 # of attention over codes, beside attention in float64 over the restored rows, which 16 bits round once more
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
@@ -28,9 +29,8 @@ def sequences(
 def arguments(query: Tensor, keys: QuantisedKeys, values: QuantisedValues, scaling: float) -> tuple:
     """Those of the operator `quantised_attention`."""
     lengths = torch.full((keys.heads,), keys.length, dtype=torch.int32)
-    bits = (keys.quantiser.bits, values.quantiser.bits)
-    stored = (*keys.tensors(), *values.tensors())
-    return (query, *stored, lengths, keys.length, keys.limit, *bits, keys.quantiser.group, scaling)
+    stored = (Stored(*each.tensors(), each.quantiser.bits) for each in (keys, values))
+    return (query, *stored, lengths, keys.length, keys.limit, keys.quantiser.group, scaling)
 
 
 def plain_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:

@@ -11,7 +11,7 @@ from kvbench.cache.pack import Pack, PackRow
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.sequence import SequenceLayer
-from kvbench.ops.quantised_attention import quantised_attention
+from kvbench.ops.quantised_attention import Stored, quantised_attention
 from kvbench.ops.ring_append import ring_append
 from kvbench.ops.softmax import Scaling, of_rows
 
@@ -23,18 +23,8 @@ def attention(
 
     lengths, int32 [heads]: how many tokens there are, at most `longest`.
     """
-    return quantised_attention(
-        query,
-        *keys.stored,
-        *values.stored,
-        lengths,
-        longest,
-        keys.limit,
-        keys.quantiser.bits,
-        values.quantiser.bits,
-        keys.quantiser.group,
-        scaling,
-    )
+    k, v = (Stored(*each.stored, each.quantiser.bits) for each in (keys, values))
+    return quantised_attention(query, k, v, lengths, longest, keys.limit, keys.quantiser.group, scaling)
 
 
 @dataclass

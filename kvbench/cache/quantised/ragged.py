@@ -13,6 +13,7 @@ from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import TOKENS, Quantiser
+from kvbench.ops.segments import Segments
 from kvbench.ops.softmax import Scaling
 
 
@@ -108,8 +109,8 @@ class RaggedQuantisedLayer(QuantisedLayer):
             torch.cat([older.read(), recent.read().flatten(0, 1)]).index_select(0, rows)
             for older, recent, rows in zip(self.older, (self.k, self.v), places, strict=True)
         )
-        longest = max(counts) + length
-        return packed_attention(query, keys, values, starts, lengths, of_heads, group, longest, scaling)
+        segments = Segments(starts, lengths, of_heads, group, max(counts) + length)
+        return packed_attention(query, keys, values, segments, scaling)
 
     def _tables(self, group: int, device: torch.device) -> Tensor:
         """A few numbers for each head, int32 [2, …]: those without any last tokens, and what one of these adds to them.

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import KEYS, VALUES, Place
+from kvbench.ops.codebook_layout import KEYS, VALUES, Books, Coded, Layout, Place, Rotation, Vectors
 from kvbench.ops.kernels.codebook_references import store_reference
 from kvbench.ops.kernels.registers import most_registers
 
@@ -149,92 +149,41 @@ def settle_entry_kernel(
 
 
 def codebook_append(
-    key_entries: Tensor,
-    key_references: Tensor,
-    key_magnitudes: Tensor | None,
-    key_sizes: Tensor,
-    value_entries: Tensor,
-    value_references: Tensor,
-    value_magnitudes: Tensor | None,
-    value_sizes: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    order: Tensor,
-    turns: Tensor,
-    layout: Tensor,
-    prompt: int,
-    decoded: Tensor,
-    most_keys: int,
-    most_values: int,
-    key_bound: float,
-    value_bound: float,
+    keys: Coded,
+    values: Coded,
+    key_books: Books,
+    value_books: Books,
+    new: Vectors,
+    rotation: Rotation,
+    layout: Layout,
 ) -> None:
     """See `kvbench.ops.codebook_append`."""
-    append_side(
-        key_entries,
-        key_references,
-        key_magnitudes,
-        key_sizes,
-        keys,
-        order,
-        turns,
-        layout,
-        KEYS,
-        prompt,
-        decoded,
-        most_keys,
-        key_bound,
-    )
-    append_side(
-        value_entries, value_references, value_magnitudes, value_sizes, values, None, None, layout, VALUES, prompt,
-        decoded, most_values, value_bound,
-    )  # fmt: skip
+    append_side(keys, key_books, new.keys, rotation, layout, KEYS)
+    append_side(values, value_books, new.values, None, layout, VALUES)
 
 
 def append_side(
-    entries: Tensor,
-    references: Tensor,
-    magnitudes: Tensor | None,
-    sizes: Tensor,
-    vectors: Tensor,
-    order: Tensor | None,
-    turns: Tensor | None,
-    layout: Tensor,
-    side: int,
-    prompt: int,
-    decoded: Tensor,
-    most: int,
-    bound: float,
+    stored: Coded, books: Books, vectors: Tensor, rotation: Rotation | None, layout: Layout, side: int
 ) -> None:
-    vectors = vectors.contiguous()
-    streams, books, head_dim = len(layout), len(sizes), entries.shape[1]
-    splits = max(1, min(triton.cdiv(most, LEAST_ENTRIES), MOST_SPLITS))
+    vectors, (entries, references, magnitudes) = vectors.contiguous(), stored
+    streams, count, head_dim = len(layout.places), len(books.sizes), entries.shape[1]
+    splits = max(1, min(triton.cdiv(books.most, LEAST_ENTRIES), MOST_SPLITS))
     best = torch.empty(streams, splits, dtype=torch.float32, device=entries.device)
     where = torch.empty(streams, splits, dtype=torch.int32, device=entries.device)
     shared = {
-        "SIDE": side, "FIELDS": FIELDS, "COPIES": streams // len(vectors), "SHARED": streams // books, "D": head_dim,
-        "PAIRS": 0 if turns is None else turns.shape[1], "HALF": max(16, triton.next_power_of_2(head_dim // 2)),
+        "SIDE": side, "FIELDS": FIELDS, "COPIES": streams // len(vectors), "SHARED": streams // count, "D": head_dim,
+        "PAIRS": 0 if rotation is None else rotation.turns.shape[1],
+        "HALF": max(16, triton.next_power_of_2(head_dim // 2)),
     }  # fmt: skip
-    order, turns = (layout, vectors) if turns is None else (order, turns)
+    order, turns = (layout.places, vectors) if rotation is None else rotation
     nearest_entry_kernel[(streams, splits)](
-        entries,
-        sizes,
-        vectors,
-        order,
-        turns,
-        layout,
-        best,
-        where,
-        decoded,
-        prompt,
-        triton.cdiv(most, splits),
-        BLOCK_N=BLOCK_N,
-        **shared,
-    )
-    rows = triton.next_power_of_2(streams // books)
-    settle_entry_kernel[(books,)](
-        entries, references, entries if magnitudes is None else magnitudes, sizes, vectors, order, turns, layout,
-        best, where, decoded, prompt, splits, bound,
+        entries, books.sizes, vectors, order, turns, layout.places, best, where, layout.decoded, layout.prompt,
+        triton.cdiv(books.most, splits), BLOCK_N=BLOCK_N, **shared,
+    )  # fmt: skip
+    rows = triton.next_power_of_2(streams // count)
+    settle_entry_kernel[(count,)](
+        entries, references, entries if magnitudes is None else magnitudes, books.sizes, vectors, order, turns,
+        layout.places, best, where, layout.decoded, layout.prompt, splits, books.bound,
         ROWS=rows, MAGNITUDES=magnitudes is not None, COUNTS=side == VALUES, SPLITS=MOST_SPLITS, **shared,
         num_warps=8 if rows * shared["HALF"] >= WIDE else 4, **most_registers(128),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import KEYS, VALUES, Place
+from kvbench.ops.codebook_layout import KEYS, VALUES, Coded, Layout, Place, Rotation, Seen, Vectors
 from kvbench.ops.kernels.codebook_references import load_references
 from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
@@ -132,22 +132,13 @@ def codebook_split_kernel(
 
 def codebook_attention(
     query: Tensor,
-    key_entries: Tensor,
-    key_references: Tensor,
-    key_magnitudes: Tensor | None,
-    value_entries: Tensor,
-    value_references: Tensor,
-    value_magnitudes: Tensor | None,
-    positions: Tensor | None,
-    bits: Tensor | None,
-    raw_keys: Tensor,
-    raw_values: Tensor,
-    order: Tensor,
-    turns: Tensor,
-    layout: Tensor,
+    keys: Coded,
+    values: Coded,
+    seen: Seen,
+    raw: Vectors,
+    rotation: Rotation,
+    layout: Layout,
     longest: int,
-    prompt: int,
-    decoded: Tensor,
     scaling: float,
 ) -> Tensor:
     """See `kvbench.ops.codebook_attention`."""
@@ -162,14 +153,13 @@ def codebook_attention(
     lse = query.new_empty(splits, total, dtype=torch.float32)
     out = torch.empty_like(query)
     codebook_split_kernel[(streams, splits)](
-        query, key_entries, key_references, key_entries if key_magnitudes is None else key_magnitudes,
-        value_entries, value_references, value_entries if value_magnitudes is None else value_magnitudes,
-        key_references if positions is None else positions, key_references if bits is None else bits,
-        raw_keys, raw_values, order, turns, layout, partial, lse,
-        prompt, decoded, split_tokens, total, scaling * 1.4426950408889634,
-        GROUP=group, D=head_dim, PAIRS=turns.shape[1], FIELDS=FIELDS, KEYS=KEYS, VALUES=VALUES,
-        MAGNITUDES=key_magnitudes is not None, **constants,
-        **compiler_options(head_dim, query.element_size()),
+        query, keys.entries, keys.references, keys.entries if keys.magnitudes is None else keys.magnitudes,
+        values.entries, values.references, values.entries if values.magnitudes is None else values.magnitudes,
+        keys.references if seen.positions is None else seen.positions,
+        keys.references if seen.bits is None else seen.bits, *raw, *rotation, layout.places, partial, lse,
+        layout.prompt, layout.decoded, split_tokens, total, scaling * 1.4426950408889634,
+        GROUP=group, D=head_dim, PAIRS=rotation.turns.shape[1], FIELDS=FIELDS, KEYS=KEYS, VALUES=VALUES,
+        MAGNITUDES=keys.magnitudes is not None, **constants, **compiler_options(head_dim, query.element_size()),
     )  # fmt: skip
     combine_kernel[(total,)](
         partial, lse, out, splits, total, D=head_dim, WIDTH=constants["WIDTH"], AT_ONCE=SPLITS_AT_ONCE, num_warps=2

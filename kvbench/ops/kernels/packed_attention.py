@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
+from kvbench.ops.segments import Segments, Visible
 
 MOST_PROGRAMS = 4096  # about what fills a GPU with several programs on each of its multiprocessors
 LEAST_KEYS = 256  # of a split
@@ -82,34 +83,25 @@ def split_kernel(
 
 
 def packed_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    heads: Tensor,
-    group: int,
-    longest: int,
-    scaling: float,
-    masked: Tensor | None = None,
-    bit_starts: Tensor | None = None,
-    bits: Tensor | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float, visible: Visible
 ) -> Tensor:
     """See `kvbench.ops.packed_attention`."""
     query = query.contiguous()
     rows, num_heads, q, head_dim = query.shape
-    total, segments = rows * num_heads * q, len(lengths)
+    starts, lengths, heads, group, longest = segments
+    total, count = rows * num_heads * q, len(lengths)
     sizes = block_sizes(group * q, head_dim)
     blocks = triton.cdiv(group * q, sizes["BLOCK_M"])
-    splits = max(1, min(triton.cdiv(longest, LEAST_KEYS), MOST_PROGRAMS // (segments * blocks)))
+    splits = max(1, min(triton.cdiv(longest, LEAST_KEYS), MOST_PROGRAMS // (count * blocks)))
     split_keys = triton.cdiv(triton.cdiv(longest, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
     partial = query.new_empty(splits, total, head_dim, dtype=torch.float32)
     lse = query.new_empty(splits, total, dtype=torch.float32)
     out = torch.empty_like(query)
-    mask = (lengths, lengths, lengths) if bits is None else (masked, bit_starts, bits)
-    split_kernel[(segments, splits, blocks)](
+    has_bits = visible.bits is not None
+    mask = visible if has_bits else (lengths, lengths, lengths)
+    split_kernel[(count, splits, blocks)](
         query, keys, values, starts, lengths, heads, *mask, partial, lse, q, total, split_keys, scaling * LOG2_E,
-        D=head_dim, BITS=bits is not None, **sizes,
+        D=head_dim, BITS=has_bits, **sizes,
     )  # fmt: skip
     combine_kernel[(total,)](
         partial, lse, out, splits, total, D=head_dim, WIDTH=sizes["WIDTH"], AT_ONCE=SPLITS_AT_ONCE, num_warps=2

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
+from kvbench.ops.quantised_attention import Stored
 
 MOST_PROGRAMS = 1024  # about what fills a GPU
 LEAST_TOKENS = 256  # of a split
@@ -96,29 +97,14 @@ def split_kernel(
 
 
 def quantised_attention(
-    query: Tensor,
-    key_codes: Tensor,
-    key_scale: Tensor,
-    key_minimum: Tensor,
-    key_rows: Tensor,
-    value_codes: Tensor,
-    value_scale: Tensor,
-    value_minimum: Tensor,
-    value_rows: Tensor,
-    lengths: Tensor,
-    longest: int,
-    ring: int,
-    key_bits: int,
-    value_bits: int,
-    group: int,
-    scaling: float,
+    query: Tensor, keys: Stored, values: Stored, lengths: Tensor, longest: int, ring: int, group: int, scaling: float
 ) -> Tensor:
     """See `kvbench.ops.quantised_attention`."""
     query = query.contiguous()
     num_heads, head_dim = query.shape[1], query.shape[3]
-    heads = key_rows.shape[0]
+    heads = keys.rows.shape[0]
     g = num_heads // heads
-    sizes = block_sizes(g, head_dim, query.dtype, max(key_bits, value_bits))
+    sizes = block_sizes(g, head_dim, query.dtype, max(keys.bits, values.bits))
     blocks = triton.cdiv(g, sizes["BLOCK_M"])
     splits = max(1, min(triton.cdiv(longest, LEAST_TOKENS), MOST_PROGRAMS // (heads * blocks)))
     split_tokens = triton.cdiv(triton.cdiv(longest, splits), sizes["BLOCK_N"]) * sizes["BLOCK_N"]
@@ -127,11 +113,10 @@ def quantised_attention(
     lse = query.new_empty(splits, num_heads, dtype=torch.float32)
     out = torch.empty_like(query)
     split_kernel[(heads, splits, blocks)](
-        query, key_codes, key_scale, key_minimum, key_rows, value_codes, value_scale, value_minimum, value_rows,
-        partial, lse, lengths, ring, split_tokens, g, scaling * 1.4426950408889634,
-        key_codes.stride(0), key_scale.stride(0), key_rows.stride(0),
-        value_codes.stride(0), value_scale.stride(0), value_rows.stride(0),
-        KEY_BITS=key_bits, VALUE_BITS=value_bits, GROUP=group, D=head_dim, **sizes, **OPTIONS,
+        query, *keys[:4], *values[:4], partial, lse, lengths, ring, split_tokens, g, scaling * 1.4426950408889634,
+        keys.codes.stride(0), keys.scale.stride(0), keys.rows.stride(0),
+        values.codes.stride(0), values.scale.stride(0), values.rows.stride(0),
+        KEY_BITS=keys.bits, VALUE_BITS=values.bits, GROUP=group, D=head_dim, **sizes, **OPTIONS,
     )  # fmt: skip
     combine_kernel[(num_heads,)](
         partial, lse, out, splits, num_heads, D=head_dim, WIDTH=sizes["WIDTH"], AT_ONCE=SPLITS_AT_ONCE, num_warps=2

@@ -8,7 +8,8 @@ from kvbench.ops.column_sums import column_sums
 from kvbench.ops.operator import Kernels, use_kernels
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser, dequantise
-from kvbench.ops.quantised_attention import quantised_attention
+from kvbench.ops.quantised_attention import Stored, quantised_attention
+from kvbench.ops.segments import Segments
 from scripts.benchmarks.gpu.twins import ALLOWED, difference
 
 SLICE = 16_384  # keys that a reference looks at at a time
@@ -57,7 +58,7 @@ def packed(here: list[Tensor], kernels: Kernels) -> Tensor:
     flat = (x.flatten(0, 1) for x in (keys, values))
     lengths = torch.full((KV_HEADS,), n, dtype=torch.int32, device=keys.device)
     with use_kernels(kernels):
-        return packed_attention(query[None], *flat, place * n, lengths, place * GROUP, GROUP, n, SCALING)[0]
+        return packed_attention(query[None], *flat, Segments(place * n, lengths, place * GROUP, GROUP, n), SCALING)[0]
 
 
 def quantised(keys: Tensor, values: Tensor):
@@ -71,12 +72,12 @@ def quantised(keys: Tensor, values: Tensor):
         with use_kernels("torch"):
             restored = dequantise(*(part.cpu() for part in stored), BITS, MEMBERS, axis)
         rows.append(torch.cat([restored, x[:, older:].cpu()], dim=1))
-        parts += [*stored, ring]
+        parts.append(Stored(*stored, ring, BITS))
 
-    lengths = torch.full((KV_HEADS,), n, dtype=torch.int32, device=parts[0].device)
+    lengths = torch.full((KV_HEADS,), n, dtype=torch.int32, device=keys.device)
 
     def attend(query: Tensor) -> Tensor:
-        return quantised_attention(query[None], *parts, lengths, n, RING, BITS, BITS, MEMBERS, SCALING)[0]
+        return quantised_attention(query[None], *parts, lengths, n, RING, MEMBERS, SCALING)[0]
 
     return attend, rows
 

@@ -13,17 +13,10 @@ from kvbench.cache.packed import BLOCK
 from kvbench.methods.storage.codebook.side import Side
 from kvbench.ops.codebook_append import codebook_append
 from kvbench.ops.codebook_attention import codebook_attention
-from kvbench.ops.codebook_layout import Place, to_tensor
+from kvbench.ops.codebook_layout import Layout, Place, Rotation, Seen, Vectors, to_tensor
 from kvbench.ops.rope import Rope
 from kvbench.ops.rope_table import rope_table
 from kvbench.ops.softmax import Scaling, of_rows
-
-
-class Rotation(NamedTuple):
-    """How entries are rotated to a token's place."""
-
-    order: Tensor  # of channels
-    turns: Tensor  # at all positions that have their place
 
 
 @dataclass
@@ -133,7 +126,7 @@ class Codebooks(Pack[CodebookRow]):
         return [*self.k.tensors(), *self.v.tensors(), *self.streams.tensors(), self.raw.keys, self.raw.values]
 
     def index_tables(self) -> list[Tensor]:
-        return [self.layout, self.counts, self.k.sizes, self.v.sizes]
+        return [self.layout.places, self.layout.decoded, self.k.sizes, self.v.sizes]
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if keys.shape[2] == 1:
@@ -150,26 +143,8 @@ class Codebooks(Pack[CodebookRow]):
 
     def write(self, keys: Tensor, values: Tensor) -> None:
         width, k, v = keys.shape[-1], self.k, self.v
-        codebook_append(
-            k.entries,
-            k.references,
-            k.magnitudes,
-            k.sizes,
-            v.entries,
-            v.references,
-            v.magnitudes,
-            v.sizes,
-            keys.reshape(-1, width),
-            values.reshape(-1, width),
-            *self._rotation(),
-            self.layout,
-            self.prompt,
-            self.counts,
-            self.most_keys,
-            self.most_values,
-            k.bound,
-            v.bound,
-        )
+        new = Vectors(keys.reshape(-1, width), values.reshape(-1, width))
+        codebook_append(k.coded, v.coded, k.books, v.books, new, self._rotation(), self.layout)
 
     @property
     def ahead(self) -> int:
@@ -182,24 +157,16 @@ class Codebooks(Pack[CodebookRow]):
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head, [rows, num_attention_heads, 1, head_dim]."""
-        k, v, streams = self.k, self.v, self.streams
+        streams, raw = self.streams, self.raw
         out = codebook_attention(
             query.reshape(len(streams.tokens), -1, query.shape[-1]),
-            k.entries,
-            k.references,
-            k.magnitudes,
-            v.entries,
-            v.references,
-            v.magnitudes,
-            streams.positions,
-            streams.bits,
-            self.raw.keys,
-            self.raw.values,
-            *self._rotation(),
+            self.k.coded,
+            self.v.coded,
+            Seen(streams.positions, streams.bits),
+            Vectors(raw.keys, raw.values),
+            self._rotation(),
             self.layout,
             self.longest,
-            self.prompt,
-            self.counts,
             of_rows(scaling, len(self.rows)),
         )
         return out.view_as(query)
@@ -247,11 +214,9 @@ class Codebooks(Pack[CodebookRow]):
             )
             start += tokens + self.capacity
         device = self.k.entries.device
-        self.layout = to_tensor(self.places, device)
-        self.counts = torch.full((len(streams.tokens),), self.decoded, dtype=torch.int32, device=device)
+        decoded = torch.full((len(streams.tokens),), self.decoded, dtype=torch.int32, device=device)
+        self.layout = Layout(to_tensor(self.places, device), self.prompt, decoded)
         self.longest = max(*(tokens + self.capacity for tokens in streams.tokens), *windows)
-        # entries of a book, its room included
-        self.most_keys, self.most_values = max(self.k.capacities), max(self.v.capacities)
         self.moves += 1
         self._count_bytes()
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import reference_types, view_references
+from kvbench.ops.codebook_layout import Books, Coded, reference_types, view_references
 
 
 class SidePlace(NamedTuple):
@@ -43,6 +43,15 @@ class Side:
     def tensors(self) -> list[Tensor]:
         stored = [self.entries, self.references]
         return stored if self.magnitudes is None else [*stored, self.magnitudes]
+
+    @property
+    def coded(self) -> Coded:
+        return Coded(self.entries, self.references, self.magnitudes)
+
+    @property
+    def books(self) -> Books:
+        """With room for further entries."""
+        return Books(self.sizes, max(self.capacities), self.bound)
 
     @property
     def entry_bytes(self) -> int:

@@ -1,0 +1,73 @@
+"""How torch's dispatcher sees an operator: its schema, from the annotations of the reference."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from types import NoneType
+from typing import Annotated, Any, get_type_hints
+
+from torch import Tensor
+
+from kvbench.ops.softmax import Scaling
+
+Varying = Annotated[int, "SymInt"]  # an int that differs from step to step: code that torch compiles serves them all
+TYPES: dict[Any, str] = {Tensor: "Tensor", Tensor | None: "Tensor?", Varying: "SymInt", int: "int", float: "float"}
+TYPES |= {Scaling: "float"}  # the dispatcher gets no Softmax
+
+
+class Signature:
+    """The arguments of a reference: tensors, numbers, and named tuples of these, whose fields the dispatcher takes one
+    by one. Raises TypeError for any other annotation.
+
+    mutates   what is written: a parameter, of a named tuple all of its tensors, or one of them as `parameter.field`.
+    """
+
+    def __init__(self, reference: Callable[..., Any], mutates: Iterable[str] = ()):
+        hints = get_type_hints(reference, include_extras=True)
+        self.name, self.result, self.mutates = reference.__name__, hints.pop("return"), frozenset(mutates)
+        self.hints = hints
+        self.groups = [hint if _is_group(hint) else None for hint in hints.values()]
+        self.defaults = tuple(each.default for each in inspect.signature(reference).parameters.values())
+        self.scaling = next((place for place, hint in enumerate(hints.values()) if hint == Scaling), None)
+        if unknown := {name.partition(".")[0] for name in self.mutates} - set(hints):
+            raise TypeError(f"operator {self.name} has no parameter {', '.join(sorted(unknown))}")
+
+    @property
+    def schema(self) -> str:
+        """`name(Tensor x, int bits) -> Tensor`; a written tensor is `Tensor(a0!)`."""
+        parts: list[str] = []
+        for name, hint in self.hints.items():
+            fields = get_type_hints(hint, include_extras=True) if _is_group(hint) else {"": hint}
+            for field, kind in fields.items():
+                of = self._torch_type(kind, name)
+                if self.mutates & {name, f"{name}.{field}"} and of.startswith("Tensor"):
+                    of = of.replace("Tensor", f"Tensor(a{len(parts)}!)")
+                parts.append(f"{of} {name}{field and '_'}{field}")
+        return f"{self.name}({', '.join(parts)}) -> {self._returned()}"
+
+    def complete(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """With the defaults of those that are missing at the end."""
+        return args + self.defaults[len(args) :]
+
+    def flat(self, args: Iterable[Any]) -> list[Any]:
+        """The arguments of a call as the dispatcher takes them."""
+        return [part for each in args for part in (each if isinstance(each, tuple) else (each,))]
+
+    def grouped(self, flat: Sequence[Any]) -> list[Any]:
+        """The inverse of `flat`."""
+        rest = iter(flat)
+        return [next(rest) if kind is None else kind(*islice(rest, len(kind._fields))) for kind in self.groups]
+
+    def _returned(self) -> str:
+        if _is_group(self.result):
+            return f"({', '.join('Tensor' for _ in self.result._fields)})"
+        return "()" if self.result is NoneType else self._torch_type(self.result, "return")
+
+    def _torch_type(self, hint: Any, name: str) -> str:
+        if hint not in TYPES:
+            raise TypeError(f"operator {self.name}: {name} must be one of a tensor, a number and a tuple of these")
+        return TYPES[hint]
+
+
+def _is_group(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple)
