@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import handle_torch_function
 from transformers import Cache
 
 from kvbench.cache.base import AttendingLayer, LayerCache, NoCache, StoredLayer, attend_one_by_one
@@ -14,7 +13,6 @@ from kvbench.cache.decode_bytes import DecodeBytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.pack import Pack
 from kvbench.cache.packed import BLOCK
-from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling
 
 Counts = tuple[int, int, int]  # bytes held and read in a step, and those of fixed size among the held ones
@@ -243,10 +241,6 @@ class BatchCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[BatchLayer, BatchLayer]:
         """Append one layer's new tokens; the layer, which attends, stands for keys and values."""
-        if recording(key_states):  # as one call
-            arguments = (self, key_states, value_states, layer_idx)
-            out: tuple[BatchLayer, BatchLayer] = handle_torch_function(BatchCache.update, (key_states,), *arguments)
-            return out
         layer: BatchLayer = self.layers[layer_idx]
         return layer.update(key_states, value_states)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.evaluation.decode import batched, decode, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prompts import AnyModel, Prompt
 from kvbench.evaluation.record import Answer, MethodRun, Row
+from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.sampling import Sampler
-from kvbench.evaluation.steps import capture_of, fused_of
 from kvbench.utils.device import device_peak, wait_for
 
 
@@ -27,13 +27,12 @@ def answer(run: MethodRun, prompt: Prompt, rows: Sequence[Row]) -> list[Answer]:
     wait_for(model)
     question_seconds = time.perf_counter() - started
     stop, some = stop_rule(run.loaded, sample)
-    how = {"capture": capture_of(run.decode_engine, model), "fused": fused_of(run.decode_engine, model)}
     new_tokens = 1 if sample.continuation else sample.max_new_tokens  # a text that is scored needs no answer
-    if sample.sampling is None:
-        outputs = decode_greedily(model, cache, logits, new_tokens, stop, at_least_one=some, **how)
-    else:
+    sampler = None
+    if sample.sampling is not None:
         sampler = Sampler([one for row in rows if (one := row.prompt.sample.sampling) is not None])
-        outputs = decode(model, cache, logits, sample.max_new_tokens, stop, sampler, at_least_one=some, **how)
+    recording = recording_of(run.decode_engine, model)
+    outputs = decode(model, cache, logits, new_tokens, stop, sampler, at_least_one=some, recording=recording)
     # the allocator cannot tell the rows of a batch apart
     peak = device_peak(model) if len(rows) == 1 else None
     return [Answer(output, question_seconds, len(rows), peak) for output in outputs]

@@ -1,9 +1,13 @@
-"""Decoding from compressed layer caches, of one sequence or of several as a batch."""
+"""Decoding from compressed layer caches, of one sequence or of several as a batch.
+
+The prefill's last logits choose the first token. Each token is appended to the caches by one pass of the model, whose
+logits choose the next one. The host reads chosen tokens late, several at once, and withdraws the passes that came after
+a sequence's end; a sequence that has ended leaves the batch.
+"""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +15,9 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import StoredLayer
 from kvbench.cache.batch import BatchCache
-from kvbench.cache.decode_bytes import DecodeBytes
-from kvbench.evaluation.steps import ROOM, Capture, Steps, forward
+from kvbench.evaluation.generation import Ends, Generation
+from kvbench.evaluation.recorded_steps import ROOM, RecordedSteps, Recording
+from kvbench.evaluation.steps import Steps, forward
 from kvbench.models.layer_kinds import reads_one_by_one
 from kvbench.models.positions import positions_after
 from kvbench.ops.host_numbers import read as read_numbers
@@ -24,7 +29,7 @@ from kvbench.ops.host_numbers import read as read_numbers
 # and 2.4e5 in float64, where transformers computes norms and rotations in float32.
 GAP_NOISE = {torch.float64: 5e5, torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
 # Tokens for which the host waits once on a GPU: it goes on launching in between. What a sequence got after its end is
-# taken back; where a cache cannot do that, the host waits for every token that could end a sequence.
+# withdrawn; where a cache cannot do that, the host waits for every token that could end a sequence.
 READ_EVERY = 8
 
 
@@ -37,55 +42,6 @@ class Choice(NamedTuple):
 
 
 Chooser = Callable[[Tensor, Sequence[int]], Choice]  # (logits [rows, vocab_size], the sequence of each row)
-
-
-class Ends(NamedTuple):
-    """What ends a sequence."""
-
-    stop_tokens: frozenset[int]
-    max_new_tokens: int
-    until: Callable[[list[int]], bool] | None
-
-
-@dataclass
-class Generation:
-    """The output of one sequence of a batch."""
-
-    decode_bytes: DecodeBytes  # of its caches, from the end of the prompt on
-    repeats: Literal["graph", "fused"] = "graph"  # what steps that are repeated were recorded of
-    tokens: list[int] = field(default_factory=list)  # without the stop token
-    ended_by: int | None = None  # the stop token; None where something else ended the sequence
-    steps: int = 0  # forward passes after prefill that included this sequence
-    repeated: int = 0  # of these, those that were repeated and not launched by Python
-    seconds: float = 0.0  # from the start of decoding to the end of this sequence
-    not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
-    close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
-    ended: bool = False
-
-    @property
-    def engine(self) -> str:
-        """What decoded most of it: graph, fused or eager."""
-        return self.repeats if self.repeated > self.steps / 2 else "eager"
-
-    def withdraw(self, passes: int) -> None:
-        """Count its last passes no more."""
-        self.steps -= passes
-        self.repeated = min(self.repeated, self.steps)
-
-    def takes(self, token: int, close: bool, finite: bool, ends: Ends) -> bool:
-        """Append one more token, or note what ended the sequence instead; whether the sequence goes on."""
-        if close and self.close_call is None:
-            self.close_call = len(self.tokens)
-        if not finite:
-            self.not_finite = len(self.tokens)
-        elif token in ends.stop_tokens:
-            self.ended_by = token
-        else:
-            self.tokens.append(token)
-            self.ended = len(self.tokens) >= ends.max_new_tokens or bool(ends.until and ends.until(self.tokens))
-            return not self.ended
-        self.ended = True
-        return False
 
 
 def batched(sequences: Sequence[Sequence[StoredLayer]]) -> BatchCache:
@@ -104,31 +60,9 @@ def generate(
     stop_tokens: frozenset[int],
     **options: Any,
 ) -> Generation:
-    """`decode_greedily` of one sequence, whose last logits are [vocab_size]."""
-    sequences: list[Generation] = decode_greedily(
-        model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options
-    )
-    (sequence,) = sequences
-    return sequence
-
-
-@torch.inference_mode()
-def decode_greedily(
-    model: PreTrainedModel,
-    cache: BatchCache,
-    logits: Tensor,
-    max_new_tokens: int,
-    stop_tokens: frozenset[int],
-    at_least_one: bool = False,
-    until: Callable[[list[int]], bool] | None = None,
-    capture: Capture | None = None,
-    fused: PreTrainedModel | None = None,
-) -> list[Generation]:
-    """`decode` with the likeliest token, always."""
-    sequences: list[Generation] = decode(
-        model, cache, logits, max_new_tokens, stop_tokens, None, at_least_one, until, capture, fused
-    )
-    return sequences
+    """`decode` of one sequence, whose last logits are [vocab_size]."""
+    sequences: list[Generation] = decode(model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options)
+    return sequences[0]
 
 
 @torch.inference_mode()
@@ -138,89 +72,115 @@ def decode(
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],
-    chooser: Chooser | None,
+    chooser: Chooser | None = None,
     at_least_one: bool = False,
     until: Callable[[list[int]], bool] | None = None,
-    capture: Capture | None = None,
-    fused: PreTrainedModel | None = None,
+    recording: Recording | None = None,
 ) -> list[Generation]:
-    """The tokens that `chooser` makes of the logits, of all sequences of a cache; None: the likeliest ones, whose
-    choice is part of a recorded step. logits [sequences, vocab_size] follow the last token read and choose the first.
+    """The tokens that `chooser` makes of the logits, of all sequences of a cache; None: the likeliest ones. logits
+    [sequences, vocab_size] follow the last token read and choose the first.
 
     Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
     is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch: at once, or where `capture` records steps to repeat them, once half of the batch has ended, since a batch
-    with fewer rows is recorded anew. `fused` is the model whose steps are recorded, if it is given (see
-    `kvbench.evaluation.steps`). Of caches on a GPU that cannot take tokens back, a sequence whose logits are not finite
-    may get up to `READ_EVERY` - 1 passes more, which its `steps` and `decode_bytes` count.
+    batch: at once, or with a `recording` of steps once half of the batch has ended, since a batch with fewer rows is
+    recorded anew. Of caches on a GPU that cannot take tokens back, a sequence whose logits are not finite may get up to
+    `READ_EVERY` - 1 passes more, which its `steps` and `decode_bytes` count.
     """
-    if logits.is_cuda or capture:
+    if logits.is_cuda or recording:
         cache.make_room(min(max_new_tokens, ROOM))
-    if not cache.fuses:
-        fused = None
-    done = [Generation(counts, "fused" if fused else "graph") for counts in cache.sequences]
-    active = list(range(len(done)))
-    ends = Ends(stop_tokens, max_new_tokens, until)
-    takes_back = cache.takes_back
-    afterwards = takes_back or not (stop_tokens or until)  # whether an end may be found out some passes later
-    waits = READ_EVERY if (logits.is_cuda or capture) and afterwards else 1
-    steps = Steps(model, cache, capture, fused, None if chooser else choose)
-    unread: list[Choice] = []
-    late = [0] * len(active)  # passes of each row after its end
-    length = 0
-    started = time.perf_counter()
     if at_least_one:
         logits = logits.clone()
         logits[:, list(stop_tokens)] = float("-inf")
-    while True:
-        if steps.chosen is not None:
-            unread.append(Choice(*steps.chosen))
+    ends = Ends(stop_tokens, max_new_tokens, until)
+    withdraws = cache.takes_back or not (stop_tokens or until)  # whether an end may be noticed some passes later
+    late = (logits.is_cuda or recording is not None) and withdraws
+    if recording is None:
+        steps = Steps(model, cache)
+    else:
+        steps = RecordedSteps(model, cache, recording, None if chooser else choose)
+    return Decoding(cache, steps, chooser, ends, READ_EVERY if late else 1).run(logits)
+
+
+class Decoding:
+    """The sequences of a batch on their way to their ends. `waits`: tokens of a row for which the host waits once."""
+
+    def __init__(self, cache: BatchCache, steps: Steps, chooser: Chooser | None, ends: Ends, waits: int):
+        self.cache, self.steps, self.chooser, self.ends, self.waits = cache, steps, chooser, ends, waits
+        self.sequences = [Generation(counts, steps.repeats_of) for counts in cache.sequences]
+        self.takes_back = cache.takes_back
+        self.active = list(range(len(self.sequences)))  # the sequence of each row
+        self.late = [0] * len(self.active)  # passes of each row after its end
+        self.unread: list[Choice] = []
+        self.length = 0  # tokens chosen in each row
+        self.started = time.perf_counter()
+
+    def run(self, logits: Tensor) -> list[Generation]:
+        while True:
+            ids = self.choose(logits)
+            if len(self.unread) == self.waits or self.length >= self.ends.max_new_tokens:
+                going = self.read()
+                if len(going) < len(self.active) and not self.stay(going):
+                    self.leave(going)
+                    if not going:
+                        return self.sequences
+                    ids = ids[torch.tensor(going, device=ids.device)]
+            logits = self.append(ids)
+
+    def choose(self, logits: Tensor) -> Tensor:
+        """The next token of each row, which the host has not read yet."""
+        if self.steps.chosen is not None:
+            choice = Choice(*self.steps.chosen)
         else:
-            unread.append(chooser(logits, active) if chooser else choose(logits))
-        ids = unread[-1].tokens
-        length += 1
-        if len(unread) == waits or length >= max_new_tokens:
-            went_on = [row for row, sequence in enumerate(active) if not done[sequence].ended]
-            surplus = _take([done[sequence] for sequence in active], unread, ends, started)
-            rows = [row for row, passes in enumerate(surplus) if passes is None]
-            late = [past + (passes or 0) for past, passes in zip(late, surplus, strict=True)]
-            for row in went_on:
-                passes = surplus[row]
-                if takes_back and passes is not None:
-                    done[active[row]].withdraw(passes)
-                    cache.end(row, passes)
-            unread = []
-            held = steps.capture and takes_back and 2 * len(rows) > len(active) and cache.room > waits
-            if len(rows) < len(active) and not held:
-                if takes_back:
-                    cache.take_back(late)
-                if not rows:
-                    return done
-                cache.keep(rows)
-                steps.changed()
-                active, late = [active[row] for row in rows], [0] * len(rows)
-                ids = ids[torch.tensor(rows, device=ids.device)]
-        logits = steps(ids, max_new_tokens - length)
-        for sequence in active:
-            if not done[sequence].ended:
-                done[sequence].steps += 1
-                done[sequence].repeated += steps.repeats
+            choice = self.chooser(logits, self.active) if self.chooser else choose(logits)
+        self.unread.append(choice)
+        self.length += 1
+        return choice.tokens
 
+    def append(self, ids: Tensor) -> Tensor:
+        """The logits after one more token of each row."""
+        logits = self.steps(ids, self.ends.max_new_tokens - self.length)
+        for sequence in self.active:
+            self.sequences[sequence].passed(self.steps.repeats)
+        return logits
 
-def _take(sequences: Sequence[Generation], choices: Sequence[Choice], ends: Ends, started: float) -> list[int | None]:
-    """Give each sequence its tokens of the choices, up to its end. Returns for each sequence how many of the passes up
-    to the last choice came after its end; None: it goes on.
+    def read(self) -> list[int]:
+        """Give each sequence its unread tokens, up to its end, and withdraw its passes after it. Returns the rows that
+        go on.
 
-    The one place where decoding waits for the device, once for all choices.
-    """
-    numbers = iter(read_numbers(*(part for choice in choices for part in choice)))
-    surplus: list[int | None] = [len(choices) if sequence.ended else None for sequence in sequences]
-    for later, tokens, close, finite in zip(reversed(range(len(choices))), numbers, numbers, numbers, strict=True):
-        for row, sequence in enumerate(sequences):
-            if surplus[row] is None and not sequence.takes(tokens[row], bool(close[row]), bool(finite[row]), ends):
-                surplus[row] = later
-                sequence.seconds = time.perf_counter() - started
-    return surplus
+        The one place where decoding waits for the device, once for all tokens.
+        """
+        numbers = iter(read_numbers(*(part for choice in self.unread for part in choice)))
+        choices = list(zip(numbers, numbers, numbers, strict=True))
+        self.unread, going = [], []
+        for row, sequence in enumerate(self.sequences[number] for number in self.active):
+            if sequence.ended:
+                self.late[row] += len(choices)
+                continue
+            for later, (tokens, close, finite) in zip(reversed(range(len(choices))), choices, strict=True):
+                if not sequence.takes(tokens[row], bool(close[row]), bool(finite[row]), self.ends):
+                    sequence.seconds = time.perf_counter() - self.started
+                    self.late[row] += later
+                    if self.takes_back:
+                        sequence.withdraw(later)
+                        self.cache.end(row, later)
+                    break
+            else:
+                going.append(row)
+        return going
+
+    def stay(self, going: Sequence[int]) -> bool:
+        """Whether rows that have ended stay for a while, since the steps of a batch without them are recorded anew."""
+        worth = self.steps.records and self.takes_back and 2 * len(going) > len(self.active)
+        return worth and self.cache.room > self.waits
+
+    def leave(self, going: Sequence[int]) -> None:
+        """Keep the rows that go on."""
+        if self.takes_back:
+            self.cache.take_back(self.late)
+        if going:
+            self.cache.keep(going)
+            self.steps.changed()
+        self.active, self.late = [self.active[row] for row in going], [0] * len(going)
 
 
 def choose(logits: Tensor) -> Choice:

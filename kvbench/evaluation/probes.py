@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.answer import stop_rule
-from kvbench.evaluation.decode import batched, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.pending_tasks import missing_contexts
 from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.evaluation.prompts import Prompt
@@ -126,7 +126,7 @@ def greedy_answer(run: ModelRun, prompt: Prompt) -> Tensor:
     if len(prompt.question):
         logits = read(model, cache, prompt.question)
     stop, _ = stop_rule(run.loaded, sample)
-    (answer,) = decode_greedily(model, cache, logits, sample.max_new_tokens, stop, at_least_one=True)
+    (answer,) = decode(model, cache, logits, sample.max_new_tokens, stop, at_least_one=True)
     return torch.tensor(answer.tokens)
 
 

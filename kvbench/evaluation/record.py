@@ -12,7 +12,7 @@ from kvbench.cache.eviction_cuts import close_cuts
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
 from kvbench.cache.sliding_window import fixed_bytes
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import Generation
+from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.prefill_passes import Compressed
 from kvbench.evaluation.prompts import AnyModel, Prompt
 from kvbench.evaluation.settings import Setting

@@ -8,10 +8,10 @@ import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.answer import stop_rule
-from kvbench.evaluation.decode import batched, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, MethodRun, Row
-from kvbench.evaluation.steps import capture_of, fused_of
+from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.utils.device import device_peak, wait_for
 
 
@@ -44,7 +44,7 @@ def converse(run: MethodRun, row: Row, turns: Sequence[Prompt]) -> Iterator[tupl
     cache, logits = batched([row.caches]), row.compressed.logits[None]
     stop, some = stop_rule(run.loaded, last.sample)
     unread = before = last.question
-    how = {"capture": capture_of(run.decode_engine, model), "fused": fused_of(run.decode_engine, model)}
+    recording = recording_of(run.decode_engine, model)
     output = None
     for index, limit in enumerate(limits):
         if output is None or output.generation.not_finite is None:
@@ -53,7 +53,7 @@ def converse(run: MethodRun, row: Row, turns: Sequence[Prompt]) -> Iterator[tupl
                 logits = read(model, cache, unread)
             wait_for(model)
             seconds = time.perf_counter() - started
-            (generation,) = decode_greedily(model, cache, logits, limit, stop, at_least_one=some, **how)
+            (generation,) = decode(model, cache, logits, limit, stop, at_least_one=some, recording=recording)
             output = Answer(generation, seconds, 1, device_peak(model))
         if index in wanted:
             yield replace(wanted[index], question=before, turns=()), output

@@ -9,12 +9,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import Module
-from torch.overrides import handle_torch_function
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
-from kvbench.models.recorded_calls import recording
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -54,10 +52,6 @@ def registered_attention(
             "it in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
             "model.set_attn_implementation('sdpa')"
         )
-    if recording(query):  # as one call
-        arguments = (module, query, key, value, attention_mask, scaling)
-        out: tuple[Tensor, None] = handle_torch_function(registered_attention, (query,), *arguments, **kwargs)
-        return out
     window = kwargs.get("sliding_window")
     if window is not None and not key.windowed and key.get_seq_length() > window:
         raise UserError(

@@ -3,22 +3,19 @@
 from collections.abc import Callable
 from functools import lru_cache
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
-
-if TYPE_CHECKING:
-    from kvbench.models.one_token import OneToken
 
 NAMES = ("cache", "past_key_values")  # since transformers 5.24, and before
 
 
-def name_of(module: "nn.Module | OneToken") -> str:
+def name_of(module: nn.Module) -> str:
     """`cache` where the module's forward pass has such an argument, else `past_key_values`."""
     return _name_of(type(module).forward)
 
 
-def as_argument(module: "nn.Module | OneToken", cache: object) -> dict[str, Any]:
+def as_argument(module: nn.Module, cache: object) -> dict[str, Any]:
     """A cache as the keyword by which the module's forward pass takes it."""
     return {name_of(module): cache}
 

@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from kvbench.evaluation.decode import batched, decode_greedily, generate
+from kvbench.evaluation.decode import batched, decode, generate
 from kvbench.prefill import prefill
 from scripts.benchmarks.bench_shared_prefill import SETTINGS
 from scripts.embedded import embedded_model, needle_prompt
@@ -29,13 +29,13 @@ def main() -> None:
         return [method.compress(state, int(ratio * state.n)) for _, method, ratio in SETTINGS]
 
     logits, steps = state.logits, options.new_tokens
-    decode_greedily(model.model, batched(caches()), logits.expand(len(SETTINGS), -1), 4, frozenset())  # warm-up
+    decode(model.model, batched(caches()), logits.expand(len(SETTINGS), -1), 4, frozenset())  # warm-up
     batch, single = [], []
     parted: dict[str, dict] = {}
     for _ in range(options.repeats):
         ready = caches()
         started = time.perf_counter()
-        together = decode_greedily(model.model, batched(ready), logits.expand(len(SETTINGS), -1), steps, frozenset())
+        together = decode(model.model, batched(ready), logits.expand(len(SETTINGS), -1), steps, frozenset())
         batch.append(time.perf_counter() - started)
 
         ready = caches()

@@ -13,7 +13,7 @@ from statistics import median
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from kvbench.evaluation.decode import batched, decode_greedily
+from kvbench.evaluation.decode import batched, decode
 from kvbench.methods import Eviction, FullKV, Kivi
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import Needs, prefill
@@ -50,7 +50,7 @@ def main() -> None:
     def decoded(name: str, rows: int = 1) -> Callable[[], list[int]]:
         caches = [METHODS[name].compress(state, PROMPT // 2 if name == "snapkv" else PROMPT) for _ in range(rows)]
         logits = state.logits.expand(rows, -1)
-        return lambda: decode_greedily(model, batched(caches), logits, count, frozenset())[0].tokens
+        return lambda: decode(model, batched(caches), logits, count, frozenset())[0].tokens
 
     def generated(rows: int) -> list[int]:
         new = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}

@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 from kvbench.config import composed
-from kvbench.evaluation.decode import batched, decode_greedily
+from kvbench.evaluation.decode import batched, decode
 from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.prefill import FullPrefill, Reconstruction
@@ -72,7 +72,7 @@ def run(model: torch.nn.Module, ids: torch.Tensor, settings: Sequence[Setting], 
         compressed.append(prefilled.compress(setting.method, budget))
         clock.lap(f"compression {setting.name}")
     cache = batched([one.caches for one in compressed])
-    decode_greedily(model, cache, torch.stack([one.logits for one in compressed]), new_tokens, frozenset())
+    decode(model, cache, torch.stack([one.logits for one in compressed]), new_tokens, frozenset())
     clock.lap("decoding")
     return clock
 

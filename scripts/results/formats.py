@@ -26,7 +26,7 @@ from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
 from kvbench.cache.base import LayerCache, held_bytes
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.sequence import SequenceLayer
-from kvbench.evaluation.decode import batched, decode_greedily, read_all
+from kvbench.evaluation.decode import batched, decode, read_all
 from kvbench.evaluation.distance import divergence, loglik
 from kvbench.methods import (
     GEAR,
@@ -173,7 +173,7 @@ def of_needles(loaded: LoadedModel, count: int, formats: list[str]) -> Iterator[
         state = prefill(loaded.model, loaded.encode(sample.prompt, sample.chat), NEEDS)
         caches = batched([decoded(caches_of(name, state)) for name in formats])
         first = state.logits.expand(len(formats), -1)
-        outputs = decode_greedily(loaded.model, caches, first, 16, loaded.stop_tokens)
+        outputs = decode(loaded.model, caches, first, 16, loaded.stop_tokens)
         for name, output in zip(formats, outputs, strict=True):
             scores = benchmark.score(sample, loaded.tokenizer.decode(output.tokens, skip_special_tokens=True))
             yield {"format": name, "needle": sample.id, **scores}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvbench.cache.base import LayerCache
-from kvbench.evaluation.decode import GAP_NOISE, batched, choose, decode_greedily, generate
+from kvbench.evaluation.decode import GAP_NOISE, batched, choose, decode, generate
 from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 from kvbench.records import load
@@ -28,7 +28,7 @@ def test_a_batch_of_one_setting_and_others_gives_each_its_own_text(family, layou
     state = prefill(model, prompt(90), needs)
     every = [chosen.compress(state, 40) for chosen in methods for _ in range(2)]
     alone = [generate(model, caches, state.logits, 25, frozenset()) for caches in every[::2]]
-    batch = decode_greedily(model, batched(every[1::2]), state.logits.expand(4, -1), 25, frozenset())
+    batch = decode(model, batched(every[1::2]), state.logits.expand(4, -1), 25, frozenset())
     assert all(agree(one, other.tokens) for one, other in zip(batch, alone, strict=True))
     assert len({tuple(one.tokens) for one in alone}) > 1, "nothing was told apart"
     assert [one.steps for one in batch] == [24] * 4
@@ -40,7 +40,7 @@ def test_a_sequence_that_ends_leaves_the_batch_and_the_others_go_on():
     full, snap = (lambda: FullKV().compress(state, 80)), (lambda: method("snapkv").compress(state, 40))
     first, second = (generate(model, made(), state.logits, 30, frozenset()).tokens for made in (full, snap))
     stop = next(token for token in second if token not in first)
-    one, other, third = decode_greedily(
+    one, other, third = decode(
         model, batched([full(), snap(), full()]), state.logits.expand(3, -1), 30, frozenset({stop})
     )
     assert one.tokens == third.tokens == first and one.steps == 29
@@ -112,5 +112,5 @@ def test_the_real_model_reads_the_same_in_a_batch(embedded):
     every = [chosen.compress(state, 60) for chosen in methods for _ in range(2)]
     stop = embedded.stop_tokens
     alone = [generate(embedded.model, caches, state.logits, 16, stop) for caches in every[::2]]
-    batch = decode_greedily(embedded.model, batched(every[1::2]), state.logits.expand(5, -1), 16, stop)
+    batch = decode(embedded.model, batched(every[1::2]), state.logits.expand(5, -1), 16, stop)
     assert all(agree(one, other.tokens) for one, other in zip(batch, alone, strict=True))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kvbench.cache.decode_bytes import DecodeBytes
-from kvbench.evaluation.decode import batched, decode_greedily, generate, read
+from kvbench.evaluation.decode import batched, decode, generate, read
 from kvbench.methods import H2O, TOVA, ColumnSums, Eviction, FullKV, Kivi, StreamingLLM, WindowAttention
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import Needs, prefill
@@ -99,7 +99,7 @@ def test_a_batch_counts_each_sequence_as_alone(state):
     methods = [FullKV(), WINDOW, StreamingLLM(decode="evict"), TOVA(decode="evict")]
     alone = [decoded(state, method)[1] for method in methods]
     cache = batched([method.compress(state, B) for method in methods])
-    outputs = decode_greedily(tiny_model(), cache, state.logits.expand(4, -1), T + 1, frozenset())
+    outputs = decode(tiny_model(), cache, state.logits.expand(4, -1), T + 1, frozenset())
     assert [output.decode_bytes for output in outputs] == alone
 
 
@@ -110,7 +110,7 @@ def test_a_sequence_that_ended_counts_no_further(state):
     )
     stop = next(token for token in second if token not in first)
     caches = [m.compress(state, B) for m in (FullKV(), method, FullKV())]
-    outputs = decode_greedily(tiny_model(), batched(caches), state.logits.expand(3, -1), 30, frozenset({stop}))
+    outputs = decode(tiny_model(), batched(caches), state.logits.expand(3, -1), 30, frozenset({stop}))
     steps = second.index(stop)
     assert outputs[1].decode_bytes.passes == steps
     assert sum(cache.filled_bytes for cache in caches[1]) == TOKEN * (B + steps)

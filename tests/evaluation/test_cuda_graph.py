@@ -10,8 +10,8 @@ import torch
 from kvbench.errors import UserError
 from kvbench.evaluation import cuda_graph as graphs
 from kvbench.evaluation.cuda_graph import cuda_graph
-from kvbench.evaluation.decode import choose, decode, decode_greedily
-from kvbench.evaluation.steps import capture_of
+from kvbench.evaluation.decode import choose, decode
+from kvbench.evaluation.recorded_steps import Recording, recording_of
 from kvbench.utils import console
 from tests.evaluation.test_decode_replay import Recorder, caches, texts
 from tests.support.fake_devices import FakeDevices, place
@@ -177,7 +177,7 @@ def test_every_answer_of_a_process_is_decoded_by_a_graph(device):
     model = tiny_model()
     for _ in range(3):
         cache, logits = caches(model, ["full", "snapkv"])
-        rows = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=OnDevice())
+        rows = decode(model, cache, logits, STEPS, frozenset(), recording=Recording(OnDevice()))
         assert {row.repeated for row in rows} == {STEPS - 2}
         gc.collect()
     assert "assert" not in device.log
@@ -206,7 +206,9 @@ def test_rows_that_end_stay_until_half_of_the_batch_has_ended(device):
     def run(capture):
         cache, logits = caches(model, names)
         cache.make_room(STEPS)
-        return decode(model, cache, logits, STEPS, frozenset({STOP}), Ending(lengths), capture=capture)
+        return decode(
+            model, cache, logits, STEPS, frozenset({STOP}), Ending(lengths), recording=capture and Recording(capture)
+        )
 
     recorder = OnDevice()
     eager, graph = run(None), run(recorder)
@@ -223,8 +225,8 @@ def test_no_graph_is_recorded_over_weights_that_are_copied_to_the_gpu_for_every_
     model.hf_device_map = {"model.embed_tokens": 0, "model.layers.0": 0, "model.layers.1": "cpu", "lm_head": "disk"}
     place(model, gpus=1)
     with FakeDevices():
-        assert capture_of("auto", model) is None
+        assert recording_of("auto", model) is None
         with pytest.raises(UserError, match=r"engine=graph needs a model on one GPU, and this one is on a GPU in part"):
-            capture_of("graph", model)
+            recording_of("graph", model)
         model.hf_device_map = {"": 0}
-        assert capture_of("auto", model) is cuda_graph
+        assert recording_of("auto", model).capture is cuda_graph

@@ -10,11 +10,13 @@ import torch
 
 from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
-from kvbench.evaluation import decode, steps
-from kvbench.evaluation.decode import Generation, batched, decode_greedily, read
+from kvbench.evaluation import decode as decoding
+from kvbench.evaluation import recorded_steps, steps
+from kvbench.evaluation.decode import batched, decode, read
+from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.evaluation.recorded_steps import Recording
 from kvbench.methods import Dense, Eviction, WindowAttention
-from kvbench.ops import float8
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill
 from tests.support.config import NAMES
@@ -48,16 +50,10 @@ class Recorder:
         return self.recorded[-1].replay
 
 
-def attend(query, keys, values, starts, lengths, heads, group, longest, *rest):
-    """A GPU's attention without Triton, whose tiles cover the whole capacity."""
-    return padded_attention(query, keys, values, starts, lengths, heads, longest, *rest)
-
-
 @pytest.fixture(autouse=True)
 def on_a_gpu(monkeypatch):
     """What is no operator there is torch's operations, as codes that are decoded."""
-    monkeypatch.setattr(packed, "packed_attention", attend)
-    monkeypatch.setattr(float8, "implementation", lambda name, reference, device: reference)
+    monkeypatch.setattr(packed, "packed_attention", padded_attention)  # without Triton
 
 
 def caches(model, names: list[str]) -> tuple[BatchCache, torch.Tensor]:
@@ -73,7 +69,7 @@ def decoded(model, names: list[str], capture=None, stop=frozenset()) -> tuple[li
     """What the rows decode, in caches with the same room whether steps are captured or not."""
     cache, logits = caches(model, names)
     cache.make_room(STEPS)
-    return decode_greedily(model, cache, logits, STEPS, stop, capture=capture), cache
+    return decode(model, cache, logits, STEPS, stop, recording=capture and Recording(capture)), cache
 
 
 def texts(rows: list[Generation]) -> list[list[int]]:
@@ -144,8 +140,8 @@ def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_toke
 
 
 def test_the_likeliest_token_is_chosen_within_the_recorded_step(monkeypatch):
-    chosen, choose = [], decode.choose
-    monkeypatch.setattr(decode, "choose", lambda logits: chosen.append(len(logits)) or choose(logits))
+    chosen, choose = [], decoding.choose
+    monkeypatch.setattr(decoding, "choose", lambda logits: chosen.append(len(logits)) or choose(logits))
     model, recorder, names = tiny_model(), Recorder(), ["full", "snapkv"]
     graph, _ = decoded(model, names, recorder)
     assert chosen == [2] * 3  # after the prompt, after the step that Python launches, and in the recording
@@ -156,18 +152,18 @@ def test_a_long_answer_gets_room_again_and_is_recorded_again(monkeypatch):
     model, recorder = tiny_model(), Recorder()
     (eager, _) = decoded(model, ["snapkv", "adakv"])
     cache, logits = caches(model, ["snapkv", "adakv"])
-    monkeypatch.setattr("kvbench.evaluation.steps.ROOM", 20)
+    monkeypatch.setattr("kvbench.evaluation.recorded_steps.ROOM", 20)
     monkeypatch.setattr("kvbench.evaluation.decode.ROOM", 20)
-    found = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=recorder)
+    found = decode(model, cache, logits, STEPS, frozenset(), recording=Recording(recorder))
     assert texts(found) == texts(eager) and len(recorder.recorded) == 3
     assert found[0].repeated == STEPS - 1 - 3 - 5  # a step before each recording, and too few after the last room
 
 
 def test_room_for_a_codebook_is_made_between_recordings():
     model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), Recorder()
-    decodes = partial(decode_greedily, max_new_tokens=90, stop_tokens=frozenset())
+    decodes = partial(decode, max_new_tokens=90, stop_tokens=frozenset())
     (eager,) = decodes(model, *caches(model, ["spindle"]))
-    (graph,) = decodes(model, *caches(model, ["spindle"]), capture=recorder)
+    (graph,) = decodes(model, *caches(model, ["spindle"]), recording=Recording(recorder))
     assert graph.tokens == eager.tokens and graph.decode_bytes == eager.decode_bytes
     assert len(recorder.recorded) == 2 and graph.repeated == 89 - 2  # Python launches one before each
 
@@ -176,7 +172,8 @@ def test_room_for_a_codebook_is_made_between_recordings():
 def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(dtype, monkeypatch):
     model, step = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM).to(dtype), steps.step
     right, _ = decoded(model, EVERY_KIND, Recorder())
-    monkeypatch.setattr(steps, "step", lambda *args: step(*args[:3], args[3].clone()))
+    for module in (steps, recorded_steps):
+        monkeypatch.setattr(module, "step", lambda *args: step(*args[:3], args[3].clone()))
     wrong, _ = decoded(model, EVERY_KIND, Recorder())
     same = [name for name, a, b in zip(EVERY_KIND, texts(right), texts(wrong), strict=True) if a == b]
     assert not same
@@ -213,7 +210,7 @@ def test_a_conversation_goes_on_behind_the_end_and_not_behind_what_was_taken_bac
 
 def counts_of(pack) -> torch.Tensor:
     """How many tokens a pack has, on the device."""
-    kinds = {"Packed": "tables.lengths", "QuantisedRows": "lengths", "CodedRows": "end", "Codebooks": "counts"}
+    kinds = {"Packed": "tables.lengths", "QuantisedRows": "lengths", "CodedRows": "end", "Codebooks": "layout.decoded"}
     return attrgetter(kinds[type(pack).__name__])(pack)
 
 
@@ -239,7 +236,7 @@ def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(
 
     cache, logits = caches(model, names)
     cache.make_room(STEPS)
-    found = decode_greedily(model, cache, logits, STEPS, frozenset(), capture=capture)
+    found = decode(model, cache, logits, STEPS, frozenset(), recording=Recording(capture))
     assert texts(found) == texts(eager) and found[0].repeated == 0
     assert [row.decode_bytes for row in found] == [row.decode_bytes for row in eager]
     assert "cannot be captured: not permitted" in capsys.readouterr().err

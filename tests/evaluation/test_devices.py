@@ -10,7 +10,7 @@ import torch
 from kvbench.benchmarks import Sample, Sampling, Turn
 from kvbench.config import choices
 from kvbench.configuration import configured
-from kvbench.evaluation.decode import batched, decode, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
 from kvbench.evaluation.prompts import Prompt
@@ -83,14 +83,14 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
         compressed = compressing.compress(one.method, budget)
         first, second, *others = compressed.copies(4)
         alone, asked, both = batched([first]), batched([second]), batched(others)
-        outputs = decode_greedily(model(gpus), alone, compressed.logits[None], STEPS, frozenset())
-        outputs += decode_greedily(model(gpus), asked, read(model(gpus), asked, question), 2, frozenset())
-        outputs += decode_greedily(model(gpus), both, compressed.logits.expand(2, -1), 3, frozenset())
+        outputs = decode(model(gpus), alone, compressed.logits[None], STEPS, frozenset())
+        outputs += decode(model(gpus), asked, read(model(gpus), asked, question), 2, frozenset())
+        outputs += decode(model(gpus), both, compressed.logits.expand(2, -1), 3, frozenset())
         caches = [alone, asked, both]
         if one.method.streams:
             streamed = StreamedPass(model(gpus), prompt(N), plan).compress(one.method, budget)
             caches.append(batched([streamed.caches]))
-            outputs += decode_greedily(model(gpus), caches[-1], streamed.logits[None], 2, frozenset())
+            outputs += decode(model(gpus), caches[-1], streamed.logits[None], 2, frozenset())
     return [output.tokens for output in outputs], caches
 
 

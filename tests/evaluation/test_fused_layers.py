@@ -12,12 +12,14 @@ from kvbench.cache import packed
 from kvbench.cache.batch import BatchCache
 from kvbench.errors import UserError
 from kvbench.evaluation import fused_layers
-from kvbench.evaluation.decode import Generation, batched, decode_greedily
+from kvbench.evaluation.decode import batched, decode
 from kvbench.evaluation.fused_layers import DeviceCache, fused, with_compiled_layers
+from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.prefill_passes import SharedPass
-from kvbench.evaluation.steps import Steps, capture_of
+from kvbench.evaluation.recorded_steps import RecordedSteps, Recording, recording_of
+from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import FullPrefill
-from tests.evaluation.test_decode_replay import PACKED, UNION, N, attend
+from tests.evaluation.test_decode_replay import PACKED, UNION, N
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.gpu_code import GpuCode
 from tests.support.replay import Recorded
@@ -54,7 +56,7 @@ def caches_of(model, names) -> tuple[BatchCache, torch.Tensor]:
 
 def decoded(model, names, capture=None, fused=None) -> list[Generation]:
     cache, logits = caches_of(model, names)
-    return decode_greedily(model, cache, logits, STEPS, frozenset(), capture=capture, fused=fused)
+    return decode(model, cache, logits, STEPS, frozenset(), recording=capture and Recording(capture, fused))
 
 
 def compiled(model, names, backend) -> list[Generation]:
@@ -68,7 +70,7 @@ def texts(rows: list[Generation]) -> list[list[int]]:
 @pytest.fixture(autouse=True)
 def from_the_start(monkeypatch):
     """Attention as on a GPU without Triton, and no compilation of an earlier test."""
-    monkeypatch.setattr(packed, "packed_attention", attend)
+    monkeypatch.setattr(packed, "packed_attention", padded_attention)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -103,7 +105,7 @@ def test_another_batch_is_compiled_again_only_for_other_kinds_and_for_more_rows_
 def test_a_graph_break_is_an_error_that_names_the_other_engines(monkeypatch):
     def attend_with_a_break(*args):
         torch._dynamo.graph_break()
-        return attend(*args)
+        return padded_attention(*args)
 
     monkeypatch.setattr(packed, "packed_attention", attend_with_a_break)
     with pytest.raises(UserError, match=r"decode.engine=fused: a layer cannot be compiled .*: graph or eager"):
@@ -119,7 +121,7 @@ def test_layers_that_take_their_neighbours_caches_decode_other_tokens(monkeypatc
             super().__init__(cache)
             self.layer = self.layer.next
 
-    monkeypatch.setattr("kvbench.evaluation.steps.DeviceCache", Shifted)
+    monkeypatch.setattr("kvbench.evaluation.recorded_steps.DeviceCache", Shifted)
     torch._dynamo.reset()
     assert texts(compiled(model, ["snapkv"], CompileCounter())) != texts(right)
 
@@ -137,7 +139,7 @@ def test_the_compiled_layers_are_another_models_with_the_same_weights(monkeypatc
 
 def test_it_needs_a_model_on_one_gpu():
     with pytest.raises(UserError, match=r"decode\.engine=fused needs a model on one GPU, and this one is on a CPU"):
-        capture_of("fused", tiny_model())
+        recording_of("fused", tiny_model())
 
 
 @torch.inference_mode()
@@ -146,7 +148,7 @@ def test_a_layer_is_few_kernels_on_a_gpu(family, names, monkeypatch):
     monkeypatch.undo()  # attention is an operator here
     model, made = tiny_model(family, num_layers=2).bfloat16(), GpuCode()
     cache, logits = caches_of(model, names)
-    steps = Steps(model, cache, recorder, with_compiled_layers(model, backend=made))
+    steps = RecordedSteps(model, cache, Recording(recorder, with_compiled_layers(model, backend=made)))
     for _ in range(2):  # the second one compiles
         steps(logits.argmax(dim=-1), STEPS)
     (kernels,) = made.kernels()

@@ -5,7 +5,7 @@ FullKV's token is 43 kernels in a layer. results/benchmarks/launches.json has al
 
 import pytest
 
-from kvbench.evaluation.decode import batched, decode_greedily
+from kvbench.evaluation.decode import batched, decode
 from kvbench.methods import H2O, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.head_scores import calibrations
 from kvbench.ops.operator import LAUNCHES
@@ -67,7 +67,7 @@ def test_decoding_waits_once_in_eight_tokens_and_uploads_nothing(stop):
         with FakeDevices():
             caches = [FullKV().compress(state, N) for _ in range(3)]
             logits = state.logits.expand(3, -1)
-        return count.counts_of(lambda: decode_greedily(model, batched(caches), logits, steps, stop))
+        return count.counts_of(lambda: decode(model, batched(caches), logits, steps, stop))
 
     steps = counts(8 + 16) - counts(8)
     assert (steps.waits, steps.uploads) == (2, 0), steps.names

@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM, GemmaConfig, Phi3Config
 from kvbench.cache import packed
 from kvbench.evaluation.fused_layers import OPTIONS, with_compiled_layers
 from kvbench.evaluation.merged_products import OnlyOnce, PartOfProduct, groups
-from kvbench.evaluation.steps import Steps
+from kvbench.evaluation.recorded_steps import RecordedSteps, Recording
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.ops.padded_attention import padded_attention
 from kvbench.prefill import Needs, prefill
-from tests.evaluation.test_decode_replay import attend
 from tests.evaluation.test_fused_layers import STEPS, caches_of, compiled, decoded, texts
 from tests.support.gpu_code import GpuCode
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
@@ -78,7 +78,7 @@ def test_maps_of_one_input_are_merged_and_no_weight_is_stored_twice(family, name
 @pytest.mark.heavy
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma", "phi3"])
 def test_merged_products_decode_the_tokens_of_eager_steps(family, monkeypatch):
-    monkeypatch.setattr(packed, "packed_attention", attend)
+    monkeypatch.setattr(packed, "packed_attention", padded_attention)
     torch._dynamo.reset()
     model, names = model_of(family).double(), ["full", "snapkv"]
     expected, found = decoded(model, names), compiled(model, names, CompileCounter())
@@ -159,7 +159,7 @@ def test_a_merged_product_is_computed_once_in_inductors_code(once, products, mon
     torch._dynamo.reset()
     model, made = model_of("llama").bfloat16(), GpuCode()
     cache, logits = caches_of(model, ["full"])
-    steps = Steps(model, cache, lambda work: work, with_compiled_layers(model, backend=made))
+    steps = RecordedSteps(model, cache, Recording(lambda work: work, with_compiled_layers(model, backend=made)))
     for _ in range(2):  # the second one compiles
         steps(logits.argmax(dim=-1), STEPS)
     (kernels,) = made.kernels()

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from kvbench.cache.base import NoCache
 from kvbench.cache.linear_state import LinearState
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import batched, decode_greedily, generate, read, read_all
+from kvbench.evaluation.decode import batched, decode, generate, read, read_all
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass, num_layers
 from kvbench.methods import Eviction, FullKV, WindowAttention
 from kvbench.models.attention_interface import ATTENTION
@@ -68,7 +68,7 @@ def test_fullkv_generates_the_models_tokens(family, n):
     assert agree(generate(model, first, every[0].logits, NEW, frozenset()), tokens)
     cache = batched([copy, *(compressed.caches for compressed in every[1:])])
     logits = torch.stack([compressed.logits for compressed in every])
-    assert all(agree(answer, tokens) for answer in decode_greedily(model, cache, logits, NEW, frozenset()))
+    assert all(agree(answer, tokens) for answer in decode(model, cache, logits, NEW, frozenset()))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -81,7 +81,7 @@ def test_logits_in_bfloat16_are_as_near_to_those_of_float32_as_the_models(family
     assert torch.dist(source.state.logits.float(), exact) < 2 * torch.dist(theirs.float(), exact)
     compressed = source.compress(FullKV(), N)
     caches = [next(compressed.copies(2)), compressed.caches]
-    outputs = decode_greedily(model, batched(caches), compressed.logits.expand(2, -1), 4, frozenset())
+    outputs = decode(model, batched(caches), compressed.logits.expand(2, -1), 4, frozenset())
     assert all(output.not_finite is None and len(output.tokens) == 4 for output in outputs)
 
 
@@ -122,7 +122,7 @@ def test_each_question_is_read_from_what_the_context_left(family):
     questions = [prompt(q, seed=q) for q in (WINDOW + 9, 1)]
     for question, caches in zip(questions, compressed.copies(2), strict=True):
         cache = batched([caches])
-        (answer,) = decode_greedily(model, cache, read(model, cache, question), NEW, frozenset())
+        (answer,) = decode(model, cache, read(model, cache, question), NEW, frozenset())
         assert agree(answer, answer_of(family, torch.cat([context, question])))
 
 
@@ -151,7 +151,7 @@ def test_settings_decode_in_a_batch_as_alone(family):
     # one sequence ends early: the states of the others go on without it
     others = {*alone[0].tokens, *alone[2].tokens}
     stop = frozenset([next(token for token in alone[1].tokens if token not in others)])
-    outputs = decode_greedily(model, batched(rows), logits, NEW, stop)
+    outputs = decode(model, batched(rows), logits, NEW, stop)
     for output, other, caches, one in zip(outputs, alone, rows, together, strict=True):
         end = next((at for at, token in enumerate(other.tokens) if token in stop), NEW)
         assert agree(output, other.tokens[:end])

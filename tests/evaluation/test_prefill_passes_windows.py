@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import batched, decode_greedily, generate, read
+from kvbench.evaluation.decode import batched, decode, generate, read
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass, num_layers
 from kvbench.methods import Eviction, ExpectedAttention, FullKV, WindowAttention
 from kvbench.models.attention_interface import ATTENTION
@@ -54,7 +54,7 @@ def test_fullkv_generates_the_models_tokens_at_any_length(family, n):
     assert agree(generate(model, first, every[0].logits, NEW, frozenset()), tokens)
     cache = batched([copy, *(compressed.caches for compressed in every[1:])])
     logits = torch.stack([compressed.logits for compressed in every])
-    assert all(agree(answer, tokens) for answer in decode_greedily(model, cache, logits, NEW, frozenset()))
+    assert all(agree(answer, tokens) for answer in decode(model, cache, logits, NEW, frozenset()))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -83,7 +83,7 @@ def test_each_question_is_read_from_the_window_that_the_context_left(family):
     compressed = SharedPass(model, context, FullPrefill(), Needs()).compress(FullKV(), 50)
     for question, caches in zip(questions, compressed.copies(len(questions)), strict=True):
         cache = batched([caches])
-        (answer,) = decode_greedily(model, cache, read(model, cache, question), NEW, frozenset())
+        (answer,) = decode(model, cache, read(model, cache, question), NEW, frozenset())
         assert agree(answer, expected(family, torch.cat([context, question])))
 
 
@@ -96,7 +96,7 @@ def test_settings_decode_in_a_batch_as_alone(family):
     alone = [generate(model, c.caches, c.logits, NEW, frozenset()) for c in (source.compress(*pair) for pair in pairs)]
     together = [source.compress(*pair) for pair in pairs]
     cache = batched([compressed.caches for compressed in together])
-    outputs = decode_greedily(model, cache, torch.stack([c.logits for c in together]), NEW, frozenset())
+    outputs = decode(model, cache, torch.stack([c.logits for c in together]), NEW, frozenset())
     assert all(agree(output, other.tokens) for output, other in zip(outputs, alone, strict=True))
     assert [output.decode_bytes for output in outputs] == [output.decode_bytes for output in alone]
     assert agree(outputs[0], expected(family, ids)) and outputs[0].tokens != outputs[1].tokens

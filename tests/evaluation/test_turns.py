@@ -13,7 +13,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation import evaluate as evaluation
 from kvbench.evaluation import turns
 from kvbench.evaluation.check_samples import check_turns
-from kvbench.evaluation.decode import batched, decode_greedily, generate, read
+from kvbench.evaluation.decode import batched, decode, generate, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import Prompt, later_turns, together, tokenise
 from kvbench.evaluation.record import Row, Run
@@ -244,11 +244,11 @@ def test_a_later_turn_made_alone_is_the_same(tmp_path, tiny):
 
 def test_after_logits_that_are_not_finite_no_later_turn_has_a_record(tmp_path, tiny, monkeypatch):
     def broken(model, cache, logits, *args, **options):
-        (generation,) = decode_greedily(model, cache, logits, *args, **options)
+        (generation,) = decode(model, cache, logits, *args, **options)
         generation.not_finite = 2 if generation.decode_bytes.passes > LIMITS[0] else None
         return [generation]
 
-    monkeypatch.setattr(turns, "decode_greedily", broken)
+    monkeypatch.setattr(turns, "decode", broken)
     own = conversation(own_answers=True)
     run = Run("run", "r", tiny, Given(own), SETTINGS[:1])
     with Store(tmp_path) as store:

@@ -7,7 +7,7 @@ from kvbench.benchmarks import Sample
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import batched, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.settings import build_settings
@@ -148,7 +148,7 @@ def test_answers_are_those_of_kvpress_itself(embedded, sample, name):
     compressed = pressed(model, prompt.context, name, GUESTS[name])
     cache = batched([compressed.caches])
     logits = read(model, cache, prompt.question)
-    ours = decode_greedily(model, cache, logits, sample.max_new_tokens, embedded.stop_tokens)[0].tokens
+    ours = decode(model, cache, logits, sample.max_new_tokens, embedded.stop_tokens)[0].tokens
 
     press = presses.build_press(name, GUESTS[name])
     if presses.takes_ratio(press):

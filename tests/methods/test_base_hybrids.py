@@ -10,7 +10,7 @@ from kvbench.cache.linear_state import LinearState
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes
-from kvbench.evaluation.decode import batched, decode_greedily, read
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import ContextFrame, FullPrefill, Needs, Reconstruction, reconstruct
@@ -53,7 +53,7 @@ def test_a_preset_compresses_the_layers_that_keep_all_tokens(family, name):
     assert compressed.full_bytes == LAYERS * N * TOKEN + OTHERS[family]
     before = [tensor.clone() for cache in shared_pass(family).state.others.values() for tensor in cache.tensors()]
     cache = batched([compressed.caches])
-    (output,) = decode_greedily(model(family), cache, compressed.logits[None], STEPS, frozenset())
+    (output,) = decode(model(family), cache, compressed.logits[None], STEPS, frozenset())
     assert len(output.tokens) == STEPS and output.not_finite is None
     check_kept(one, layers, N, budget, LAYERS * N * TOKEN)
     logits = read(model(family), cache, prompt(5, seed=1))  # a further turn

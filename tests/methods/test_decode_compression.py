@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import batched, decode_greedily, generate
+from kvbench.evaluation.decode import batched, decode, generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import (
     H2O,
@@ -123,7 +123,7 @@ def test_a_batch_decodes_as_each_alone(name, state):
     other, _ = decoded(state, FullKV(), N)
     every = [FullKV().compress(state, N), method.compress(state, B), method.compress(state, B)]
     cache = batched(every)
-    outputs = decode_greedily(small(), cache, state.logits.expand(3, -1), T, frozenset())
+    outputs = decode(small(), cache, state.logits.expand(3, -1), T, frozenset())
     assert [output.tokens for output in outputs] == [other.tokens, alone.tokens, alone.tokens]
     assert [output.decode_bytes for output in outputs] == [other.decode_bytes, alone.decode_bytes, alone.decode_bytes]
 

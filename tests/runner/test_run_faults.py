@@ -111,7 +111,7 @@ def test_a_report_that_cannot_be_written_is_told_and_made_by_the_same_command(co
 def test_a_gpu_without_memory_for_one_sequence_is_told_and_the_records_before_stay(
     command, whole, tmp_path, monkeypatch
 ):
-    decode, answered = answer.decode_greedily, []
+    decode, answered = answer.decode, []
 
     def full(model, cache, logits, *rest, **options):
         answered.append(len(logits))
@@ -121,13 +121,13 @@ def test_a_gpu_without_memory_for_one_sequence_is_told_and_the_records_before_st
             )
         return decode(model, cache, logits, *rest, **options)
 
-    monkeypatch.setattr(answer, "decode_greedily", full)
+    monkeypatch.setattr(answer, "decode", full)
     outcome = command(tmp_path, "decode.batch=1")
     stopped(outcome, "memory is full while making a record: CUDA out of memory. Tried to allocate 3.00 GiB;")
     (folder,) = tmp_path.iterdir()
     assert manifests(folder)[0]["status"] == "stopped by UserError"
     assert len(load(folder)) == 3
-    monkeypatch.setattr(answer, "decode_greedily", decode)
+    monkeypatch.setattr(answer, "decode", decode)
     assert command(tmp_path)[0] == 0
     assert outcomes(folder) == outcomes(whole)
 

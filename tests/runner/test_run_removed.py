@@ -18,7 +18,7 @@ def while_running(tiny_folder, tmp_path, monkeypatch):
     """A run, with an action on its folder before the third answer."""
 
     def go(action=None):
-        decode, calls = answer.decode_greedily, []
+        decode, calls = answer.decode, []
 
         def decoding(*args, **options):
             calls.append(1)
@@ -28,7 +28,7 @@ def while_running(tiny_folder, tmp_path, monkeypatch):
             return decode(*args, **options)
 
         with monkeypatch.context() as patched:
-            patched.setattr(answer, "decode_greedily", decoding)
+            patched.setattr(answer, "decode", decoding)
             few = arguments(tiny_folder, tmp_path, "method=[full,streaming_llm]", "ratio=0.5", "decode.batch=1")
             return module.run(compose(*few))
 

@@ -22,7 +22,7 @@ def on_gpu():
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    monkeypatch.setattr(presets, "capture_of", lambda engine, model: None)  # a fake GPU records no graph
+    monkeypatch.setattr(presets, "recording_of", lambda engine, model: None)  # a fake GPU records no graph
 
 
 def found(name: str) -> dict:
@@ -53,7 +53,7 @@ def test_attention_over_many_tokens_is_compared_on_a_gpu(monkeypatch):
 
 
 def test_every_part_of_a_table_of_speeds_is_there(monkeypatch):
-    for name, value in {"capture_of": None, "free_bytes": 2**30}.items():
+    for name, value in {"recording_of": None, "free_bytes": 2**30}.items():
         monkeypatch.setattr(speed, name, lambda *_, value=value: value)
     monkeypatch.setattr(speed.Length, "kernel_seconds", lambda self, work: None)
     with FakeDevices():

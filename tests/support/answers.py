@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvbench.evaluation.decode import Generation
+from kvbench.evaluation.generation import Generation
 
 
 def agree(decoded: Generation, expected: Sequence[int]) -> bool:

@@ -15,11 +15,11 @@ from kvbench.cache.base import storage_bytes
 from kvbench.cache.beside import Beside
 from kvbench.cache.decode_bytes import DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.evaluation.decode import batched, decode_greedily
+from kvbench.evaluation.decode import batched, decode
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
+from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
-from kvbench.evaluation.steps import capture_of, fused_of
 from kvbench.methods.base import Method, as_given
 from kvbench.methods.eviction import Eviction
 from kvbench.models.cache_argument import as_argument
@@ -97,14 +97,13 @@ def measure(
     cache = batched(copies)
     for sequence in cache.sequences:
         sequence.tokens += len(tokens)  # which FullKV would hold, too
-    outputs = decode_greedily(
+    outputs = decode(
         model,
         cache,
         compressed.logits.expand(batch, -1),
         new_tokens - len(tokens),
         stop_tokens=frozenset(),
-        capture=capture_of(engine, model),
-        fused=fused_of(engine, model),
+        recording=recording_of(engine, model),
     )
     wait_for(model)
     return Measurement(

@@ -21,7 +21,7 @@ from kvbench.evaluation.speed.record import record
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
-# Tokens decoded in a warm-up round: enough for the host to have recorded what it calls (`kvbench.models.one_token`).
+# Tokens decoded in a warm-up round: by then everything is made that is made at its first use.
 WARM_TOKENS = 8
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from kvbench.evaluation.decode import batched, decode_greedily, generate
+from kvbench.evaluation.decode import batched, decode, generate
 from kvbench.evaluation.settings import Setting
 from scripts.benchmarks.gpu.models import budget_of, prefilled
 from scripts.benchmarks.gpu.presets import STEPS
@@ -19,7 +19,7 @@ def against_alone(settings: list[Setting], model, n: int) -> dict:
         alone[one.name] = generate(model, one.method.compress(state, budget), state.logits, STEPS, frozenset())
         caches.append(one.method.compress(state, budget))
         logits.append(state.logits)
-    together = decode_greedily(model, batched(caches), torch.stack(logits), STEPS, frozenset())
+    together = decode(model, batched(caches), torch.stack(logits), STEPS, frozenset())
     found = zip(alone.items(), together, strict=True)
     return {"different": [name for (name, a), b in found if differ(a.tokens, b.tokens, a.close_call)]}
 

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.evaluation.decode import batched, decode_greedily, generate
+from kvbench.evaluation.decode import batched, decode, generate
+from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
-from kvbench.evaluation.steps import capture_of
 from kvbench.prefill import PrefillState
 from scripts.benchmarks.gpu.models import budget_of, on_cpu, prefilled
 from scripts.benchmarks.gpu.twins import Twins
@@ -57,13 +57,13 @@ def of_prompt(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, 
 def repeated(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor) -> dict:
     """Tokens by steps that Python launches and by one that a CUDA graph repeats, where the caches allow it."""
     both = [
-        generate(model, copy.deepcopy(caches), logits, REPEATED, frozenset(), capture=capture_of(engine, model))
+        generate(model, copy.deepcopy(caches), logits, REPEATED, frozenset(), recording=recording_of(engine, model))
         for engine in ("eager", "auto")
     ]
     eager, graph = both
     packs = [cache.pack() for cache in copy.deepcopy(caches)]
     return {
-        "graph_expected": capture_of("auto", model) is not None and all(pack is not None for pack in packs),
+        "graph_expected": recording_of("auto", model) is not None and all(pack is not None for pack in packs),
         "eager_tokens": eager.tokens,
         "graph_tokens": graph.tokens,
         "graph_steps": graph.repeated,
@@ -78,7 +78,7 @@ def operators(one: Setting, model: PreTrainedModel, n: int) -> dict[str, dict]:
         state = prefilled(one, model, n)
         cache = batched([one.method.compress(state, budget_of(one, model, n))])
         cache.make_room(STEPS)  # as on a GPU, on every machine
-        decode_greedily(model, cache, state.logits[None], STEPS, frozenset())
+        decode(model, cache, state.logits[None], STEPS, frozenset())
     return {name: asdict(compared) for name, compared in twins.operators.items()}
 
 

@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
 from kvbench.cache.batch import BatchCache
-from kvbench.evaluation.decode import Generation, batched, decode_greedily, generate
+from kvbench.evaluation.decode import batched, decode, generate
+from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.prefill_passes import stored
-from kvbench.evaluation.steps import capture_of, fused_of
+from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.spindle import SpindleKV
 from kvbench.prefill import FullPrefill, Needs, PrefillState, in_chunks
@@ -107,24 +108,24 @@ class Length:
 
     def engines(self) -> list[str]:
         """Those of `decode.engine` that this machine has."""
-        return ["eager"] if capture_of("auto", self.model) is None else ["eager", "graph", "fused"]
+        return ["eager"] if recording_of("auto", self.model) is None else ["eager", "graph", "fused"]
 
     def rate(self, make: Callable[[], BatchCache], logits: Tensor, engine: str) -> float | None:
         """Tokens per second of each row, by the time that twice as many take longer: without the first steps, a
         recording and a compilation. None where no step was of this engine."""
-        capture, fused = capture_of(engine, self.model), fused_of(engine, self.model)
+        recording = recording_of(engine, self.model)
 
-        def decode(tokens: int) -> tuple[float, list[Generation]]:
+        def timed(tokens: int) -> tuple[float, list[Generation]]:
             cache = make()
             seconds, rows = self.timed(
-                lambda: decode_greedily(self.model, cache, logits, tokens, frozenset(), capture=capture, fused=fused)
+                lambda: decode(self.model, cache, logits, tokens, frozenset(), recording=recording)
             )
             return seconds, rows
 
         if engine == "fused":
-            decode(min(WARM, self.steps))  # compiles
-        short, _ = decode(self.steps)
-        long, rows = decode(2 * self.steps)
+            timed(min(WARM, self.steps))  # compiles
+        short, _ = timed(self.steps)
+        long, rows = timed(2 * self.steps)
         if engine != "eager" and {row.engine for row in rows} != {engine}:
             return None
         return self.steps / max(long - short, 1e-9)
@@ -147,9 +148,9 @@ class Length:
         def caches() -> list:
             return [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
 
-        decode_greedily(self.model, batched(caches()), logits, min(WARM, self.steps), frozenset())
+        decode(self.model, batched(caches()), logits, min(WARM, self.steps), frozenset())
         ready = caches()
-        together, _ = self.timed(lambda: decode_greedily(self.model, batched(ready), logits, self.steps, frozenset()))
+        together, _ = self.timed(lambda: decode(self.model, batched(ready), logits, self.steps, frozenset()))
         ready = caches()
         alone, _ = self.timed(lambda: [generate(self.model, x, state.logits, self.steps, frozenset()) for x in ready])
         ready.clear()  # before more are made
