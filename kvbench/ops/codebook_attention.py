@@ -8,16 +8,12 @@ from torch import Tensor
 from kvbench.ops import softmax
 from kvbench.ops.bits import unpack_bits
 from kvbench.ops.codebook_layout import Coded, Layout, Place, Rotation, Seen, Vectors, to_places, view_references
-from kvbench.ops.operator import operator
+from kvbench.ops.operator import like_first, operator
 from kvbench.ops.signature import Varying
 from kvbench.ops.softmax import Scaling
 
 
-def _like(query: Tensor, *rest: object) -> Tensor:
-    return query.new_empty(query.shape)
-
-
-@operator(launches=2, fake=_like)
+@operator(launches=2, fake=like_first)
 def codebook_attention(
     query: Tensor,
     keys: Coded,

@@ -99,6 +99,11 @@ def operator(
     return register
 
 
+def like_first(first: torch.Tensor, *rest: object) -> torch.Tensor:
+    """The `fake` of an operator whose result looks like its first argument."""
+    return first.new_empty(first.shape)
+
+
 def watched() -> bool:
     """Whether operations are counted, faked or overridden by somebody else."""
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())

@@ -6,7 +6,7 @@ PyramidKV, SpindleKV and KIVI at three ratios are compressed and decode a few to
 numbers, and say that they are on a GPU. A storage counts from the operation that makes it until it is freed.
 
 What numbers would decide is assumed: a codebook has ENTRIES of the coded vectors as entries, and the query heads of a
-KV head together want UNION times as many tokens as each. Operators count as their results (`kvbench.ops.fakes`), the
+KV head together want UNION times as many tokens as each. Operators count as their results, by their fakes, the
 greedy cover with its scratch (`cover_bytes`) too, and attention as its output (flash). Left out: the rounding and
 pieces of torch's allocator, CUDA's context (about 0.6 GB), cuBLAS's workspaces, and what a CUDA graph holds. No GPU has
 confirmed a count.

@@ -51,7 +51,7 @@ SOURCES = {
     ),
     "arithmetic": (
         "how much of what a setting took more than its operations explain is the host's",
-        "all or nothing: on the CPU codes are decoded by loops, and attention of twelve rows is arithmetic",
+        "all or nothing: on the CPU codes are decoded by torch, and attention of twelve rows is arithmetic",
     ),
     "launch": (
         "seconds of the driver for a kernel, on the host",
