@@ -2,18 +2,17 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import CacheLayerMixin
 
-from kvbench.cache.pack import Pack, PackRow
-from kvbench.cache.packed import BLOCK
+from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.models.cache_layers import DummyLayer
-from kvbench.ops.softmax import Scaling
+
+# Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.
+BLOCK = 64
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
@@ -37,72 +36,6 @@ def bytes_in_16_bits(tensors: Iterable[Tensor], others: Iterable[Tensor], elemen
     return sum(sizes.values())
 
 
-class AttendingLayer(CacheLayerMixin):
-    """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`.
-
-    windowed   whether it attends to the model's sliding window alone.
-    readers    how many later layers attend to its keys and values, by `reread`.
-    unread     how many of them have yet to attend in this pass.
-    """
-
-    readers = 0
-    unread = 0
-
-    @property
-    def windowed(self) -> bool:
-        return False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = 0
-        self.is_initialized = True
-
-    @abstractmethod
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        """Store new tokens: keys (after RoPE) and values, [1, num_key_value_heads, t, head_dim]."""
-
-    @abstractmethod
-    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """The attention output [1, num_attention_heads, q, head_dim] of query [1, num_attention_heads, q, head_dim].
-
-        scaling is a number, or a `Softmax` in models with soft caps or sinks.
-        """
-
-    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """The attention output of a later layer's query, as of `attend`, which came before.
-
-        Query may be of the last tokens alone. A layer that observes the query, or that changes with every query, does
-        so in `attend` alone and overrides this.
-        """
-        return self.attend(query, scaling)
-
-    def was_read(self) -> bool:
-        """Count a reader; whether it was the last."""
-        self.unread -= 1
-        return self.unread == 0
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
-        self.append(key_states, value_states)
-        self.seen += key_states.shape[2]
-        self.unread = self.readers
-        return self, self
-
-    def get_seq_length(self) -> int:
-        """Number of tokens seen, not stored: the next token's position stays correct after eviction."""
-        return self.seen
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.seen + query_length, 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to initialise: a layer is constructed from its tensors."""
-
-
 class StoredLayer(ABC):
     """What one layer of a model stores of a text, and what counts of it.
 
@@ -116,7 +49,6 @@ class StoredLayer(ABC):
                    is read by `attend_one_by_one`.
     batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
                    does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
-    packed_row     its place among the rows of a batch, once its tensors have moved there.
     """
 
     kept: Kept | None = None
@@ -126,7 +58,6 @@ class StoredLayer(ABC):
     triggers: int | None = None
     takes_blocks: bool = False
     batches: bool = False
-    packed_row: PackRow | None = None
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
@@ -149,7 +80,7 @@ class StoredLayer(ABC):
 
     @property
     def filled_bytes(self) -> int:
-        """Bytes of `tensors`, and of its packed row, without the room for further tokens; known to the host.
+        """Bytes of `tensors` without the room for further tokens; known to the host.
 
         A layer whose tensors have such room overrides this. What only the device knows is counted at its largest.
         """
@@ -174,6 +105,26 @@ class StoredLayer(ABC):
         return held_bytes([self])
 
 
+class Row(StoredLayer):
+    """What one sequence holds in a cache of several: it stands among the sequence's caches, where its own was."""
+
+    def __init__(self, kept: Kept | None, held: int = 0, filled: int = 0, fixed: bool = False):
+        """held: bytes, room for further tokens included; filled: without this room."""
+        self.kept, self.held, self.filled, self.fixed = kept, held, filled, fixed
+
+    def tensors(self) -> list[Tensor]:
+        """None of its own."""
+        return []
+
+    @property
+    def nbytes(self) -> int:
+        return self.held
+
+    @property
+    def filled_bytes(self) -> int:
+        return self.filled
+
+
 class LayerCache(StoredLayer, AttendingLayer):
     """The cache of one layer with attention, compressed or not, made from a prompt of `seen` tokens."""
 
@@ -182,9 +133,9 @@ class LayerCache(StoredLayer, AttendingLayer):
         self.seen = seen
         self.kept = kept
 
-    def pack(self) -> Pack[Any] | None:
-        """Its keys and values as a pack of one row, which it no longer holds; None for a layer that keeps its own."""
-        return None
+    def for_batch(self) -> "LayerCache":
+        """The cache as one of a batch: itself, or a `RowsLayer` that holds the same and can join others."""
+        return self
 
 
 class NoCache(StoredLayer, DummyLayer):
@@ -196,32 +147,10 @@ class NoCache(StoredLayer, DummyLayer):
         return []
 
 
-def attend_one_by_one(
-    cache: LayerCache | Pack[Any],
-    keys: Tensor,
-    values: Tensor,
-    query: Tensor,
-    scaling: Scaling,
-    appended: Callable[[], object] = lambda: None,
-) -> Tensor:
-    """Append keys, values [rows, num_key_value_heads, t, head_dim] one token after the other, each attended to at once.
-
-    For a cache that does not take blocks: one layer's output for a token depends on no later token, so the tokens need
-    not go through the model one by one. Calls `appended` after every token, before its attention is computed.
-    """
-    outputs = []
-    for new in zip(keys.split(1, dim=2), values.split(1, dim=2), query.split(1, dim=2), strict=True):
-        cache.update(*new[:2])
-        appended()
-        outputs.append(cache.attend(new[2], scaling))
-    return torch.cat(outputs, dim=2)
-
-
 def held_bytes(caches: Sequence[StoredLayer]) -> int:
-    """Bytes of the storages behind the tensors of `caches`, and the caches' parts of packed batches."""
+    """Bytes of the storages behind the tensors of `caches`, each once, and of those that are rows of a batch's."""
     tensors = [tensor for cache in caches for tensor in cache.tensors()]
-    packed = sum(cache.packed_row.nbytes for cache in caches if cache.packed_row)
-    return storage_bytes(tensors) + packed
+    return storage_bytes(tensors) + sum(cache.held for cache in caches if isinstance(cache, Row))
 
 
 class Growing:

@@ -27,9 +27,6 @@ class BiasedLayer(DenseLayer):
     def filled_bytes(self) -> int:
         return int(super().filled_bytes + self.bias.nbytes)
 
-    def pack(self) -> None:
-        return None
-
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         bias = F.pad(self.bias, (0, self.k.length - self.bias.shape[1]))
         return biased_attention(query, self.k.view, self.v.view, bias, scaling)

@@ -24,16 +24,17 @@ class DenseLayer(LayerCache):
         self.k, self.v = Growing(keys[None]), Growing(values[None])
 
     def tensors(self) -> list[Tensor]:
-        return [] if self.packed_row else [self.k.buffer, self.v.buffer]
+        return [self.k.buffer, self.v.buffer]
 
     @property
     def filled_bytes(self) -> int:
-        return self.packed_row.filled_bytes if self.packed_row else self.k.filled_bytes + self.v.filled_bytes
+        return self.k.filled_bytes + self.v.filled_bytes
 
-    def pack(self) -> Packed | None:
-        packed = Packed.dense(self.k.view[0], self.v.view[0])
-        del self.k, self.v
-        return packed
+    def for_batch(self) -> LayerCache:
+        """Packed, which has room ahead and joins; a subclass, which may attend in another way, stays as it is."""
+        if type(self) is not DenseLayer:
+            return self
+        return Packed.dense(self.k.view[0], self.v.view[0], self.seen, self.kept)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         group = self.k.buffer.shape[1] // keys.shape[1]  # unfolded: every query head gets its own copy

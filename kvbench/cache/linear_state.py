@@ -6,8 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import StoredLayer, storage_bytes
-from kvbench.cache.pack import PackRow
+from kvbench.cache.base import StoredLayer
 from kvbench.models.cache_layers import LinearAttentionLayer
 
 
@@ -27,13 +26,9 @@ class LinearState(StoredLayer, LinearAttentionLayer):
         """transformers keeps recurrent states in float32, and convolutions' in the model's dtype."""
         return [state for state in self.recurrent_states.values() if state is not None]
 
-    @property
-    def filled_bytes(self) -> int:
-        return super().filled_bytes + (self.packed_row.filled_bytes if self.packed_row else 0)
-
     @classmethod
     def joined(cls, rows: Sequence[Self]) -> Self:
-        """The states [rows, …] of several sequences, which their own layers no longer hold."""
+        """The states [rows, …] of several sequences, whose own layers are not used any more."""
         batch = cls(rows[0].number_of_states)
         flags = ("is_conv_states_initialized", "is_recurrent_states_initialized", "has_previous_state")
         for name in (*flags, "conv_kernel_size", "device", "dtype"):
@@ -41,11 +36,6 @@ class LinearState(StoredLayer, LinearAttentionLayer):
         for number in range(batch.number_of_states):
             batch.conv_states[number] = _together([row.conv_states[number] for row in rows])
             batch.recurrent_states[number] = _together([row.recurrent_states[number] for row in rows])
-        for row in rows:
-            held = storage_bytes(row.tensors())
-            row.packed_row = PackRow(held, held)
-            for states in (row.conv_states, row.recurrent_states):
-                states.update(dict.fromkeys(states))
         return batch
 
     def keep(self, rows: Sequence[int]) -> None:

@@ -1,24 +1,22 @@
-"""Packed storage: keys and values of any number of heads and rows, each of its own length, in one buffer.
+"""Packed caches: keys and values of any number of heads and sequences, each of its own length, in one buffer.
 
-A segment is what one stored head of one row of a batch holds: consecutive rows of the buffers, with room behind them.
+A segment is what one stored head of one sequence holds: consecutive rows of the buffers, with room behind them.
 Every segment grows by the same tokens, so one number says how much room is left in all of them.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from kvbench.cache.pack import Pack, PackRow
+from kvbench.cache.base import BLOCK, Row
+from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.rows import RowsLayer
 from kvbench.ops.packed_append import packed_append
 from kvbench.ops.packed_attention import ALL, packed_attention
 from kvbench.ops.segments import Segments, Visible
 from kvbench.ops.softmax import Scaling
-
-# Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.
-BLOCK = 64
 
 
 @dataclass
@@ -32,11 +30,12 @@ class Segment:
     bit_bytes: int = 0
 
 
-@dataclass
-class PackedRow(PackRow):
-    """The segments of one row of a batch, in order of its stored heads."""
+class PackedRow(Row):
+    """The segments of one sequence, in order of its stored heads."""
 
-    segments: list[Segment] = field(default_factory=list)
+    def __init__(self, segments: Sequence[Segment], kept: Kept | None):
+        super().__init__(kept)
+        self.segments = list(segments)
 
 
 @dataclass
@@ -51,17 +50,20 @@ class Tables:
     heads: Tensor | None = field(default=None)  # [segments + 1] the first of its query heads, of those of all rows
 
 
-class Packed(Pack[PackedRow]):
+class Packed(RowsLayer):
     """Keys and values [capacity, head_dim] of the segments of `rows`, and bits of those that have some, uint8 [bytes].
 
     A row stores num_key_value_heads or num_attention_heads segments.
     """
 
     takes_blocks = True
+    batches = True
     takes_back = True
+    rows: list[PackedRow]
 
-    def __init__(self, keys: Tensor, values: Tensor, rows: Sequence[PackedRow], bits: Tensor | None = None):
+    def __init__(self, keys: Tensor, values: Tensor, rows: Sequence[PackedRow], seen: int, bits: Tensor | None = None):
         """Without room: the segments fill the buffers."""
+        super().__init__(seen, rows[0].kept if len(rows) == 1 else None)
         self.keys, self.values, self.rows = keys, values, list(rows)
         self.bits = keys.new_empty(0, dtype=torch.uint8) if bits is None else bits
         self.room = self.grown = 0
@@ -69,47 +71,20 @@ class Packed(Pack[PackedRow]):
         self._count_bytes()
 
     @classmethod
-    def dense(cls, keys: Tensor, values: Tensor) -> "Packed":
+    def dense(cls, keys: Tensor, values: Tensor, seen: int, kept: Kept | None) -> "Packed":
         """One row of keys, values [heads, len, head_dim]; of a contiguous tensor it is no copy."""
         heads, length, _ = keys.shape
-        row = PackedRow(segments=[Segment(head * length, length) for head in range(heads)])
-        return cls(keys.flatten(0, 1), values.flatten(0, 1), [row])
+        row = PackedRow([Segment(head * length, length) for head in range(heads)], kept)
+        return cls(keys.flatten(0, 1), values.flatten(0, 1), [row], seen)
 
-    @classmethod
-    def chosen(
-        cls,
-        keys: Tensor,
-        values: Tensor,
-        chosen: Tensor,
-        group_bits: Tensor | None = None,
-        lengths: Sequence[int] | None = None,
-    ) -> "Packed":
-        """One row of the tokens `chosen`, bool [heads, n], of keys, values [num_key_value_heads, n, head_dim].
-
-        heads is num_key_value_heads or num_attention_heads. group_bits, bool [heads, group, n]: which query heads of
-        a head's group see its tokens. lengths: how many tokens each head has; None: one wait for the device, which
-        has to report them.
-        """
-        heads, n = chosen.shape
-        lengths = chosen.sum(dim=1).tolist() if lengths is None else lengths
-        tokens = flat_positions(chosen.flatten(), sum(lengths))  # [total] in [0, heads · n)
-        source = tokens
-        if heads > len(keys):
-            source = tokens // n // (heads // len(keys)) * n + tokens % n
-        segments = [Segment(start, length) for start, length in zip(offsets(lengths), lengths, strict=True)]
-        rows = PackedRow(segments=segments)
-        bits = None if group_bits is None else _with_bits(rows, group_bits, tokens)
-        return cls(keys.flatten(0, 1)[source], values.flatten(0, 1)[source], [rows], bits)
-
-    def joins(self, other: Pack[Any]) -> bool:
+    def joins(self, other: RowsLayer) -> bool:
         return isinstance(other, Packed)
 
-    @classmethod
-    def joined(cls, parts: Sequence["Packed"], room: int) -> "Packed":
-        """The rows of all parts as one, with `room` for tokens in every segment. Copies; the parts are left as they
-        are, but for their rows, which are those of the new one."""
+    def joined(self, others: Sequence["Packed"], room: int) -> "Packed":
+        """A new cache with `room` for tokens in every segment. The rows are its own from then on."""
+        parts = [self, *others]
         capacity = sum(segment.length + part.grown + room for part in parts for segment in part.segments)
-        keys, values = (x.new_empty(capacity, x.shape[1]) for x in (parts[0].keys, parts[0].values))
+        keys, values = (x.new_empty(capacity, x.shape[1]) for x in (self.keys, self.values))
         bits = [part.bits[s.bits : s.bits + s.bit_bytes] for part in parts for s in part.segments if s.bit_bytes]
         start = first_bit = 0
         for part in parts:
@@ -122,7 +97,8 @@ class Packed(Pack[PackedRow]):
                 segment.bits = first_bit
                 start += segment.length + room
                 first_bit += segment.bit_bytes
-        packed = cls(keys, values, [row for part in parts for row in part.rows], torch.cat(bits) if bits else None)
+        rows = [row for part in parts for row in part.rows]
+        packed = Packed(keys, values, rows, self.seen, torch.cat(bits) if bits else None)
         packed.room = room
         packed._count_bytes()
         return packed
@@ -133,6 +109,13 @@ class Packed(Pack[PackedRow]):
 
     def tensors(self) -> list[Tensor]:
         return [self.keys, self.values, self.bits]
+
+    def index_tables(self) -> list[Tensor]:
+        return [] if self.tables is None else [table for table in vars(self.tables).values() if table is not None]
+
+    @property
+    def filled_bytes(self) -> int:
+        return sum(row.filled for row in self.rows)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """One more block of tokens [rows, num_key_value_heads, t, head_dim] in every segment."""
@@ -157,7 +140,7 @@ class Packed(Pack[PackedRow]):
         self.room -= tokens
         self.grown += tokens
         for row in self.rows:
-            row.filled_bytes += tokens * len(row.segments) * self.token_bytes
+            row.filled += tokens * len(row.segments) * self.token_bytes
 
     def make_room(self, tokens: int) -> None:
         if tokens > self.room:
@@ -166,7 +149,7 @@ class Packed(Pack[PackedRow]):
     def take_back(self, row: int, tokens: int) -> None:
         for segment in self.rows[row].segments:
             segment.length -= tokens
-        self.rows[row].filled_bytes -= tokens * len(self.rows[row].segments) * self.token_bytes
+        self.rows[row].filled -= tokens * len(self.rows[row].segments) * self.token_bytes
         self._forget_tables()
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
@@ -184,13 +167,13 @@ class Packed(Pack[PackedRow]):
         return packed_attention(query, self.keys, self.values, segments, scaling, visible)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Keep these rows and drop the others, whose part of the buffers is free after the next move."""
+        """The others' part of the buffers is free after the next move."""
         self.rows = [self.rows[row] for row in rows]
         self._forget_tables()
 
     def _move(self, room: int) -> None:
         """Into new buffers with `room` in every segment."""
-        moved = Packed.joined([self], room)
+        moved = self.joined([], room)
         self.keys, self.values, self.bits, self.room = moved.keys, moved.values, moved.bits, room
         self.grown = 0
         self._forget_tables()
@@ -207,8 +190,8 @@ class Packed(Pack[PackedRow]):
 
     def _count_bytes(self) -> None:
         for row in self.rows:
-            row.filled_bytes = sum(s.length * self.token_bytes + s.bit_bytes for s in row.segments)
-            row.nbytes = row.filled_bytes + len(row.segments) * self.room * self.token_bytes
+            row.filled = sum(s.length * self.token_bytes + s.bit_bytes for s in row.segments)
+            row.held = row.filled + len(row.segments) * self.room * self.token_bytes
 
     def _tables(self, kv_heads: int) -> Tables:
         """`kv_heads` is num_key_value_heads."""
@@ -254,21 +237,3 @@ def flat_positions(mask: Tensor, count: int) -> Tensor:
     slots = mask.cumsum(0) * mask  # from 1; the others share slot 0, which is left out
     every = torch.arange(len(mask), device=mask.device)
     return every.new_empty(count + 1).scatter_(0, slots, every)[1:]
-
-
-def _with_bits(row: PackedRow, group_bits: Tensor, tokens: Tensor) -> Tensor:
-    """The bits of tokens [total], positions in [0, heads · n), from group_bits [heads, group, n]; noted in `row`."""
-    _, group, n = group_bits.shape
-    strides = [-(-segment.length // 8) for segment in row.segments]
-    first = offsets([group * stride for stride in strides])
-    for segment, stride, start in zip(row.segments, strides, first, strict=True):
-        segment.masked, segment.bits, segment.bit_bytes = segment.length, start, group * stride
-    numbers = [[s.start for s in row.segments], [s.bits for s in row.segments], strides]
-    starts, begins, widths = torch.tensor(numbers, device=tokens.device)
-    head = tokens // n
-    place = torch.arange(len(tokens), device=tokens.device) - starts[head]  # within the segment
-    seen = group_bits.transpose(1, 2).flatten(0, 1)[tokens]  # [total, group]
-    within = torch.arange(group, device=tokens.device) * widths[head][:, None]
-    byte = (begins[head] + place // 8)[:, None] + within  # [total, group]
-    bits = torch.zeros(sum(s.bit_bytes for s in row.segments), dtype=torch.int32, device=tokens.device)
-    return bits.scatter_add_(0, byte.flatten(), (seen.int() << (place % 8)[:, None].int()).flatten()).to(torch.uint8)

@@ -81,20 +81,20 @@ def of_heads(new: Tensor, heads: int) -> Tensor:
 class SequenceLayer(LayerCache):
     """A layer of two sequences. Attention reads both in full, so one layer at a time is decompressed."""
 
-    def __init__(self, keys: Sequence, values: Sequence, heads: int, seen: int, kept: Kept):
+    def __init__(self, keys: Sequence, values: Sequence, heads: int, seen: int, kept: Kept | None):
         """`heads` is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded."""
         super().__init__(seen, kept)
         self.k, self.v, self.heads = keys, values, heads
 
     def tensors(self) -> list[Tensor]:
-        return [] if self.packed_row else self.k.tensors() + self.v.tensors()
+        return self.k.tensors() + self.v.tensors()
 
     def float32_tensors(self) -> list[Tensor]:
-        return [] if self.packed_row else self.k.float32_tensors() + self.v.float32_tensors()
+        return self.k.float32_tensors() + self.v.float32_tensors()
 
     @property
     def filled_bytes(self) -> int:
-        return self.packed_row.filled_bytes if self.packed_row else self.k.filled_bytes + self.v.filled_bytes
+        return self.k.filled_bytes + self.v.filled_bytes
 
     @property
     def read_bytes(self) -> int:

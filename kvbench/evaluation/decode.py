@@ -44,17 +44,18 @@ class Choice(NamedTuple):
 Chooser = Callable[[Tensor, Sequence[int]], Choice]  # (logits [rows, vocab_size], the sequence of each row)
 
 
-def batched(sequences: Sequence[Sequence[StoredLayer]]) -> BatchCache:
+def batched(sequences: Sequence[list[StoredLayer]]) -> BatchCache:
     """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
 
-    The sequences are read and decoded through it alone: their layer caches may move into it (see `BatchLayer`).
+    The sequences are read and decoded through it alone: those of a kind are joined, and in each list a `Row`, which
+    counts that sequence's bytes, takes the place of its cache (see `BatchLayer`).
     """
     return BatchCache(sequences)
 
 
 def generate(
     model: PreTrainedModel,
-    caches: Sequence[StoredLayer],
+    caches: list[StoredLayer],
     logits: Tensor,
     max_new_tokens: int,
     stop_tokens: frozenset[int],

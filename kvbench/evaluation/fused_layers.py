@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.batch import BatchCache, BatchLayer
+from kvbench.cache.batch import BatchCache
+from kvbench.cache.batch_layer import BatchLayer
 from kvbench.errors import UserError
 from kvbench.evaluation.merged_products import OnlyOnce, merge_products
 from kvbench.ops.softmax import Scaling

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
-from kvbench.cache.base import AttendingLayer, StoredLayer
+from kvbench.cache.attending import AttendingLayer
+from kvbench.cache.base import StoredLayer
 from kvbench.evaluation.prefill_passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
 from kvbench.evaluation.record import AnyRun, MethodRun, Row

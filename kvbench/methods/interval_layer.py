@@ -85,9 +85,6 @@ class IntervalLayer(DenseLayer):
         ring = 0 if self.queries is None else self.queries.filled_bytes(self.seen)
         return filled(self.k, self.v, self.sums) + ring
 
-    def pack(self) -> None:
-        """Not packed: it drops tokens."""
-
     def append(self, keys: Tensor, values: Tensor) -> None:
         super().append(keys, values)
         if self.sums is not None:

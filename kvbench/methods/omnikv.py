@@ -93,9 +93,6 @@ class AloneLayer(DenseLayer):
         super().__init__(layer.keys, layer.values, layer.n, everything(layer))
         self.prompt, self.tokens, self.choices = layer.n, tokens, choices
 
-    def pack(self) -> None:
-        return None
-
 
 class FilterLayer(AloneLayer):
     """Reads everything, and chooses for the layers that share its choices."""

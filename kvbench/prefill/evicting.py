@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer
+from kvbench.cache.attending import AttendingLayer
 from kvbench.errors import UserError
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.rope_growth import growth_of

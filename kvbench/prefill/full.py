@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, NoCache, StoredLayer
+from kvbench.cache.attending import AttendingLayer
+from kvbench.cache.base import NoCache, StoredLayer
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.models.cache_argument import as_argument

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, StoredLayer, storage_bytes
+from kvbench.cache.attending import AttendingLayer
+from kvbench.cache.base import StoredLayer, storage_bytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from kvbench.cache.base import AttendingLayer, LayerCache, StoredLayer
+from kvbench.cache.attending import AttendingLayer
+from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.sliding_window import WindowLayer, fixed_bytes
 from kvbench.ops.column_sums import column_sums

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.batch import BatchLayer
 from kvbench.evaluation.decode import batched, read
+from tests.support.batch_layers import batch_layer
 from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, PRUNED, model, setting, state
 from tests.support.tiny import prompt
@@ -25,7 +25,7 @@ def test_in_a_batch_a_block_is_what_single_tokens_are_alone(name, dtype):
     generator = torch.Generator().manual_seed(0)
     exact = 1e-5 if dtype == torch.float32 else 2e-2
     for beside, row, single in zip(full, rows, alone, strict=True):
-        batch = BatchLayer([beside, row])
+        batch = batch_layer([beside, row])
         for t in (T, 1, 2):
             query, keys, values = (
                 torch.randn(1, heads, t, HEAD_DIM, generator=generator).to(dtype)

@@ -5,7 +5,6 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.base import held_bytes, storage_bytes
-from kvbench.cache.batch import BatchLayer
 from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.cache.coded.float8 import Float8Sequence
 from kvbench.cache.coded.layer import CodedLayer
@@ -13,6 +12,7 @@ from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.formats import GGML, MICROSCALING
 from kvbench.ops.softmax import Softmax
+from tests.support.batch_layers import batch_layer
 
 KV, HEADS, DIM, N = 2, 6, 32, 21
 KINDS = {
@@ -40,9 +40,9 @@ def new(step: int, dtype: torch.dtype) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scaling", [0.3, Softmax(0.3, 5.0, torch.linspace(-1, 2, HEADS))], ids=["plain", "bent"])
 def test_it_attends_and_counts_as_alone_also_after_tokens_were_taken_back(kind, dtype, scaling):
-    alone, batch = layer(kind, KV, dtype), BatchLayer([layer(kind, KV, dtype)])
+    alone, batch = layer(kind, KV, dtype), batch_layer([layer(kind, KV, dtype)])
     batch.make_room(12)
-    (rows,) = batch.packs
+    (rows,) = batch.joinable
     assert storage_bytes(batch.tensors()) == held_bytes(batch.rows), "nothing is held twice"
     before = [x.data_ptr() for x in rows.tensors()]
     exact = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 1e-2, "rtol": 1e-2}
@@ -67,7 +67,7 @@ def test_every_query_head_may_have_its_own_copies_and_room_is_made_again_after_t
         alone.update(*new(step, dtype)[1:])
         other.update(*new(step, dtype)[1:])
     assert all(not part.buffer[:, part.length :].view(torch.uint8).any() for part in (*other.k.parts, *other.v.parts))
-    batch = BatchLayer([other])
+    batch = batch_layer([other])
     batch.make_room(2)
     for step in range(5):
         query, keys, values = new(step, dtype)

@@ -7,7 +7,6 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.base import BLOCK, held_bytes, storage_bytes
-from kvbench.cache.batch import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.packed import flat_positions
 from kvbench.cache.ragged import RaggedLayer, UnionLayer
@@ -16,6 +15,7 @@ from kvbench.methods import FullKV
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.streaming_llm import SlidingLayer
 from tests.support import launch_counts
+from tests.support.batch_layers import batch_layer
 from tests.support.every_method import setting
 
 KV, HEADS, N, DIM = 2, 6, 20, 8
@@ -71,7 +71,7 @@ def test_a_query_heads_own_tokens_are_those_of_a_masked_cache():
 @pytest.mark.parametrize("kinds", [KINDS, ["dense", "dense", "dense"], ["ragged", "union"], ["sliding", "sliding"]])
 def test_rows_of_a_batch_attend_as_each_does_alone_also_after_some_have_left(kinds):
     """Over more steps than a block of room."""
-    batch = BatchLayer([layer(kind, i) for i, kind in enumerate(kinds)])
+    batch = batch_layer([layer(kind, i) for i, kind in enumerate(kinds)])
     alone = [layer(kind, i) for i, kind in enumerate(kinds)]
     for step in range(2 * BLOCK + 5):
         if step in (3, BLOCK + 2, BLOCK + 3) and len(alone) > 1:
@@ -86,7 +86,7 @@ def test_rows_of_a_batch_attend_as_each_does_alone_also_after_some_have_left(kin
 
 def test_a_block_of_tokens_is_appended_to_every_row():
     kinds = ["dense", "unfolded", "ragged", "ragged by query head", "union"]
-    batch = BatchLayer([layer(kind) for kind in kinds])
+    batch = batch_layer([layer(kind) for kind in kinds])
     alone = [(layer(kind), slice(row, row + 1)) for row, kind in enumerate(kinds)]
     for step, t in enumerate([1, 5, 1, BLOCK + 3]):
         together, *single = stepped([(batch, slice(None)), *alone], len(kinds), step, t)
@@ -97,7 +97,7 @@ def test_a_block_of_tokens_is_appended_to_every_row():
 def test_dense_caches_of_one_shape_attend_as_one_attention_over_all_of_them(dtype):
     """To two units of the dtype: a matrix product may round by where its operands lie in memory."""
     keys, values = (torch.randn(3, KV, N, DIM).to(dtype) for _ in range(2))
-    batch = BatchLayer([DenseLayer(*row, N, KEPT) for row in zip(keys, values, strict=True)])
+    batch = batch_layer([DenseLayer(*row, N, KEPT) for row in zip(keys, values, strict=True)])
     query, new_keys, new_values = (torch.randn(3, heads, 1, DIM).to(dtype) for heads in (HEADS, KV, KV))
     batch.update(new_keys, new_values)
     expected = torch.nn.functional.scaled_dot_product_attention(
@@ -108,11 +108,12 @@ def test_dense_caches_of_one_shape_attend_as_one_attention_over_all_of_them(dtyp
 
 
 def test_a_packed_row_counts_the_bytes_that_it_would_hold_alone_and_no_longer_grows_once_it_has_left():
-    batched, alone = ([layer(kind) for kind in KINDS] for _ in range(2))
-    before = [cache.nbytes for cache in batched]
-    batch = BatchLayer(batched)
+    alone = [layer(kind) for kind in KINDS]
+    before = [cache.nbytes for cache in alone]
+    batch = batch_layer([layer(kind) for kind in KINDS])
     every = [(batch, slice(None)), *((one, slice(row, row + 1)) for row, one in enumerate(alone))]
     stepped(every, len(KINDS), 0)
+    batched = batch.rows
     assert [cache.nbytes for cache in batched] == [cache.nbytes for cache in alone]
     assert all(cache.nbytes > size for cache, size in zip(batched[:-1], before, strict=False))
     assert storage_bytes(batch.tensors()) == held_bytes(batched), "nothing is held twice"

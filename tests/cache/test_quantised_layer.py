@@ -5,11 +5,11 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.base import held_bytes, storage_bytes
-from kvbench.cache.batch import BatchLayer
-from kvbench.cache.quantised.layer import QuantisedLayer, QuantisedRows
+from kvbench.cache.quantised.layer import QuantisedLayer
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.softmax import Softmax
+from tests.support.batch_layers import batch_layer
 
 KV, HEADS, DIM, N, GROUP, RESIDUAL = 2, 6, 16, 37, 8, 16
 
@@ -45,9 +45,9 @@ def steps_agree(batch, alone, steps: range, scaling=0.3, dtype=torch.float32, he
 def test_rows_of_a_batch_attend_as_each_does_alone_also_after_some_have_left(dtype, heads):
     """Over more steps than there are raw rows; `heads` = query heads: every one with its own copies."""
     batch, alone = ([layer(seed, heads=heads, dtype=dtype) for seed in range(3)] for _ in range(2))
-    batch = BatchLayer(batch)
+    batch = batch_layer(batch)
     steps_agree(batch, alone, range(3), dtype=dtype)
-    assert [type(part.cache) for part in batch.parts] == [QuantisedRows]
+    assert [type(part.cache) for part in batch.parts] == [QuantisedLayer]
     assert storage_bytes(batch.tensors()) == held_bytes(batch.rows), "nothing is held twice"
     for stay, steps in (([0, 2], range(3, RESIDUAL + 2)), ([1], range(RESIDUAL + 2, 3 * RESIDUAL))):
         batch.keep(stay)
@@ -59,9 +59,9 @@ def test_rows_of_a_batch_attend_as_each_does_alone_also_after_some_have_left(dty
 def test_with_room_rows_attend_as_alone_and_no_tensor_is_replaced_when_a_block_is_quantised(dtype):
     steps = 3 * RESIDUAL
     batch, alone = ([layer(seed, dtype=dtype) for seed in range(2)] for _ in range(2))
-    batch = BatchLayer(batch)
+    batch = batch_layer(batch)
     batch.make_room(steps)
-    (rows,) = batch.packs
+    (rows,) = batch.joinable
     before, lasts, moves = [x.data_ptr() for x in rows.tensors()], [], rows.moves
     for step in range(steps):
         lasts.append(not rows.ahead)
@@ -74,10 +74,9 @@ def test_with_room_rows_attend_as_alone_and_no_tensor_is_replaced_when_a_block_i
 def test_only_caches_of_one_kind_are_joined():
     kinds = [{}, {"n": N - 1}, {"bits": (4, 4)}, {"heads": HEADS}, {}, {"dtype": torch.bfloat16}]
     made = [layer(seed, **kind) for seed, kind in enumerate(kinds)]
-    packs = [each.pack() for each in made]
-    assert [packs[0].joins(other) for other in packs] == [True, False, False, False, True, False]
+    assert [made[0].joins(other) for other in made] == [True, False, False, False, True, False]
     batch, alone = ([layer(seed, **kind) for seed, kind in enumerate(kinds[:-1])] for _ in range(2))
-    batch = BatchLayer(batch)
+    batch = batch_layer(batch)
     steps_agree(batch, alone, range(RESIDUAL))
     assert sorted(part.rows for part in batch.parts) == [[0, 4], [1], [2], [3]]
 
@@ -85,4 +84,4 @@ def test_only_caches_of_one_kind_are_joined():
 def test_each_row_has_the_sinks_of_its_heads():
     scaling = Softmax(0.3, 5.0, torch.linspace(-1, 2, HEADS))
     batch, alone = ([layer(seed) for seed in range(3)] for _ in range(2))
-    steps_agree(BatchLayer(batch), alone, range(3), scaling)
+    steps_agree(batch_layer(batch), alone, range(3), scaling)

@@ -29,14 +29,7 @@ pytestmark = pytest.mark.heavy
 
 N, STEPS = 90, 66
 UNION = Eviction(scoring=WindowAttention(window=8), granularity="query_head", storage=Dense("union"))
-CAPTURED = {
-    "DenseLayer",
-    "RaggedLayer",
-    "UnionLayer",
-    "QuantisedLayer",
-    "CodedLayer",
-    "CodebookLayer",
-}  # kinds of caches
+CAPTURED = {"Packed", "RaggedLayer", "UnionLayer", "QuantisedLayer", "CodedLayer", "CodebookLayer"}  # kinds of caches
 
 
 class Recorder:
@@ -129,7 +122,7 @@ def test_each_preset_is_repeated_or_launched_by_python_and_decodes_the_same_toke
     outliving = allocations.outliving
     monkeypatch.setattr(steps, "step", step)
     graph, cache = decoded(model, [name], recorder)
-    kinds = {type(layer.rows[0]).__name__ for layer in cache.layers}
+    kinds = {type(part.cache).__name__ for layer in cache.attending for part in layer.parts}
     assert texts(graph) == texts(eager)
     assert bool(graph[0].repeated) == (kinds <= CAPTURED), kinds
     assert not any(recorded.reads for recorded in recorder.recorded)
@@ -208,10 +201,10 @@ def test_a_conversation_goes_on_behind_the_end_and_not_behind_what_was_taken_bac
     assert held[0] == held[1]
 
 
-def counts_of(pack) -> torch.Tensor:
-    """How many tokens a pack has, on the device."""
-    kinds = {"Packed": "tables.lengths", "QuantisedRows": "lengths", "CodedRows": "end", "Codebooks": "layout.decoded"}
-    return attrgetter(kinds[type(pack).__name__])(pack)
+def counts_of(cache) -> torch.Tensor:
+    """How many tokens a cache has, on the device."""
+    kinds = {"Packed": "tables.lengths", "QuantisedLayer": "lengths", "CodedLayer": "end"}
+    return attrgetter(kinds.get(type(cache).__name__, "layout.decoded"))(cache)
 
 
 def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(capsys):
@@ -221,8 +214,8 @@ def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(
 
     def capture(work):
         """It fails in the third layer: on a GPU nothing of what was recorded has run."""
-        counts = [counts_of(pack) for layer in cache.layers for pack in layer.packs]
-        sizes = [side.sizes for layer in cache.layers for side in (layer.packs[-1].k, layer.packs[-1].v)]
+        counts = [counts_of(each) for each in cache.joinable]
+        sizes = [side.sizes for layer in cache.layers for side in (layer.joinable[-1].k, layer.joinable[-1].v)]
         state = [*(tensor for layer in cache.layers for tensor in layer.tensors()), *counts, *sizes]
         held = [(tensor, tensor.clone()) for tensor in state]
         attend = cache.layers[2].attend

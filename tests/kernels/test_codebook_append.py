@@ -51,7 +51,7 @@ def test_theta_of_one_finds_nothing():
     with use_kernels("triton"):
         for _ in range(3):
             cache.update(torch.ones(1, 1, 1, 8), torch.ones(1, 1, 1, 8))
-    assert cache.books.v.sizes.tolist() == [10]
+    assert cache.v.sizes.tolist() == [10]
 
 
 @interpreted

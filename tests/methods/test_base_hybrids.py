@@ -5,7 +5,8 @@ from functools import cache
 import pytest
 import torch
 
-from kvbench.cache.base import AttendingLayer, LayerCache
+from kvbench.cache.attending import AttendingLayer
+from kvbench.cache.base import LayerCache
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError

@@ -109,7 +109,7 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
     entries = sum(sum(sizes) for sizes in book_sizes(cache))
     expected = b * d * (entries + 2 * raw)
     seen = []
-    books = [stream_sizes(cache, side) for side in (cache.books.k, cache.books.v)]
+    books = [stream_sizes(cache, side) for side in (cache.k, cache.v)]
     for number, rows in enumerate(streams):
         sets = [{t for t in row.tolist() if t < first_raw} for row in rows]
         union = sorted(set().union(*sets))
@@ -125,7 +125,7 @@ def test_bytes_are_the_sum_of_storages_and_the_formula(n, layout, repeat, recons
     assert cache.nbytes == sum({t.data_ptr(): t.untyped_storage().nbytes() for t in cache.tensors()}.values())
     held = {id(t) for t in cache.tensors()}
     # besides, a dozen numbers per stream say where its part begins and how long it is
-    places = [cache.books.layout.places, cache.books.layout.decoded, cache.books.k.sizes, cache.books.v.sizes]
+    places = [cache.layout.places, cache.layout.decoded, cache.k.sizes, cache.v.sizes]
     assert all(id(t) in held or any(t is numbers for numbers in places) for t in tensors_inside(cache))
     assert sum(t.numel() for t in places) <= 15 * len(streams)
 
@@ -167,10 +167,10 @@ def test_the_narrowest_integers_are_used():
     ]  # fmt: skip
     layer = random_layer(n=400, head_dim=8, rope=ROPE)
     cache = Codebook(theta_k=0.999, theta_v=0.999, window=8).store(layer, Selection(torch.arange(1, 400)[None], 399))
-    assert stream_sizes(cache, cache.books.k)[0] > 256 and references(cache, cache.books.k, 0).dtype == torch.uint16
-    assert cache.books.streams.positions.dtype == torch.uint16
-    assert [place.positions for place in cache.books.places] == [0, 0]  # one set for the layer is stored once
-    assert len(cache.books.streams.positions) == cache.books.places[0].tokens
+    assert stream_sizes(cache, cache.k)[0] > 256 and references(cache, cache.k, 0).dtype == torch.uint16
+    assert cache.streams.positions.dtype == torch.uint16
+    assert [place.positions for place in cache.places] == [0, 0]  # one set for the layer is stored once
+    assert len(cache.streams.positions) == cache.places[0].tokens
 
 
 @given(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.integers(0, 50))
@@ -195,7 +195,7 @@ def test_without_reconstruction_a_vector_reads_as_its_entry():
     cache = Codebook(0.9, 0.8, reconstruct=False, window=0).store(layer, Selection.everything(layer))
     entries, references = plain_codebook(layer.values[0], 0.8)
     assert read_values(cache)[0].equal(layer.values[0][entries[references]])
-    assert cache.books.k.magnitudes is None and cache.books.v.magnitudes is None
+    assert cache.k.magnitudes is None and cache.v.magnitudes is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)

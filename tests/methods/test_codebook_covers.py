@@ -95,13 +95,13 @@ def test_what_a_cover_says_is_what_the_packed_cache_holds(scope, over, reconstru
         unfolded = over == "query_heads" and mask.shape[1] > 1
         retained = mask.sum() if unfolded else mask.any(dim=1).sum()
         assert kept.retained == 2 * retained and kept.total == 2 * 60 * (6 if unfolded else 2)
-        k, v, raw_rows = cache.books.k, cache.books.v, cache.books.raw
+        k, v, raw_rows = cache.k, cache.v, cache.raw
         vectors = len(k.entries) + len(v.entries) + len(raw_rows.keys) + len(raw_rows.values)
         assert kept.r2 == vectors / kept.retained
-        width = (len(k.references) + len(v.references)) / max(2 * sum(cache.books.streams.tokens), 1)
+        width = (len(k.references) + len(v.references)) / max(2 * sum(cache.streams.tokens), 1)
         assert kept.r3 == 1 + 8 * width / 17 / 32
-        raw = sum(cache.books.raw.windows) * (3 if unfolded else 1)
-        coded = retained - raw if unfolded or scope != "head" else sum(cache.books.streams.tokens)
+        raw = sum(cache.raw.windows) * (3 if unfolded else 1)
+        coded = retained - raw if unfolded or scope != "head" else sum(cache.streams.tokens)
         assert kept.overhead == pytest.approx(float((width / 2 + reconstruct) / 32 * coded / retained))
 
 

@@ -27,13 +27,13 @@ def test_decoded_tokens_match_an_entry_or_become_one(scope):
     layer = similar_layer()
     storage = Codebook(0.98, 0.95, scope, window=0)
     cache = storage.store(layer, Selection.everything(layer))
-    sizes = stream_sizes(cache, cache.books.k)
+    sizes = stream_sizes(cache, cache.k)
     for plain, value, _ in decoded(cache, layer, 6):
         assert plain.shape == value.shape
-    grown = stream_sizes(cache, cache.books.k)
+    grown = stream_sizes(cache, cache.k)
     each = 3 if scope != "layer" else 6  # a shared book takes the fresh keys of both KV heads
     assert [g - s for g, s in zip(grown, sizes, strict=True)] == [each] * len(sizes)
-    streams, sides = range(len(cache.books.places)), (cache.books.k, cache.books.v)
+    streams, sides = range(len(cache.places)), (cache.k, cache.v)
     assert all(len(references(cache, side, stream)) == 66 for side in sides for stream in streams)
     assert cache.get_seq_length() == 66
 
@@ -67,11 +67,11 @@ def test_attention_while_decoding_is_that_over_the_reconstructed_keys_and_values
 def test_a_decoded_token_costs_references_and_magnitudes_and_at_most_two_entries():
     layer = similar_layer()
     cache = Codebook(0.98, 0.95, window=8).store(layer, Selection.everything(layer))
-    entries, before = stream_sizes(cache, cache.books.k), cache.nbytes
+    entries, before = stream_sizes(cache, cache.k), cache.nbytes
     decoded(cache, layer, 1)  # near a prompt token: no new entry
-    assert stream_sizes(cache, cache.books.k) == entries
+    assert stream_sizes(cache, cache.k) == entries
     decoded(cache, layer, 40)
-    assert stream_sizes(cache, cache.books.k) == [e + 20 for e in entries]
+    assert stream_sizes(cache, cache.k) == [e + 20 for e in entries]
     # room for 64 tokens is made at once, in which each may become an entry: of keys and of values, in both streams
     per_token = 8 * 4 + 4 + 1
     assert cache.nbytes - before == 2 * 2 * 64 * per_token
@@ -84,12 +84,12 @@ def test_a_decoded_token_costs_references_and_magnitudes_and_at_most_two_entries
 def test_references_widen_when_the_book_may_outgrow_them():
     layer = similar_layer(n=90, kv_heads=2)
     cache = Codebook(0.999999, 0.999999, window=0).store(layer, Selection.everything(layer))
-    first = [references(cache, cache.books.k, stream).long() for stream in (0, 1)]
-    assert references(cache, cache.books.k, 0).dtype == torch.uint8
+    first = [references(cache, cache.k, stream).long() for stream in (0, 1)]
+    assert references(cache, cache.k, 0).dtype == torch.uint8
     fed = [decoded(cache, layer, 30, seed) for seed in range(7)]
-    assert min(stream_sizes(cache, cache.books.k)) > 90 + 7 * 15 - 1
+    assert min(stream_sizes(cache, cache.k)) > 90 + 7 * 15 - 1
     for stream in (0, 1):
-        found = references(cache, cache.books.k, stream)
+        found = references(cache, cache.k, stream)
         assert found.dtype == torch.uint16 and found[:90].long().equal(first[stream])
         true = torch.stack([key[stream, 0] for block in fed for _, _, key in block])
         assert read_keys(cache)[stream][90:].allclose(true, atol=0.02)
@@ -120,4 +120,4 @@ def test_decoding_starts_from_an_empty_book():
     assert cache.attend(query, 0.3).allclose(expected, atol=1e-6)
     cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
     assert cache.attend(query, 0.3).allclose(attention_over(cache, query, 0.3), atol=1e-6)
-    assert stream_sizes(cache, cache.books.k) == [1, 1]
+    assert stream_sizes(cache, cache.k) == [1, 1]

@@ -5,11 +5,11 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.base import BLOCK, held_bytes, storage_bytes
-from kvbench.cache.batch import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebook.pack import Codebooks
+from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
 from kvbench.ops.softmax import Softmax
+from tests.support.batch_layers import batch_layer
 from tests.support.codebook_caches import random_cache
 
 HEADS, GROUP, DIM = 2, 3, 8
@@ -54,9 +54,9 @@ def steps_agree(batch, alone, steps: range, dtype=torch.float32, heads: int = HE
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("reconstruct", [True, False])
 def test_rows_of_a_batch_code_and_attend_as_each_does_alone_also_after_some_have_left(dtype, reconstruct):
-    batch, alone = BatchLayer(rows(dtype, reconstruct=reconstruct)), rows(dtype, reconstruct=reconstruct)
+    batch, alone = batch_layer(rows(dtype, reconstruct=reconstruct)), rows(dtype, reconstruct=reconstruct)
     steps_agree(batch, alone, range(3), dtype)
-    assert [type(part.cache) for part in batch.parts] == [Codebooks]
+    assert [type(part.cache) for part in batch.parts] == [CodebookLayer]
     assert storage_bytes(batch.tensors()) == held_bytes(batch.rows), "nothing is held twice"
     for stay, steps in (([0, 2], range(3, BLOCK + 2)), ([1], range(BLOCK + 2, 2 * BLOCK + 3))):
         batch.keep(stay)
@@ -66,7 +66,7 @@ def test_rows_of_a_batch_code_and_attend_as_each_does_alone_also_after_some_have
 
 @pytest.mark.parametrize("scope, heads", [("layer", HEADS * GROUP), ("head", 4)])
 def test_books_of_several_streams_and_of_query_heads_are_joined(scope, heads):
-    batch, alone = BatchLayer(shared_books(scope)), shared_books(scope)
+    batch, alone = batch_layer(shared_books(scope)), shared_books(scope)
     steps_agree(batch, alone, range(4), heads=heads)
     batch.keep([1])
     steps_agree(batch, alone[1:], range(4, 8), heads=heads)
@@ -74,7 +74,7 @@ def test_books_of_several_streams_and_of_query_heads_are_joined(scope, heads):
 
 def test_each_row_has_the_sinks_of_its_heads():
     scaling = Softmax(0.4, 5.0, torch.linspace(-1, 2, HEADS * GROUP))
-    steps_agree(BatchLayer(rows()), rows(), range(2), scaling=scaling)
+    steps_agree(batch_layer(rows()), rows(), range(2), scaling=scaling)
 
 
 def test_only_caches_of_one_kind_are_joined_and_those_that_have_decoded_stay_alone():
@@ -84,7 +84,7 @@ def test_only_caches_of_one_kind_are_joined_and_those_that_have_decoded_stay_alo
     decoded = rows()[0]
     decoded.update(*(x for x in list(new_tokens(1, 0))[1:]))
     others = [*rows(), *rows(reconstruct=False)[:2], *rows(bound=0.5)[:1], dense]
-    batch = BatchLayer(others)
+    batch = batch_layer(others)
     query, new_keys, new_values = new_tokens(len(others), 0)
     batch.update(new_keys, new_values)
     assert [part.rows for part in batch.parts] == [[0, 1, 2], [3, 4], [5], [6]]
@@ -93,11 +93,11 @@ def test_only_caches_of_one_kind_are_joined_and_those_that_have_decoded_stay_alo
     for row, one in enumerate(alone):
         one.update(new_keys[row : row + 1], new_values[row : row + 1])
         assert_close(together[row : row + 1], one.attend(query[row : row + 1], 0.4), atol=1e-6, rtol=1e-6)
-    assert decoded.pack() is None
+    assert not rows()[0].joins(decoded) and not decoded.joins(rows()[0])
 
 
 def test_a_block_of_tokens_is_read_one_by_one_by_all_rows_at_once():
-    batch, alone = BatchLayer(rows()), rows()
+    batch, alone = batch_layer(rows()), rows()
     generator = torch.Generator().manual_seed(5)
     query, keys, values = (torch.randn(3, h, 4, DIM, generator=generator) for h in (HEADS * GROUP, HEADS, HEADS))
     batch.update(keys, values)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.batch import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.methods import (
@@ -20,6 +19,7 @@ from kvbench.methods import (
     Selection,
 )
 from kvbench.ops.softmax import Softmax
+from tests.support.batch_layers import batch_layer
 from tests.support.tiny import random_layer
 
 N, SINKS, WINDOW = 60, 2, 6
@@ -127,7 +127,7 @@ def test_a_block_of_tokens_is_one_token_after_the_other_and_a_batch_is_each_alon
     def made(budget: int):
         return Eviction(scoring=SCORING, storage=STORAGE).compress_layer(layer, 0, 1, budget)
 
-    block, single, batch = made(20), made(20), BatchLayer([made(20), made(30)])
+    block, single, batch = made(20), made(20), batch_layer([made(20), made(30)])
     block.update(key, value)
     batch.update(key.expand(2, -1, -1, -1), value.expand(2, -1, -1, -1))
     together = block.attend(query, rule)

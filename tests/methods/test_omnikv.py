@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.base import attend_one_by_one
+from kvbench.cache.attending import attend_one_by_one
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate

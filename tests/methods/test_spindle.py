@@ -170,7 +170,7 @@ def test_r_over_kv_heads_is_entries_and_raw_vectors_over_the_models_own_cache(sc
     method = at_eviction_ratio(window=8, theta_k=0.6, theta_v=0.5, scope=scope)
     for index, (layer, cache) in enumerate(zip(state.layers, method.compress(state, 30), strict=True)):
         entries = sum(sum(sizes) for sizes in book_sizes(cache))
-        raw = len(cache.books.raw.keys) + len(cache.books.raw.values)
+        raw = len(cache.raw.keys) + len(cache.raw.values)
         kept = cache.kept
         assert kept.r1 * kept.r2 == pytest.approx((entries + raw) / (2 * 2 * 80))
         sets = method.select(layer, index, 3, 30).indices.unflatten(0, (2, 3)).tolist()

@@ -35,31 +35,31 @@ def mixed_selection(layer, k, seed=0):
 
 def book_sizes(cache):
     """Entries of the books of keys and of those of values, once per book."""
-    return cache.books.k.sizes.tolist(), cache.books.v.sizes.tolist()
+    return cache.k.sizes.tolist(), cache.v.sizes.tolist()
 
 
 def stream_sizes(cache, side):
     """Entries of the book of each stream."""
     sizes = side.sizes.tolist()
-    streams = len(cache.books.places)
+    streams = len(cache.places)
     return [sizes[stream * len(sizes) // streams] for stream in range(streams)]
 
 
 def references(cache, side, stream):
     """The references of one stream, those of the prompt first."""
-    place = cache.books.places[stream]
-    _, offset, width = place[KEYS : KEYS + 3] if side is cache.books.k else place[VALUES : VALUES + 3]
-    return view_references(side.references, offset, width, place.tokens + cache.books.decoded)
+    place = cache.places[stream]
+    _, offset, width = place[KEYS : KEYS + 3] if side is cache.k else place[VALUES : VALUES + 3]
+    return view_references(side.references, offset, width, place.tokens + cache.decoded)
 
 
 def raw_counts(cache):
     """How many raw tokens each stream sees."""
-    return [place.window for place in cache.books.places]
+    return [place.window for place in cache.places]
 
 
 def _coded(cache, side, stream):
-    place = cache.books.places[stream]
-    book = place.key_book if side is cache.books.k else place.value_book
+    place = cache.places[stream]
+    book = place.key_book if side is cache.k else place.value_book
     vectors = side.entries[book:][references(cache, side, stream).long()].float()
     if side.magnitudes is None:
         return vectors
@@ -68,38 +68,38 @@ def _coded(cache, side, stream):
 
 def read_keys(cache):
     """Per stream the keys that attention reads, after RoPE: coded ones, then raw ones [len, head_dim]."""
-    books = cache.books
+    books = cache
     dtype, back = books.raw.keys.dtype, rope_table(books.rope, books.raw.keys.shape[1]).order.argsort()
     keys = []
-    for stream, place in enumerate(cache.books.places):
+    for stream, place in enumerate(cache.places):
         prompt = torch.arange(place.tokens)
         if place.positions >= 0:
-            prompt = cache.books.streams.positions[place.positions :][: place.tokens].long()
-        positions = torch.cat([prompt, torch.arange(cache.books.prompt, cache.books.prompt + cache.books.decoded)])
-        rotated = cache.books.rope.rotate(_coded(cache, cache.books.k, stream)[None, :, back], positions)[0]
-        keys.append(torch.cat([rotated.to(dtype), cache.books.raw.keys[place.raw :][: place.window, back]]))
+            prompt = cache.streams.positions[place.positions :][: place.tokens].long()
+        positions = torch.cat([prompt, torch.arange(cache.prompt, cache.prompt + cache.decoded)])
+        rotated = cache.rope.rotate(_coded(cache, cache.k, stream)[None, :, back], positions)[0]
+        keys.append(torch.cat([rotated.to(dtype), cache.raw.keys[place.raw :][: place.window, back]]))
     return keys
 
 
 def read_values(cache):
     """Per stream the values that attention reads, in the order of `read_keys`."""
-    dtype = cache.books.raw.values.dtype
+    dtype = cache.raw.values.dtype
     return [
-        torch.cat([_coded(cache, cache.books.v, stream).to(dtype), cache.books.raw.values[place.raw :][: place.window]])
-        for stream, place in enumerate(cache.books.places)
+        torch.cat([_coded(cache, cache.v, stream).to(dtype), cache.raw.values[place.raw :][: place.window]])
+        for stream, place in enumerate(cache.places)
     ]
 
 
 def masks(cache, query_heads=6):
     """Per stream which query head sees which of `read_keys`: bool [group, len], None for all."""
-    group = query_heads // len(cache.books.places)
+    group = query_heads // len(cache.places)
     found = []
-    for place in cache.books.places:
+    for place in cache.places:
         if place.bits < 0:
             found.append(None)
             continue
-        bits = cache.books.streams.bits[place.bits :][: group * -(-place.tokens // 8)].view(group, -1)
-        later = cache.books.decoded + place.window  # decoded and raw tokens: all see them
+        bits = cache.streams.bits[place.bits :][: group * -(-place.tokens // 8)].view(group, -1)
+        later = cache.decoded + place.window  # decoded and raw tokens: all see them
         found.append(F.pad(unpack_bits(bits, place.tokens), (0, later), value=True))
     return found
 

@@ -13,12 +13,12 @@ TOLERANCE = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol
 
 def attention_agrees(cache, group, decoded=0, kernels: Kernels = "triton"):
     """Attention over the cache, after `decoded` more tokens."""
-    head_dim, dtype = cache.books.raw.keys.shape[1], cache.books.raw.keys.dtype
+    head_dim, dtype = cache.raw.keys.shape[1], cache.raw.keys.dtype
     generator = torch.Generator().manual_seed(1)
     for _ in range(decoded):
-        key, value = torch.randn(2, 1, len(cache.books.raw.windows), 1, head_dim, generator=generator).to(dtype)
+        key, value = torch.randn(2, 1, len(cache.raw.windows), 1, head_dim, generator=generator).to(dtype)
         cache.update(key, value)
-    query = torch.randn(1, len(cache.books.places) * group, 1, head_dim, generator=generator).to(dtype)
+    query = torch.randn(1, len(cache.places) * group, 1, head_dim, generator=generator).to(dtype)
     with use_kernels("torch"):
         expected = cache.attend(query, 0.2)
     with use_kernels(kernels):
@@ -30,7 +30,7 @@ def attention_agrees(cache, group, decoded=0, kernels: Kernels = "triton"):
 def append_agrees(cache, steps=4, kernels: Kernels = "triton"):
     """After tokens of which some are near an entry, others near the token before, others new."""
     twin = copy.deepcopy(cache)
-    heads, (_, head_dim) = len(cache.books.raw.windows), cache.books.raw.keys.shape
+    heads, (_, head_dim) = len(cache.raw.windows), cache.raw.keys.shape
     generator = torch.Generator().manual_seed(2)
     pair = torch.randn(2, 1, heads, 1, head_dim, generator=generator)
     for step in range(steps):
@@ -39,15 +39,15 @@ def append_agrees(cache, steps=4, kernels: Kernels = "triton"):
             pair[:, :, -1] = pair[:, :, 0]  # heads with one book: the last one meets the first one's new entry
         else:
             pair = torch.randn(2, 1, heads, 1, head_dim, generator=generator)
-        keys, values = pair.to(cache.books.raw.keys.dtype)
+        keys, values = pair.to(cache.raw.keys.dtype)
         with use_kernels("torch"):
             cache.update(keys, values)
         with use_kernels(kernels):
             twin.update(keys, values)
-    for mine, other in ((cache.books.k, twin.books.k), (cache.books.v, twin.books.v)):
+    for mine, other in ((cache.k, twin.k), (cache.v, twin.v)):
         assert other.sizes.equal(mine.sizes) and other.references.equal(mine.references)
         tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2}[mine.entries.dtype]
         assert_close(other.entries, mine.entries, atol=tolerance, rtol=tolerance)
         if mine.magnitudes is not None:
             assert_close(other.magnitudes, mine.magnitudes, atol=tolerance, rtol=tolerance)
-    assert sum(cache.books.v.sizes.tolist()) < sum(cache.books.v.capacities)  # some found an entry
+    assert sum(cache.v.sizes.tolist()) < sum(cache.v.capacities)  # some found an entry

@@ -1,15 +1,12 @@
-"""Layer caches that attend to codes, alone or with room that a decoding step can be repeated in."""
-
-from collections.abc import Sequence
-from typing import Any
+"""Layer caches that attend to codes, with or without room that a decoding step can be repeated in."""
 
 import torch
 from torch import Tensor
 
+from kvbench.cache.base import BLOCK
 from kvbench.cache.coded.sequence import CodedSequence
-from kvbench.cache.pack import Pack, PackRow
-from kvbench.cache.packed import BLOCK
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.rows import RowsLayer
 from kvbench.cache.sequence import SequenceLayer, of_heads
 from kvbench.ops import softmax
 from kvbench.ops.softmax import Scaling
@@ -35,37 +32,41 @@ def attention(
     return values.weighted_sum(weights).to(query.dtype).view(query.shape)
 
 
-class CodedRows(Pack[PackRow]):
-    """The coded keys and values of one cache, whose number of tokens is on the device: attention covers their room."""
+class CodedLayer(SequenceLayer, RowsLayer):
+    """Coded keys and values of the same tokens, quantised as they arrive. No row is written back decoded.
 
-    takes_blocks = False
+    With room for further tokens the number of tokens is on the device, too, and attention covers the room.
+    """
+
+    k: CodedSequence
+    v: CodedSequence
     takes_back = True
     fuses = False  # tables of codes and rotations would be made in every step
 
-    def __init__(self, keys: CodedSequence, values: CodedSequence):
-        self.k, self.v, self.rows = keys, values, [PackRow()]
-        self.end = torch.full((1,), keys.length, device=keys.parts[0].buffer.device)  # the place of the next token
-        self._count_bytes()
+    def __init__(self, keys: CodedSequence, values: CodedSequence, seen: int, kept: Kept):
+        super().__init__(keys, values, len(keys.parts[0].buffer), seen, kept)
+        self.end: Tensor | None = None  # int64 [1], the place of the next token; None before there was room for one
 
-    def joins(self, other: Pack[Any]) -> bool:
-        return False
+    def index_tables(self) -> list[Tensor]:
+        return [] if self.end is None else [self.end]
 
-    @classmethod
-    def joined(cls, parts: Sequence["CodedRows"], room: int) -> "CodedRows":
-        (rows,) = parts
-        rows.make_room(room)
-        return rows
+    @property
+    def read_bytes(self) -> int:
+        return self.filled_bytes
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        """One token."""
+        if self.end is None:
+            return super().append(keys, values)
         if not self.room:
             self.make_room(BLOCK)
         self.write(keys, values)
         self.advance(1)
 
     def write(self, keys: Tensor, values: Tensor) -> None:
+        """One token."""
+        assert self.end is not None, "`make_room` made it"
         for store, new in ((self.k, keys), (self.v, values)):
-            store.put(of_heads(new, len(store.parts[0].buffer)), self.end)
+            store.put(of_heads(new, self.heads), self.end)
         self.end += 1
 
     @property
@@ -76,54 +77,24 @@ class CodedRows(Pack[PackRow]):
         for part in (*self.k.parts, *self.v.parts):
             part.length += tokens
         self.room -= tokens
-        self._count_bytes()
 
     def take_back(self, row: int, tokens: int) -> None:
+        assert self.end is not None, "tokens that are taken back were appended with room"
         self.end -= tokens
         self.advance(-tokens)
 
     def make_room(self, tokens: int) -> None:
+        if self.end is None:
+            self.end = torch.full((1,), self.k.length, device=self.k.parts[0].buffer.device)
         if tokens > self.room:
             for part in (*self.k.parts, *self.v.parts):
                 part.reserve(tokens)
             self.room = tokens
             self.moves += 1
-            self._count_bytes()
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        if self.end is None:
+            return attention(query, self.k, self.v, self.k.length, scaling)
         count = self.k.length + self.room
         hidden = torch.arange(count, device=query.device) >= self.end
         return attention(query, self.k, self.v, count, scaling, hidden)
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """There is one row, and it stays."""
-
-    def tensors(self) -> list[Tensor]:
-        return self.k.tensors() + self.v.tensors()
-
-    def _count_bytes(self) -> None:
-        (row,) = self.rows
-        row.nbytes = sum(tensor.nbytes for tensor in self.tensors())
-        row.filled_bytes = self.k.filled_bytes + self.v.filled_bytes
-
-
-class CodedLayer(SequenceLayer):
-    """Coded keys and values of the same tokens, quantised as they arrive. No row is written back decoded."""
-
-    k: CodedSequence
-    v: CodedSequence
-
-    def __init__(self, keys: CodedSequence, values: CodedSequence, seen: int, kept: Kept):
-        super().__init__(keys, values, len(keys.parts[0].buffer), seen, kept)
-
-    @property
-    def read_bytes(self) -> int:
-        return self.filled_bytes
-
-    def pack(self) -> CodedRows:
-        rows = CodedRows(self.k, self.v)
-        del self.k, self.v
-        return rows
-
-    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return attention(query, self.k, self.v, self.k.length, scaling)

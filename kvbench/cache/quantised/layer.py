@@ -1,15 +1,14 @@
-"""Layer caches that attend to quantised keys and values, alone or as one of a batch."""
+"""Layer caches that attend to quantised keys and values, of one sequence or of several."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from kvbench.cache.pack import Pack, PackRow
+from kvbench.cache.base import Row
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.rows import RowsLayer
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.ops.quantised_attention import Stored, quantised_attention
 from kvbench.ops.ring_append import ring_append
@@ -27,39 +26,54 @@ def attention(
     return quantised_attention(query, k, v, lengths, longest, keys.limit, keys.quantiser.group, scaling)
 
 
-@dataclass
-class QuantisedRow(PackRow):
-    """What one cache has of quantised rows."""
+class QuantisedRow(Row):
+    """What one sequence has of quantised keys and values."""
 
-    read_bytes: int = 0
+    read: int = 0
+
+    @property
+    def read_bytes(self) -> int:
+        return self.read
 
 
-class QuantisedRows(Pack[QuantisedRow]):
-    """Quantised keys and values of the same tokens, of the heads of one cache or of several that are equally long.
+class QuantisedLayer(SequenceLayer, RowsLayer):
+    """Quantised keys and values of the same tokens, of the heads of one sequence or of several that are equally long.
 
     `lengths` has their number of tokens on the device, where attention looks which of them are codes: with room for the
     next tokens, all tensors stay where they are until a block of rows is quantised, and then, too.
     """
 
-    takes_blocks = False
+    k: QuantisedKeys
+    v: QuantisedValues
+    rows: list[QuantisedRow]
 
-    def __init__(self, keys: QuantisedKeys, values: QuantisedValues, rows: Sequence[QuantisedRow]):
-        """The heads of each of `rows`, one row after the other."""
-        self.k, self.v, self.rows = keys, values, list(rows)
-        self.room = 0
+    def __init__(
+        self,
+        keys: QuantisedKeys,
+        values: QuantisedValues,
+        seen: int,
+        kept: Kept | None,
+        rows: Sequence[QuantisedRow] = (),
+    ):
+        """The heads of each of `rows`, one row after the other; none: of one sequence, whose cache this is."""
+        super().__init__(keys, values, keys.heads, seen, kept)
+        self.rows = list(rows)
         self._count_tokens()
 
-    def joins(self, other: Pack[Any]) -> bool:
-        return isinstance(other, QuantisedRows) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
+    def index_tables(self) -> list[Tensor]:
+        return [self.lengths]
 
-    @classmethod
-    def joined(cls, parts: Sequence["QuantisedRows"], room: int) -> "QuantisedRows":
+    def joins(self, other: RowsLayer) -> bool:
+        return isinstance(other, QuantisedLayer) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
+
+    def joined(self, others: Sequence["QuantisedLayer"], room: int) -> "QuantisedLayer":
         """Without room, as in a cache alone."""
-        if len(parts) == 1:
-            return parts[0]
-        keys = type(parts[0].k).joined([part.k for part in parts])
-        values = type(parts[0].v).joined([part.v for part in parts])
-        return cls(keys, values, [row for part in parts for row in part.rows])
+        if not others:
+            return self
+        parts = [self, *others]
+        keys = type(self.k).joined([part.k for part in parts])
+        values = type(self.v).joined([part.v for part in parts])
+        return QuantisedLayer(keys, values, self.seen, None, [QuantisedRow(part.kept) for part in parts])
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         for token in zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True):
@@ -100,11 +114,11 @@ class QuantisedRows(Pack[QuantisedRow]):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         heads = query.reshape(1, -1, *query.shape[2:])
         longest = self.k.length + self.room
-        own = of_rows(scaling, len(self.rows))
+        own = of_rows(scaling, self._sequences)
         return attention(heads, self.k, self.v, self.lengths, longest, own).view_as(query)
 
     def keep(self, rows: Sequence[int]) -> None:
-        count = self.k.heads // len(self.rows)
+        count = self.k.heads // self._sequences
         heads = torch.tensor([row * count + head for row in rows for head in range(count)])
         for store in (self.k, self.v):
             store.keep(heads.to(store.ring.buffer.device))
@@ -112,8 +126,9 @@ class QuantisedRows(Pack[QuantisedRow]):
         self.moves += 1
         self._count_tokens()
 
-    def tensors(self) -> list[Tensor]:
-        return self.k.tensors() + self.v.tensors()
+    @property
+    def _sequences(self) -> int:
+        return max(len(self.rows), 1)
 
     def _count_tokens(self) -> None:
         heads, device = self.k.heads, self.k.ring.buffer.device
@@ -122,31 +137,8 @@ class QuantisedRows(Pack[QuantisedRow]):
 
     def _count_bytes(self) -> None:
         """All rows hold as much."""
-        held = sum(tensor.nbytes for tensor in self.tensors())
-        filled, read = self.k.filled_bytes + self.v.filled_bytes, self.k.read_bytes + self.v.read_bytes
-        for row in self.rows:
-            row.nbytes, row.filled_bytes, row.read_bytes = (x // len(self.rows) for x in (held, filled, read))
-
-
-class QuantisedLayer(SequenceLayer):
-    """Quantised keys and values of the same tokens."""
-
-    k: QuantisedKeys
-    v: QuantisedValues
-    packed_row: QuantisedRow | None
-
-    def __init__(self, keys: QuantisedKeys, values: QuantisedValues, seen: int, kept: Kept):
-        super().__init__(keys, values, keys.heads, seen, kept)
-
-    @property
-    def read_bytes(self) -> int:
-        return self.packed_row.read_bytes if self.packed_row else super().read_bytes
-
-    def pack(self) -> QuantisedRows | None:
-        rows = QuantisedRows(self.k, self.v, [QuantisedRow()])
-        del self.k, self.v
-        return rows
-
-    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        lengths = torch.full((self.k.heads,), self.k.length, dtype=torch.int32, device=query.device)
-        return attention(query, self.k, self.v, lengths, self.k.length, scaling)
+        if self.rows:
+            each = (x // len(self.rows) for x in (self.nbytes, self.filled_bytes, self.read_bytes))
+            held, filled, read = each
+            for row in self.rows:
+                row.held, row.filled, row.read = held, filled, read

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from kvbench.cache.base import filled
 from kvbench.cache.packed import offsets
-from kvbench.cache.quantised.layer import QuantisedLayer
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.sequence import SequenceLayer
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import TOKENS, Quantiser
 from kvbench.ops.segments import Segments
@@ -55,11 +55,14 @@ class OlderRows:
         return starts + (torch.arange(total, device=device) - places - copies).clamp_(min=0)
 
 
-class RaggedQuantisedLayer(QuantisedLayer):
+class RaggedQuantisedLayer(SequenceLayer):
     """The last m tokens of every head as in `QuantisedLayer`, m those of the shortest head; older ones as codes alone.
 
     Attention restores the rows of one layer at a time.
     """
+
+    k: QuantisedKeys
+    v: QuantisedValues
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class RaggedQuantisedLayer(QuantisedLayer):
         kept: Kept,
     ):
         """keys, values of the last m tokens; keys and values of the tokens before."""
-        super().__init__(keys, values, seen, kept)
+        super().__init__(keys, values, keys.heads, seen, kept)
         self.older = older
         self.tables: Tensor | None = None
 
@@ -79,9 +82,6 @@ class RaggedQuantisedLayer(QuantisedLayer):
 
     def index_tables(self) -> list[Tensor]:
         return [] if self.tables is None else [self.tables]
-
-    def pack(self) -> None:
-        return None
 
     @property
     def filled_bytes(self) -> int:

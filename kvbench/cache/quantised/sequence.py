@@ -9,8 +9,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing
-from kvbench.cache.packed import BLOCK
+from kvbench.cache.base import BLOCK, Growing
 from kvbench.cache.sequence import Sequence
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantised, Quantiser
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.base import AttendingLayer, LayerCache, StoredLayer, attend_one_by_one
+from kvbench.cache.attending import AttendingLayer, attend_one_by_one
+from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.beside import Beside
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError

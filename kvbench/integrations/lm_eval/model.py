@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoConfig
 
-from kvbench.cache.base import LayerCache
+from kvbench.cache.base import StoredLayer
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
@@ -154,7 +154,7 @@ class KVBenchLM(HFLM):
         return tuple(context[-room:])
 
     def _score(
-        self, logits: Tensor, caches: list[LayerCache], last: Sequence[int], continuation: Sequence[int]
+        self, logits: Tensor, caches: list[StoredLayer], last: Sequence[int], continuation: Sequence[int]
     ) -> tuple[float, bool]:
         """Log-probability and greediness of a continuation behind the caches and the tokens `last`.
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.rows import RowsLayer
 from kvbench.evaluation.decode import batched, decode, generate
 from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
@@ -61,9 +62,9 @@ def repeated(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor) -
         for engine in ("eager", "auto")
     ]
     eager, graph = both
-    packs = [cache.pack() for cache in copy.deepcopy(caches)]
+    repeats = all(isinstance(cache.for_batch(), RowsLayer) for cache in caches)
     return {
-        "graph_expected": recording_of("auto", model) is not None and all(pack is not None for pack in packs),
+        "graph_expected": recording_of("auto", model) is not None and repeats,
         "eager_tokens": eager.tokens,
         "graph_tokens": graph.tokens,
         "graph_steps": graph.repeated,

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
 from kvbench.cache.batch import BatchCache
+from kvbench.cache.rows import RowsLayer
 from kvbench.evaluation.decode import batched, decode, generate
 from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.prefill_passes import stored
@@ -88,7 +89,7 @@ class Length:
         del caches
         compress, caches = self.timed(lambda: method.compress(state, budget))
         counted = storage_bytes(stored(caches))
-        packs = all(cache.pack() is not None for cache in caches)
+        repeats = all(isinstance(cache.for_batch(), RowsLayer) for cache in caches)
         del caches
         make = lambda: batched([method.compress(state, budget)])  # noqa: E731
         rates = {engine: self.rate(make, state.logits[None], engine) for engine in self.engines()}
@@ -99,7 +100,7 @@ class Length:
             "compress_seconds": compress,
             "decode_tokens_per_s": rates["eager"],
             **{f"{engine}_tokens_per_s": rate for engine, rate in rates.items() if engine != "eager"},
-            "expected": ["graph"] if packs and "graph" in rates else [],
+            "expected": ["graph"] if repeats and "graph" in rates else [],
             "wall_ms_per_token": 1e3 / rates["eager"],
             "kernel_ms_per_token": None if kernels is None else 1e3 * kernels / (PROFILED - 1),
             "cache_bytes": counted,

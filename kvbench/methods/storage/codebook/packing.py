@@ -8,8 +8,8 @@ from torch import Tensor
 
 from kvbench.cache.packed import flat_positions, offsets
 from kvbench.methods.storage.codebook.coding import CoveredLayer, compact, gathered, keys_before_rope
-from kvbench.methods.storage.codebook.pack import Raw, Streams
 from kvbench.methods.storage.codebook.side import Side
+from kvbench.methods.storage.codebook.streams import Raw, Streams
 from kvbench.ops.bits import pack_bits
 from kvbench.ops.codebook_layout import WIDTHS, smallest_integer
 from kvbench.ops.directions import bound

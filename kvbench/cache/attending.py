@@ -1,0 +1,99 @@
+"""Cache layers that compute attention themselves, over whatever they store."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import CacheLayerMixin
+
+from kvbench.ops.softmax import Scaling
+
+
+class AttendingLayer(CacheLayerMixin):
+    """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`.
+
+    windowed   whether it attends to the model's sliding window alone.
+    readers    how many later layers attend to its keys and values, by `reread`.
+    unread     how many of them have yet to attend in this pass.
+    """
+
+    readers = 0
+    unread = 0
+
+    @property
+    def windowed(self) -> bool:
+        return False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+        self.is_initialized = True
+
+    @abstractmethod
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """Store new tokens: keys (after RoPE) and values, [1, num_key_value_heads, t, head_dim], or as many rows as the
+        layer has sequences."""
+
+    @abstractmethod
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The attention output of query [1, num_attention_heads, q, head_dim], or of as many rows, of the same shape.
+
+        scaling is a number, or a `Softmax` in models with soft caps or sinks.
+        """
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """The attention output of a later layer's query, as of `attend`, which came before.
+
+        Query may be of the last tokens alone. A layer that observes the query, or that changes with every query, does
+        so in `attend` alone and overrides this.
+        """
+        return self.attend(query, scaling)
+
+    def was_read(self) -> bool:
+        """Count a reader; whether it was the last."""
+        self.unread -= 1
+        return self.unread == 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
+        self.append(key_states, value_states)
+        self.seen += key_states.shape[2]
+        self.unread = self.readers
+        return self, self
+
+    def get_seq_length(self) -> int:
+        """Number of tokens seen, not stored: the next token's position stays correct after eviction."""
+        return self.seen
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.seen + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to initialise: a layer is constructed from its tensors."""
+
+
+def attend_one_by_one(
+    cache: AttendingLayer,
+    keys: Tensor,
+    values: Tensor,
+    query: Tensor,
+    scaling: Scaling,
+    appended: Callable[[], object] = lambda: None,
+) -> Tensor:
+    """Append keys, values [rows, num_key_value_heads, t, head_dim] one token after the other, each attended to at once.
+
+    For a cache that does not take blocks: one layer's output for a token depends on no later token, so the tokens need
+    not go through the model one by one. Calls `appended` after every token, before its attention is computed.
+    """
+    outputs = []
+    for new in zip(keys.split(1, dim=2), values.split(1, dim=2), query.split(1, dim=2), strict=True):
+        cache.update(*new[:2])
+        appended()
+        outputs.append(cache.attend(new[2], scaling))
+    return torch.cat(outputs, dim=2)

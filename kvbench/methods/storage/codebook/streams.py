@@ -1,0 +1,69 @@
+"""What a codebook cache has beside coded vectors: which tokens each stream kept, and the last ones as they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Streams:
+    """Which prompt tokens each stream has coded. A stream is a KV head, or a query head with its own codebook."""
+
+    tokens: list[int]  # coded tokens of the prompt, per stream
+    positions: Tensor | None  # of all streams' tokens, in the narrowest integer type
+    position_offsets: list[int]  # per stream; -1: its tokens are 0 … tokens-1
+    bits: Tensor | None  # uint8, per stream [query heads, ceil(tokens / 8)]: who kept what
+    bit_offsets: list[int]  # per stream; -1: all its query heads kept all
+
+    @classmethod
+    def joined(cls, parts: Sequence["Streams"]) -> "Streams":
+        positions = _behind([Held(own.positions, own.position_offsets) for own in parts])
+        bits = _behind([Held(own.bits, own.bit_offsets) for own in parts])
+        return cls([count for own in parts for count in own.tokens], *positions, *bits)
+
+    def keep(self, streams: Sequence[int]) -> None:
+        """Of other streams nothing is read any more."""
+        for name in ("tokens", "position_offsets", "bit_offsets"):
+            setattr(self, name, [getattr(self, name)[stream] for stream in streams])
+
+    def tensors(self) -> list[Tensor]:
+        return [t for t in (self.positions, self.bits) if t is not None]
+
+
+@dataclass
+class Raw:
+    """The prompt's last tokens as they are, packed over KV heads: [rows, head_dim]."""
+
+    keys: Tensor  # after RoPE, in paired order
+    values: Tensor
+    windows: list[int]  # rows of each KV head
+
+    @classmethod
+    def joined(cls, parts: Sequence["Raw"]) -> "Raw":
+        keys, values = (torch.cat([getattr(own, side) for own in parts]) for side in ("keys", "values"))
+        return cls(keys, values, [count for own in parts for count in own.windows])
+
+    def keep(self, heads: Sequence[int]) -> None:
+        self.keys, self.values = (
+            torch.cat([parts[head] for head in heads])
+            for parts in (self.keys.split(self.windows), self.values.split(self.windows))
+        )
+        self.windows = [self.windows[head] for head in heads]
+
+
+class Held(NamedTuple):
+    tensor: Tensor | None
+    offsets: list[int]  # in it; -1 for what has nothing there
+
+
+def _behind(parts: Sequence[Held]) -> Held:
+    """Tensors one behind the other, and offsets in them; -1 stays."""
+    offsets, start = [], 0
+    for held, own in parts:
+        offsets += [offset if offset < 0 else start + offset for offset in own]
+        start += 0 if held is None else len(held)
+    tensors = [each for each, _ in parts if each is not None]
+    return Held(torch.cat(tensors) if tensors else None, offsets)
