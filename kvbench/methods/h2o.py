@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache, filled
+from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.slots import SlotLayer
 from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.heads.equal import EqualHeads
@@ -16,18 +17,16 @@ from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
-from kvbench.ops import softmax
-from kvbench.ops.attention import dense_attention, grouped_logits
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
 
-class HeavyHitterLayer(LayerCache):
+class HeavyHitterLayer(SlotLayer):
     """At most `budget` tokens per head: the `recent` last ones and those with the most attention so far.
 
     A step attends to the cache and the new token, adds that attention to the scores, then drops the lowest scored
-    token that is not recent. The next token takes its slot.
+    token that is not recent.
     """
 
     def __init__(
@@ -42,61 +41,27 @@ class HeavyHitterLayer(LayerCache):
         recent: int,
     ):
         """keys, values [heads, len, head_dim], scores and positions [heads, len], len <= budget."""
-        super().__init__(seen, kept)
-        # all four are written in place
-        self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())
-        self.scores = Growing(scores[..., None].float().clone())
-        self.positions = Growing(positions[..., None].to(torch.int32))
-        self.budget, self.recent = budget, recent
-        self.free: Tensor | None = None  # [heads] slots whose tokens were dropped
+        super().__init__(keys, values, positions, seen, kept, budget)
+        self.scores, self.recent = Growing(scores[..., None].float().clone()), recent
 
-    def tensors(self) -> list[Tensor]:
-        stored = [self.k.buffer, self.v.buffer, self.scores.buffer, self.positions.buffer]
-        return stored if self.free is None else [*stored, self.free]
+    @property
+    def stores(self) -> list[Growing]:
+        return [*super().stores, self.scores]
 
     def float32_tensors(self) -> list[Tensor]:
         return [self.scores.buffer]
 
-    @property
-    def filled_bytes(self) -> int:
-        return filled(self.k, self.v, self.scores, self.positions, self.free)
-
     def append(self, keys: Tensor, values: Tensor) -> None:
-        heads = self.k.buffer.shape[1]
-        group = heads // keys.shape[1]
-        if group > 1:  # unfolded: every query head gets its own copy
-            keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-        if self.free is None:
-            scores = self.scores.buffer.new_zeros(heads, 1, 1)
-            positions = torch.full_like(scores, self.seen, dtype=torch.int32)
-            new = [(self.k, keys), (self.v, values), (self.scores, scores), (self.positions, positions)]
-            for store, row in new:
-                store.append(row)
-            return
-        slots = self.free[:, None, None]  # [heads, 1, 1]
-        for store, row in ((self.k, keys), (self.v, values)):
-            store.view.scatter_(-2, slots.expand_as(row), row)
-        self.scores.view.scatter_(-2, slots, 0.0)
-        self.positions.view.scatter_(-2, slots, self.seen)
+        super().append(keys, values)
+        self.put(self.scores, 0.0)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        keys = self.k.view
-        logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)  # [heads, group, 1, len]
-        self.scores.view.add_(softmax.weights(logits, scaling).mean(dim=1).mT)
-        out = dense_attention(query, keys, self.v.view, scaling)
-        if keys.shape[2] > self.budget:
-            self.free = self._weakest()
-        return out
+        self.scores.view.add_(self.attention(query, scaling).mean(dim=1).mT)
+        return super().attend(query, scaling)
 
-    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return dense_attention(query, self.k.view, self.v.view, scaling)
-
-    def _weakest(self) -> Tensor:
-        """Slot per head of the lowest score among tokens older than the recent ones; ties: the latest goes."""
-        scores, positions = self.scores.view[..., 0], self.positions.view[..., 0]  # [heads, len]
-        candidates = scores.masked_fill(positions > self.seen - 1 - self.recent, float("inf"))
-        lowest = candidates == candidates.amin(dim=1, keepdim=True)
-        return positions.masked_fill(~lowest, -1).argmax(dim=1)
+    def ranks(self, query: Tensor, scaling: Scaling) -> Tensor:
+        recent = self.positions.view[..., 0] > self.seen - 1 - self.recent
+        return self.scores.view[..., 0].masked_fill(recent, float("inf"))
 
 
 @checked

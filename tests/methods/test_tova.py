@@ -34,7 +34,7 @@ def test_each_step_drops_the_token_with_the_least_attention(dtype):
     budget, scaling = 12, layer.scaling
     layer.keys, layer.values = layer.keys.to(dtype), layer.values.to(dtype)
     cache = TOVA(decode="evict").compress_layer(layer, 0, 4, budget)
-    positions = cache.positions.view[:, 0].tolist()
+    positions = cache.positions.view[0, :, 0].tolist()
     tokens = [
         (30 + step, (torch.randn(6, 1, 8).to(dtype), torch.randn(2, 1, 8).to(dtype), torch.randn(2, 1, 8).to(dtype)))
         for step in range(20)
@@ -46,7 +46,7 @@ def test_each_step_drops_the_token_with_the_least_attention(dtype):
         out = cache.attend(query[None], scaling)
         tolerance = 1e-5 if dtype == torch.float64 else 2e-2
         torch.testing.assert_close(out[0, :, 0].double(), output, rtol=tolerance, atol=tolerance)
-        stored = cache.positions.view[:, 0].tolist()
+        stored = cache.positions.view[0, :, 0].tolist()
         stored = [p for slot, p in enumerate(stored) if cache.free is None or slot != int(cache.free)]
         assert sorted(stored) == stays and len(stays) <= budget
 
