@@ -1,12 +1,14 @@
 """Packed caches: heads that keep their own numbers of tokens, and the rows of a batch moving into one buffer."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.base import BLOCK, held_bytes, storage_bytes
+from kvbench.cache.base import BLOCK, Row, held_bytes, storage_bytes
+from kvbench.cache.batch_layer import BatchLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.packed import flat_positions
 from kvbench.cache.ragged import RaggedLayer, UnionLayer
@@ -123,6 +125,17 @@ def test_a_packed_row_counts_the_bytes_that_it_would_hold_alone_and_no_longer_gr
         stepped([(batch, slice(None))], 2, step)
     assert batched[0].nbytes == left and batched[1].nbytes > alone[1].nbytes
     assert storage_bytes(batch.tensors()) == held_bytes(batched[1:3]), "what left was freed at the next move"
+
+
+def test_what_was_joined_is_freed_and_in_its_place_a_row_says_what_was_kept():
+    sequences = [[layer(kind)] for kind in ("dense", "unfolded", "sliding")]
+    buffers = [weakref.ref(caches[0].k.buffer) for caches in sequences]
+    batch = BatchLayer(sequences)
+    stepped([(batch, slice(None))], len(sequences), 0)
+    assert [buffer() is None for buffer in buffers] == [True, True, False]
+    assert [caches[0] for caches in sequences] == batch.rows
+    assert [isinstance(caches[0], Row) for caches in sequences] == [True, True, False]
+    assert all(caches[0].kept is KEPT for caches in sequences)
 
 
 def test_positions_of_true_elements_are_those_of_nonzero():

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,8 +86,8 @@ def measure(
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:
-        caches: list[Any] = compressed.caches  # a method's own layer may hold the one to decode from as `inner`
-        compressed.caches = [getattr(layer, "inner", layer) for layer in caches]
+        # a method's own layer may hold the one to decode from as `inner`
+        compressed.caches = [getattr(layer, "inner", layer) for layer in compressed.caches]
     layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
