@@ -14,12 +14,12 @@ import hydra
 from omegaconf import DictConfig
 
 from kvbench import __version__
-from kvbench.config import CONF, check_typed_overrides, more_configuration
+from kvbench.config import check_typed_overrides, hydra_folder, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import is_word, keys, options_first, without_config_dir
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.failures import one_line_errors
-from kvbench.runner.help import COMMANDS, help_text
+from kvbench.runner.help import commands, help_text
 from kvbench.runner.starting_note import starting
 from kvbench.runner.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
@@ -82,16 +82,17 @@ def run_hydra(arguments: Sequence[str]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     before, sys.argv = sys.argv, [sys.argv[0], *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_run)()
+        hydra.main(version_base="1.3", config_path=hydra_folder(), config_name="config")(_run)()
     finally:
         sys.argv = before
 
 
 def run_command(name: str, *arguments: str) -> int:
-    """Run one of COMMANDS and return its exit code. Raises UserError for an unknown name or wrong arguments."""
-    if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS)
-    return import_module(COMMANDS[name].module).main(list(arguments)) or 0
+    """Run one of `commands()` and return its exit code. Raises UserError for an unknown name or wrong arguments."""
+    known = commands()
+    if name not in known:
+        raise unknown("command", name, known)
+    return import_module(known[name].module).main(list(arguments)) or 0
 
 
 def _run(cfg: DictConfig) -> None:

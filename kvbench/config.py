@@ -20,6 +20,7 @@ from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
 from kvbench.utils.own_code import own_line
+from kvbench.utils.plugins import check_files, plugins
 from kvbench.utils.targets import Find, imported, part_of
 from kvbench.utils.text import in_one_line
 from kvbench.utils.yaml_files import read_yaml
@@ -33,6 +34,14 @@ Built = TypeVar("Built")
 # Keys of a YAML file that describe it, and are no parameters of what it builds.
 # thinking is a benchmark's, for presets of models whose chat template has a switch.
 DESCRIBING = frozenset({"about", "title", "thinking"})
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """CONF and the conf/ of every plug-in, in which no name occurs twice. Raises UserError for a broken plug-in."""
+    check_files(CONF)
+    return (CONF, *(plugin.conf for plugin in plugins()))
+
 
 # The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
 _more: list[Path] = []
@@ -105,9 +114,18 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
 
+def hydra_folder() -> str:
+    """The folder of conf/ for Hydra, which then looks into those of plug-ins too."""
+    if folders()[1:]:
+        from kvbench.utils.hydra_search_path import look_into_plugins  # Hydra imports all of its plug-ins first
+
+        look_into_plugins()
+    return str(CONF)
+
+
 def compose_config(overrides: Sequence[str], **options: bool) -> DictConfig:
     running = GlobalHydra.instance().is_initialized()
-    with nullcontext() if running else initialize_config_dir(str(CONF), version_base="1.3"):
+    with nullcontext() if running else initialize_config_dir(hydra_folder(), version_base="1.3"):
         cfg: DictConfig = compose("config", list(overrides), **options)
     return cfg
 
@@ -140,7 +158,23 @@ def options(group: str) -> dict[str, str]:
 
 
 def _files(group: str) -> dict[str, Path]:
-    return {file.stem: file for folder in (CONF, *_more) for file in (folder / group).glob("*.yaml")}
+    return _installed(group) | {file.stem: file for folder in _more for file in (folder / group).glob("*.yaml")}
+
+
+@cache
+def _installed(group: str) -> dict[str, Path]:
+    return {file.stem: file for folder in folders() for file in (folder / group).glob("*.yaml")}
+
+
+def installed_file(group: str, name: str) -> Path | None:
+    """The file of a choice of kvbench or of a plug-in; None for other names, those of --config-dir too."""
+    return _installed(group).get(name)
+
+
+def brought_by(group: str, name: str) -> str:
+    """The distribution of the plug-in that has a choice; "" for one of kvbench or of --config-dir."""
+    path = installed_file(group, name)
+    return next((plugin.distribution for plugin in plugins() if path and path.is_relative_to(plugin.conf)), "")
 
 
 def titled(label: str) -> str:
@@ -151,7 +185,7 @@ def titled(label: str) -> str:
     name, space, rest = label.partition(" ")
     if not re.fullmatch(r"[\w.-]+", name):
         return label
-    paths = (folder / "method" / f"{name}.yaml" for folder in (*_more, CONF))
+    paths = (folder / "method" / f"{name}.yaml" for folder in (*_more, *folders()))
     path = next((path for path in paths if path.is_file()), None)
     return label if path is None else f"{_title(path) or name}{space}{rest}"
 

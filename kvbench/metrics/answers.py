@@ -1,4 +1,7 @@
-"""Metrics for prompts of one's own, by name: a prediction against each accepted answer, in [0, 1]."""
+"""Metrics for prompts of one's own, by name: a prediction against each accepted answer, in [0, 1].
+
+A plug-in's metric has a name too, and is called as a function of the user's is.
+"""
 
 import inspect
 import math
@@ -15,6 +18,7 @@ from kvbench.metrics.longbench import english_words, qa_f1
 from kvbench.metrics.names import ANSWERS
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.own_code import own_line
+from kvbench.utils.plugins import declared
 from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
@@ -74,29 +78,41 @@ def check(name: str, answers: Sequence[str] = ()) -> None:
 
 
 def check_row(name: str) -> None:
-    """Raise UserError for a data file's metric that is none of METRICS; no name in a file is imported."""
-    if is_function(name):
+    """Raise UserError for a data file's metric without a name of its own; no function that a file names is imported."""
+    if not has_name(name):
         raise UserError(
-            f"{unknown('metric', name, METRICS)}; a function is given by benchmark.metric=module.function, "
-            "for all rows that name no metric"
+            f"{unknown('metric', name, [*METRICS, *plugged()])}; a function is given by "
+            "benchmark.metric=module.function, for all rows that name no metric"
         )
 
 
 def is_function(name: str) -> bool:
-    """Whether a metric is a function of the user's, not one of METRICS."""
+    """Whether a metric is a function of the user's or of a plug-in's, not one of METRICS."""
     return name not in METRICS
 
 
 @cache
+def plugged() -> dict[str, str]:
+    """The metrics of plug-ins, and the module.function of each."""
+    return {name: str(one["function"]) for name, one in declared("metric", METRICS).items()}
+
+
+def has_name(metric: object) -> bool:
+    """Whether a metric is one of METRICS or of a plug-in's, which records may name."""
+    return isinstance(metric, str) and (metric in METRICS or metric in plugged())
+
+
+@cache
 def function(name: str) -> Metric:
-    """The function module.name, called with a prediction and the list of its answers.
+    """The function module.name or of a plug-in's metric, called with a prediction and the list of its answers.
 
     Raises UserError for a name that is neither a metric's nor a function's.
     """
-    if "." not in name:
-        raise unknown("metric", name, [*METRICS, "module.function"])
+    path = plugged().get(name, name)
+    if "." not in path:
+        raise unknown("metric", name, [*METRICS, *plugged(), "module.function"])
     try:
-        found = pkgutil.resolve_name(name)
+        found = pkgutil.resolve_name(path)
     except Exception as error:  # whatever the module's top level raises
         raise UserError(f"metric={name} cannot be imported: {own_line(error) or in_one_line(error)}") from error
     if not callable(found):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hydra import initialize_config_dir
 
-from kvbench.config import CONF, options, sweep_jobs
+from kvbench.config import hydra_folder, options, sweep_jobs
 from kvbench.configuration import Configuration, configured
 from kvbench.papers.experiment import named_by
 from kvbench.utils.console import print_line
@@ -57,7 +57,7 @@ def configurations(overrides: Sequence[str]) -> list[Configuration]:
     one for each of the experiment's models. Raises UserError without an experiment.
     """
     found: list[Configuration] = []
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(hydra_folder(), version_base="1.3"):
         for job in jobs(overrides):
             cfg = configured(job)
             experiment = named_by(cfg)

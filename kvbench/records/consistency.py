@@ -25,7 +25,7 @@ DIFFER = ["parameters", "memory", *PROVENANCE]
 # tasks of a benchmark may be run one by one.
 ABOUT = ["weights", "chat_template", *IDENTIFYING, "dtype", "device"]
 
-WITH = ["processor", "kvbench", "git", "torch", "transformers", "kernels", "sdpa"]
+WITH = ["processor", "kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa"]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ PROVENANCE = (
     "processor",  # the GPUs that the run had, or the CPU where it ran on one
     "kvbench",
     "git",
+    "plugins",  # whose classes made the records, with their versions, as JSON
     "torch",
     "transformers",
     "kernels",  # torch or triton
@@ -36,7 +37,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
     packages = manifest.get("packages") or {}
     known = {
         "weights": weights(manifest.get("model") or {}),
-        **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in IDENTIFYING},
+        **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in (*IDENTIFYING, "plugins")},
         "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
         "dtype": dtype(manifest),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),

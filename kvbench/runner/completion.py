@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from kvbench.runner.help import COMMANDS
+from kvbench.runner.help import commands
 
 # Commands that take overrides, as a run does; arguments of the others are files and folders, which shells complete.
 WITH_OVERRIDES = frozenset({"table", "figure", "frontier", "ruler", "check", "calibrate"})
@@ -21,8 +21,8 @@ def complete_commands(arguments: Sequence[str]) -> bool:
     begun = bool(words) and not line.endswith(" ")
     if len(words) == int(begun):
         typed = words[0] if words else ""
-        print("\n".join(name for name in COMMANDS if name.startswith(typed)))
-    elif words[0] in COMMANDS:
+        print("\n".join(name for name in commands() if name.startswith(typed)))
+    elif words[0] in commands():
         os.environ["COMP_LINE"] = " ".join([program, *words[1:], *([] if begun else [""])])
         return words[0] in WITH_OVERRIDES
     return True

@@ -8,11 +8,12 @@ from textwrap import wrap
 
 from rich.markup import escape
 
-from kvbench.config import CONF, choices, options
+from kvbench.config import CONF, brought_by, choices, options
 from kvbench.errors import unknown
 from kvbench.papers.gpu import H100
 from kvbench.papers.recorded_costs import short_cost
 from kvbench.runner.help_methods import family, grouped
+from kvbench.utils.plugins import declared, plugins
 from kvbench.utils.yaml_comments import commented
 
 # groups of choices: what to type, and a remark
@@ -67,6 +68,13 @@ COMMANDS = {
 }
 
 
+def commands() -> dict[str, Command]:
+    """COMMANDS and those of plug-ins."""
+    return COMMANDS | {
+        name: Command(one["module"], one["about"]) for name, one in declared("command", COMMANDS).items()
+    }
+
+
 SECTIONS = (*GROUPS, "settings", "commands", "all")
 
 
@@ -79,7 +87,7 @@ def help_text(section: str | None = None) -> str:
     if section is not None and section not in SECTIONS and (described := _keys(section)):
         return "\n".join(described)
     if section in choices("method"):
-        return "\n".join(_lines({name: options("method")[name] for name in family(section)}))
+        return "\n".join(_lines({name: _described("method")[name] for name in family(section)}))
     if section is not None and section not in SECTIONS:
         raise unknown("section of --help", section, SECTIONS)
     # called for what is shown alone: they read every file of a group
@@ -107,8 +115,10 @@ def _overview() -> list[str]:
     ]
     for group, (key, remark) in GROUPS.items():
         lines += ["", f"[bold]{key}[/]  {remark}".rstrip()]
-        names = ", ".join(choices(group))
-        lines += [f"  [cyan]{escape(line)}[/]" for line in wrap(names, 98, break_on_hyphens=False)]
+        for owner in ("", *(plugin.distribution for plugin in plugins())):
+            names = ", ".join(name for name in choices(group) if brought_by(group, name) == owner)
+            whole = f"{owner}: {names}" if owner and names else names
+            lines += [f"  [cyan]{escape(line)}[/]" for line in wrap(whole, 98, break_on_hyphens=False)]
     return [
         *lines,
         "",
@@ -123,13 +133,19 @@ def _overview() -> list[str]:
 
 def _group(group: str) -> list[str]:
     key, remark = GROUPS[group]
-    return [f"[bold]{key}[/]  {remark}".rstrip(), *_lines(options(group))]
+    return [f"[bold]{key}[/]  {remark}".rstrip(), *_lines(_described(group))]
+
+
+def _described(group: str) -> dict[str, str]:
+    """The choices with a line about each, which names the plug-in that has it."""
+    owners = {name: brought_by(group, name) for name in choices(group)}
+    return {name: f"{text} ({owners[name]})" if owners[name] else text for name, text in options(group).items()}
 
 
 def _methods() -> list[str]:
     """In groups, with the presets of each method below it."""
     key, remark = GROUPS["method"]
-    about = options("method")
+    about = _described("method")
     width = max(len(name) for several in grouped().values() for names, _ in several for name in names)
     lines = [f"[bold]{key}[/]  {remark}"]
     for group, several in grouped().items():
@@ -201,10 +217,11 @@ def _keys(name: str) -> list[str]:
 
 
 def _commands() -> list[str]:
-    width = max(map(len, COMMANDS))
+    known = commands()
+    width = max(map(len, known))
     return [
         "[bold]Other commands[/], each with --help",
-        *(f"  kvbench [cyan]{name:<{width}}[/]  {command.about}" for name, command in COMMANDS.items()),
+        *(f"  kvbench [cyan]{name:<{width}}[/]  {command.about}" for name, command in known.items()),
     ]
 
 

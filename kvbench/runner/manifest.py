@@ -12,6 +12,7 @@ from kvbench.config import DESCRIBING
 from kvbench.configuration import Configuration
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun
+from kvbench.metrics.answers import plugged
 from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec
 from kvbench.models.folder import model_identity
@@ -25,7 +26,9 @@ from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
+from kvbench.utils.plugins import versions_of
 from kvbench.utils.signals import unbroken
+from kvbench.utils.targets import named_classes
 from kvbench.utils.versions import versions
 
 
@@ -64,6 +67,12 @@ def all_versions(run: AnyRun) -> dict[str, dict[str, int]]:
     return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
 
 
+def plugins_of(cfg: Configuration, samples: Sequence[Sample]) -> dict[str, str]:
+    """The versions of the plug-ins whose classes and metrics make a run's records."""
+    metrics = {plugged().get(str(sample.meta.get("metric")), "") for sample in samples}
+    return versions_of([*named_classes(cfg.plain), *metrics])
+
+
 def given(spec: ModelSpec, *names: str) -> dict[str, Any]:
     """Those of a model's arguments that are not empty: without any the folder is that of versions without the key."""
     return {name: value for name in names if (value := getattr(spec, name))}
@@ -93,6 +102,7 @@ def opening(
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
+        **({"plugins": code} if (code := plugins_of(cfg, shard)) else {}),
         **({"checkpoint_dtype": published} if (published := getattr(run.loaded, "checkpoint_dtype", None)) else {}),
         **made_by,
         "requested": [digest(setting.key) for setting in run.settings],

@@ -14,6 +14,7 @@ from kvbench.metrics.names import AGREEMENT, ANSWERS, OF_BENCHMARK
 from kvbench.utils.extras import require
 from kvbench.utils.model_shape import check_folder, check_folder_shape
 from kvbench.utils.places import PLACES, PUBLISHED
+from kvbench.utils.plugins import declared
 
 OURS = "kvbench."  # begins the _target_ of a benchmark whose keys are known
 
@@ -63,8 +64,9 @@ def check_places(benchmark: Mapping[str, object]) -> None:
 
 def check_metric(name: object) -> None:
     """Refuse a metric of one's own prompts that is neither known nor a function's name, which has a dot."""
-    if isinstance(name, str) and "." not in name and name not in ANSWERS:
-        raise unknown("metric", name, [*ANSWERS, "module.function"])
+    known = [*ANSWERS, *declared("metric", ANSWERS)]
+    if isinstance(name, str) and "." not in name and name not in known:
+        raise unknown("metric", name, [*known, "module.function"])
 
 
 def check_measure(name: str | None, benchmark: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The YAML files of a folder of --config-dir, checked before Hydra reads them."""
+"""The YAML files of a folder of --config-dir or of a plug-in, checked before Hydra reads them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ def _check(path: Path) -> None:
     contents = read_yaml(path)
     if not isinstance(contents, Mapping):
         what = "is empty" if contents is None else f"is {contents!r:.60}"
-        raise UserError(f"{path} {what}: a file of --config-dir has lines KEY: VALUE")
+        raise UserError(f"{path} {what}: a file of choices has lines KEY: VALUE")
     for key in contents:
         if not isinstance(key, str):
             raise UserError(f"{path}: the key {key!r} is not a text")

@@ -1,10 +1,12 @@
-"""Where an error comes from: the line of the user's own code that raised it, or the library."""
+"""Where an error comes from: the line of the user's own code or of a plug-in's that raised it, or the library."""
 
 import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
+from kvbench.errors import UserError
+from kvbench.utils.plugins import Plugin, plugin_with
 from kvbench.utils.text import in_one_line
 
 _PACKAGE = Path(__file__).parents[1]
@@ -15,14 +17,16 @@ _FOLDERS = [_PACKAGE, *map(Path, (sys.prefix, sys.base_prefix, *_INSTALLED))]
 def own_line(error: BaseException) -> str | None:
     """The innermost line of a method, a metric or a benchmark of the user's: "KeyError in my_metric.py, line 3: 'x'".
 
-    None where the error passed through no such code.
+    For a plug-in's, the distribution stands behind the file. None where the error passed through no such code.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
     return described(error, frames[-1]) if frames else None
 
 
 def described(error: BaseException, frame: traceback.FrameSummary) -> str:
-    return f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}: {in_one_line(error)}"
+    plugin = _plugin_with(frame.filename)
+    place = f"{Path(frame.filename).name} of {plugin}" if plugin else Path(frame.filename).name
+    return f"{type(error).__name__} in {place}, line {frame.lineno}: {in_one_line(error)}"
 
 
 def raised_in(error: BaseException) -> str:
@@ -35,4 +39,12 @@ def raised_in(error: BaseException) -> str:
 
 def _is_own(filename: str) -> bool:
     path = Path(filename)
-    return path.is_absolute() and not any(path.is_relative_to(folder) for folder in _FOLDERS)
+    outside = path.is_absolute() and not any(path.is_relative_to(folder) for folder in _FOLDERS)
+    return outside or _plugin_with(filename) is not None
+
+
+def _plugin_with(filename: str) -> Plugin | None:
+    try:
+        return plugin_with(filename)
+    except UserError:  # a broken plug-in is reported where plug-ins are asked for
+        return None

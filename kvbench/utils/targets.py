@@ -5,7 +5,7 @@ plain: a text is a text, whatever it says.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from kvbench.errors import UserError
 from kvbench.utils.own_code import own_line
+from kvbench.utils.plugins import plugin_of
 
 TARGET = "_target_"
 # Other keys that are no parameters. `_convert_: all` says what holds for every node, and is in the keys of records.
@@ -55,6 +56,18 @@ def imported(name: str) -> object:
         path = f"{path}.{part}"
         found = import_module(path) if ismodule(found) and not hasattr(found, part) else getattr(found, part)
     return found
+
+
+def named_classes(node: object) -> Iterator[str]:
+    """What a node and all inside it name as classes, a patch of an experiment's as well."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if str(key).startswith(TARGET):
+                yield str(value)
+            yield from named_classes(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from named_classes(value)
 
 
 def class_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> type:
@@ -104,8 +117,10 @@ def _found(name: object, what: str, find: Find) -> object:
     except UserError as error:
         raise UserError(f"{what}: {error}") from error
     except Exception as error:  # a module of the user's raises what it will
-        own = own_line(error)
+        own, plugin = own_line(error), plugin_of(name)
         why = f"{name} cannot be imported: {own}" if own else _missing(name)
+        if plugin and f"of {plugin}" not in why:
+            why = f"the plug-in {plugin}: {why}"
         raise UserError(f"{what}: {why}") from error
 
 

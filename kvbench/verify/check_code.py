@@ -6,8 +6,9 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from kvbench.config import CONF, choices
+from kvbench.config import installed_file
 from kvbench.models.folder import SINGLE, model_identity
+from kvbench.models.random_weights import random_source
 from kvbench.records.provenance import provenance
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.yaml_files import read_yaml
@@ -15,7 +16,7 @@ from kvbench.verify.folder import Folder
 from kvbench.verify.materials import Places, model_folder_of, offline
 from kvbench.verify.verdict import Check, Verdict, judged
 
-ONE = ("kvbench", "git", "torch", "transformers", "kernels", "sdpa", "dtype", "device", "processor")
+ONE = ("kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa", "dtype", "device", "processor")
 CODE = ("kvbench", "git")  # that a table must share; the others are reported
 COMMIT = re.compile("[0-9a-f]{40}")
 PRESET = ("hub_id", "embedded", "shape", "parameters", "random")
@@ -60,9 +61,10 @@ def one_model(folder: Folder, places: Places) -> Check:
                 for name in PRESET
                 if config.get(name) != preset.get(name) and not (name == "shape" and "files" in model)
             ]
-            if "files" not in model and preset.get("hub_id") != model.get("source"):
-                wrong.append(f"the weights are of {model.get('source')!r}, not of {preset.get('hub_id')!r}")
-        if not model.get("files") and not COMMIT.fullmatch(str(model.get("revision"))):
+            source = random_source(preset["random"]) if preset.get("random") else preset.get("hub_id")
+            if "files" not in model and source != model.get("source"):
+                wrong.append(f"the weights are of {model.get('source')!r}, not of {source!r}")
+        if not config.get("random") and not model.get("files") and not COMMIT.fullmatch(str(model.get("revision"))):
             missing.append("the weights are not identified: neither files nor a commit of the hub")
         proven &= _against_files(manifest, model, places, own, wrong, missing)
     otherwise = Verdict.PROVEN if proven and folder.manifests else Verdict.PLAUSIBLE
@@ -102,14 +104,14 @@ def _against_files(
 
 
 def preset_of(name: object) -> Mapping[str, Any] | None:
-    """conf/model/NAME.yaml; None for a name that kvbench does not have."""
+    """conf/model/NAME.yaml; None for a name that neither kvbench nor a plug-in has."""
     return _preset(name) if isinstance(name, str) else None
 
 
 @lru_cache(64)
 def _preset(name: str) -> Mapping[str, Any] | None:
-    path = CONF / "model" / f"{name}.yaml"
-    if name not in choices("model") or not path.is_file():  # one of --config-dir is nobody else's
+    path = installed_file("model", name)
+    if path is None:  # one of --config-dir is nobody else's
         return None
     found = read_yaml(path)
     return {str(key): value for key, value in found.items()} if isinstance(found, dict) else None

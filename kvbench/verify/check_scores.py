@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
-from kvbench.metrics.answers import METRICS
+from kvbench.metrics.answers import has_name
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.known_classes import scorer
 from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
@@ -38,7 +38,7 @@ def scores_fit(folder: Folder) -> Check:
 def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:
     if (name := getattr(benchmark, "name", None)) not in (None, record["benchmark"]):
         yield wrong(f"its run is of benchmark {name!r}, not {record['benchmark']!r}")
-    if (metric := record.get("metric")) is not None and not (isinstance(metric, str) and metric in METRICS):
+    if (metric := record.get("metric")) is not None and not has_name(metric):
         yield missing(f"the metric {metric!r} is a function that kvbench does not have")
         return
     sample = Sample(record["sample"], "", tuple(record["answers"]), 1, meta=dict(record))

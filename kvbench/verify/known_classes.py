@@ -1,43 +1,34 @@
-"""Objects of a manifest's configuration: only classes that conf/ names are built, whatever a folder says."""
+"""Objects of a manifest's configuration: only classes that conf/ or a plug-in names are built, whatever it says."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from kvbench.benchmarks import Benchmark
-from kvbench.config import CONF
+from kvbench.config import folders
 from kvbench.configuration.configuration import chosen_methods
 from kvbench.engines.settings import engine_settings
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.records.pack import paths
 from kvbench.records.recorded_configuration import Recorded
-from kvbench.utils.targets import TARGET, class_of, imported
+from kvbench.utils.plugins import plugin_of
+from kvbench.utils.targets import TARGET, class_of, imported, named_classes
 from kvbench.utils.yaml_files import read_yaml
 
 
 @cache
 def targets() -> frozenset[str]:
-    """Every `_target_` below conf/ that is kvbench's."""
-    found = (name for path in CONF.rglob("*.yaml") for name in _targets(read_yaml(path)))
-    return frozenset(name for name in found if name.startswith("kvbench."))
-
-
-def _targets(node: object) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            if str(key).startswith(TARGET):  # a patch of an experiment has more behind it
-                yield str(value)
-            yield from _targets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
+    """Every `_target_` below conf/ and those of plug-ins that is a class of kvbench's or of a plug-in's."""
+    files = (path for folder in folders() for path in folder.rglob("*.yaml"))
+    found = (name for path in files for name in named_classes(read_yaml(path)))
+    return frozenset(name for name in found if name.startswith("kvbench.") or plugin_of(name))
 
 
 def known(name: str) -> object:
-    """The class of kvbench that a file of conf/ names so. UserError for any other name, which is not imported."""
+    """The class that a file of conf/ or of a plug-in names so. UserError for any other name, which is not imported."""
     if name not in targets():
-        raise UserError(f"{name} is no class of kvbench's configuration")
+        raise UserError(f"{name} is no class of kvbench's configuration, nor of an installed plug-in's")
     return imported(name)
 
 

@@ -15,11 +15,13 @@ from kvbench import __version__
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import at_most, data_hash
 from kvbench.config import build
-from kvbench.metrics.answers import METRICS
+from kvbench.metrics.answers import has_name
 from kvbench.models.embedded import PACKAGES, embedded_folder
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import PLACES, PUBLISHED
+from kvbench.utils.plugins import versions_of
+from kvbench.utils.targets import TARGET
 from kvbench.verify import limits
 from kvbench.verify.counted_tokenizer import CountedTokenizer
 from kvbench.verify.known_classes import known
@@ -44,7 +46,7 @@ def materials(manifest: Mapping[str, Any], places: Places) -> Materials:
 
     They are made once for all folders of one model and benchmark in a row.
     """
-    names = ("kvbench", "model", "benchmark", "data_sha256")
+    names = ("kvbench", "plugins", "model", "benchmark", "data_sha256")
     told = {name: manifest.get(name) for name in names}
     config = manifest.get("config") or {}
     return _materials(json.dumps([told, config.get("model"), config.get("benchmark"), dict(places)], sort_keys=True))
@@ -68,9 +70,11 @@ def _materials(given: str) -> Materials:
 
 
 def makes_its_own(manifest: Mapping[str, Any]) -> bool:
-    """Whether the run's samples came from this version of kvbench alone, without data of the machine."""
+    """Whether the run's samples came from this version of kvbench, or of a plug-in, without data of the machine."""
     benchmark = recorded(manifest).benchmark
-    return manifest.get("kvbench") == __version__ and not any(benchmark.get(name) for name in PLACES)
+    made_by = versions_of([str(benchmark.get(TARGET))])
+    same = manifest.get("kvbench") == __version__ and made_by.items() <= (manifest.get("plugins") or {}).items()
+    return same and not any(benchmark.get(name) for name in PLACES)
 
 
 def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedTokenizerBase:
@@ -104,7 +108,8 @@ def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, 
     with at_most(limits.SAMPLES_MADE):
         benchmark = benchmark_of(manifest, places)
         samples = benchmark.samples(cast(PreTrainedTokenizerBase, CountedTokenizer(tokenizer, limits.TEXT)))
-    if any(sample.meta.get("metric") not in (None, *METRICS) for sample in samples):
+    metrics = [sample.meta["metric"] for sample in samples if sample.meta.get("metric") is not None]
+    if not all(map(has_name, metrics)):
         raise ValueError("a sample's metric is a function that kvbench does not have")
     if (found := data_hash(samples)) != manifest.get("data_sha256"):
         raise OtherData(found)
@@ -119,7 +124,7 @@ def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
             config[key] = place
         elif config[key] not in (None, PUBLISHED):
             raise ValueError(f"the run read a file: benchmark.{key}=PATH says where that is here")
-    if config.get("metric") not in (None, *METRICS):
+    if config.get("metric") is not None and not has_name(config["metric"]):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
     benchmark: Benchmark = build(config, "benchmark", Benchmark, known)
     limits.check_length(benchmark.longest)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from kvbench.config import CONF, DESCRIBING, choices, composed
+from kvbench.config import DESCRIBING, choices, composed, installed_file
 from kvbench.evaluation.settings import as_recorded
 from kvbench.utils.yaml_files import read_yaml
 
@@ -50,5 +50,6 @@ def same_as(parameters: Mapping[str, Any], model: str) -> str | None:
 @cache
 def _target(name: str) -> str | None:
     """The class of a preset, from its file alone; None where another file names it."""
-    found = read_yaml(CONF / "method" / f"{name}.yaml")
+    path = installed_file("method", name)
+    found = read_yaml(path) if path else None
     return found.get("_target_") if isinstance(found, dict) else None

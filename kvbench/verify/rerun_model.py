@@ -18,6 +18,7 @@ from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.kernels import check_decoding, check_kernels
 from kvbench.runner.manifest import all_versions
 from kvbench.utils.hashing import digest
+from kvbench.utils.plugins import plugins
 from kvbench.verify.check_code import COMMIT, preset_of
 from kvbench.verify.folder import Folder
 from kvbench.verify.known_classes import settings_of
@@ -60,6 +61,10 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
     for one in manifests:
         if one.get("kvbench") != __version__:
             raise NotHere(f"kvbench {one.get('kvbench')} made it, and this is {__version__}")
+        here = {plugin.distribution: plugin.version for plugin in plugins()}
+        for name, release in (one.get("plugins") or {}).items():
+            if here.get(name) != release:
+                raise NotHere(f"the plug-in {name} {release} made it, and here is {here.get(name, 'none')}")
     if str(manifest.get("dtype")) not in DTYPES:
         raise NotHere(f"the dtype {manifest.get('dtype')!r} is none that models are loaded in")
     if manifest.get("device") not in ("cpu", "cuda"):

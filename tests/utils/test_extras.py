@@ -156,7 +156,7 @@ def test_help_loads_no_library_that_takes_seconds():
     more = loaded("from kvbench.cli import dispatch; dispatch(['--help'])")
     heavy = {"numpy", "pandas", "pydantic", "torch", "transformers", *extras.EXTRA_OF}
     assert not heavy & {name.partition(".")[0] for name in more}
-    assert len(more) < 400  # 325 in 2026; a new one is worth a look
+    assert len(more) < 450  # 417 in 2026, 90 for importlib.metadata, which finds plug-ins; a new one is worth a look
 
 
 def test_the_guide_names_every_extra():

@@ -106,6 +106,11 @@ class Manifest(JobNote):
     git: Text | None = field(
         "commit, with -dirty for uncommitted changes; null without a checkout", optional=True, always=True
     )
+    plugins: dict[Text, Text] = field(
+        "versions of the plug-ins whose classes and metrics made the records, by distribution; missing without any",
+        since="0.2",
+        optional=True,
+    )
     python: Text = field("version of Python", optional=True, always=True)
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2", optional=True)
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2", optional=True)

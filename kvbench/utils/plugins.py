@@ -1,0 +1,116 @@
+"""Plug-ins: installed packages that add names to those of conf/, and classes that a configuration may name.
+
+A distribution declares its package as an entry point of GROUP. What the package brings stands in its folder conf/, so
+that kvbench lists all of it without importing anything of the package.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kvbench.errors import UserError, unknown
+from kvbench.utils.config_folder import check_folder
+from kvbench.utils.yaml_files import read_yaml
+
+GROUP = "kvbench.plugins"
+# Groups of plug-ins alone, with the key that says what is run: a module whose main(arguments) is a command, and a
+# function that scores a prediction against its answers.
+DECLARED = {"command": "module", "metric": "function"}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An installed package of somebody else's that extends kvbench."""
+
+    package: str  # as Python imports it
+    distribution: str  # as pip installs it
+    version: str
+    folder: Path  # of the package
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "conf"
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@cache
+def plugins() -> tuple[Plugin, ...]:
+    """The installed plug-ins, by name. Raises UserError for one whose package or conf/ is not there."""
+    return tuple(sorted(map(_plugin, entry_points(group=GROUP)), key=str))
+
+
+def _plugin(point: EntryPoint) -> Plugin:
+    assert point.dist is not None, "entry points of installed distributions name theirs"
+    name, version, package = point.dist.name, point.dist.version, point.value
+    spec = find_spec(package) if package.isidentifier() else None
+    if spec is None or spec.origin is None or not spec.submodule_search_locations:
+        raise UserError(f"the plug-in {name} {version} is not installed completely: there is no package {package!r}")
+    plugin = Plugin(package, name, version, Path(spec.origin).parent)
+    if not plugin.conf.is_dir():
+        raise UserError(f"the plug-in {plugin} is not installed completely: {package} has no folder conf/")
+    return plugin
+
+
+def plugin_of(target: str) -> Plugin | None:
+    """The plug-in to which module.Class belongs."""
+    package = target.partition(".")[0]
+    return next((plugin for plugin in plugins() if plugin.package == package), None)
+
+
+def plugin_with(file: str) -> Plugin | None:
+    """The plug-in to which a file of Python code belongs."""
+    return next((plugin for plugin in plugins() if Path(file).is_relative_to(plugin.folder)), None)
+
+
+def versions_of(targets: Iterable[str]) -> dict[str, str]:
+    """Distribution and version of the plug-ins to which these classes and functions belong."""
+    found = {plugin for target in targets if (plugin := plugin_of(target))}
+    return {plugin.distribution: plugin.version for plugin in sorted(found, key=str)}
+
+
+def check_files(conf: Path) -> None:
+    """Check the files of all plug-ins against those of kvbench's own folder `conf` and each other's.
+
+    Raises UserError for a group that kvbench does not have, a file that cannot be read, and a name that is taken.
+    """
+    groups = sorted(path.name for path in conf.iterdir() if path.is_dir() and path.name not in ("hydra", "experiment"))
+    owners: dict[tuple[str, str], object] = {
+        (group, path.stem): "kvbench" for group in groups for path in (conf / group).glob("*.yaml")
+    }
+    for plugin in plugins():
+        known = [*groups, *DECLARED]
+        for folder in sorted(path.name for path in plugin.conf.iterdir() if path.is_dir()):
+            if folder not in known:
+                raise UserError(f"the plug-in {plugin}: {unknown('folder of conf/', folder, known)}")
+        try:
+            check_folder(plugin.conf, known)
+        except UserError as error:
+            raise UserError(f"the plug-in {plugin}: {error}") from error
+        for group in known:
+            for path in sorted((plugin.conf / group).glob("*.yaml")):
+                owner = owners.setdefault((group, path.stem), plugin)
+                if owner != plugin:
+                    raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
+
+
+def declared(group: str, taken: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    """The files of all plug-ins in a group of DECLARED, by name. Raises UserError for a name of kvbench's, `taken`."""
+    return dict(_declared(group, {*taken}))
+
+
+def _declared(group: str, taken: set[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for plugin in plugins():
+        for path in sorted((plugin.conf / group).glob("*.yaml")):
+            contents, key = read_yaml(path), DECLARED[group]
+            if path.stem in taken:
+                raise UserError(f"kvbench and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
+            if not isinstance(contents, Mapping) or plugin_of(str(contents.get(key))) != plugin:
+                raise UserError(f"the plug-in {plugin}: {path} needs {key}: a {key} of {plugin.package}")
+            about = f"{contents.get('about', '')} ({plugin.distribution})".strip()
+            yield path.stem, {**contents, "about": about}
