@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
-
-import httpx
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvbench.engines.secrets import Secret
 from kvbench.utils.text import first_line
+
+if TYPE_CHECKING:  # of the extra `server`
+    import httpx
 
 Parsed = TypeVar("Parsed")
 
@@ -52,9 +53,11 @@ class Client:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
-    http: httpx.Client = field(init=False, repr=False)
+    http: "httpx.Client" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        import httpx
+
         headers = {"User-Agent": "kvbench", "Accept": "application/json"}
         if self.secret is not None:
             headers["Authorization"] = f"Bearer {self.secret.value}"
@@ -97,6 +100,8 @@ class Client:
 
     def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> str:
         """One attempt, which ends at `end` by the clock even if the server goes on sending."""
+        import httpx
+
         left = end - self.clock()
         if left <= 0:
             raise _Again(f"no answer within {self.timeout:g} s")
@@ -116,7 +121,7 @@ class Client:
             raise Refused(response.status_code, self._clean(_words(text)))
         return text
 
-    def _body(self, response: httpx.Response, end: float) -> bytes:
+    def _body(self, response: "httpx.Response", end: float) -> bytes:
         body = bytearray()
         for part in response.iter_bytes():
             body += part
@@ -156,7 +161,7 @@ def _words(text: str) -> str:
     return first_line(node)[:300] if isinstance(node, str) and node.strip() else ""
 
 
-def _asked(response: httpx.Response) -> float | None:
+def _asked(response: "httpx.Response") -> float | None:
     """The seconds of Retry-After, a number or a date; None without it."""
     value = response.headers.get("retry-after", "").strip()
     try:

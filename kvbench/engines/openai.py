@@ -15,6 +15,7 @@ from kvbench.engines.server_answers import answer_of, check_model, scored
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+from kvbench.utils.extras import require
 
 Read = TypeVar("Read")
 
@@ -59,6 +60,7 @@ class OpenAI(Engine):
         return {"engine": "openai", "flags": self.flags}
 
     def connect(self, reader: TextModel) -> None:
+        require("engine=openai", "httpx")
         self.secret = read_secret(self.key_env, self.key_file)
         with self.client() as client:
             self.words = reader.plain_tokens(WORDS)

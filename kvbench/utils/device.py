@@ -1,8 +1,9 @@
 """Devices: synchronisation, peak memory, free memory."""
 
-import psutil
 import torch
 from transformers import PreTrainedModel
+
+from kvbench.utils.host import free_memory
 
 
 def gpus(model: PreTrainedModel) -> set[torch.device]:
@@ -48,5 +49,5 @@ def free_bytes(device: str) -> int:
         kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
         free: int = torch.cuda.mem_get_info(gpu)[0] + kept
     else:
-        free = psutil.virtual_memory().available
+        free = free_memory()
     return free

@@ -9,11 +9,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from kvbench import __version__
 from kvbench.utils.cpu import cpu_name
+from kvbench.utils.host import cores, memory
 
 PACKAGES = (
     "torch transformers tokenizers datasets accelerate hydra-core omegaconf gguf rouge-score fuzzywuzzy "
@@ -51,9 +51,9 @@ def hardware() -> dict[str, Any]:
     return {
         "cpu": cpu_name(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
+        "cores": cores(),
         "threads": torch.get_num_threads(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(memory() / 2**30, 1),
         "gpus": [torch.cuda.get_device_name(i) for i in cuda],
         "cuda": torch.version.cuda,
         "system": platform.platform(),

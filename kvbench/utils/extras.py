@@ -8,10 +8,12 @@ from kvbench.errors import UserError
 EXTRAS = {
     "longbench": ("fuzzywuzzy", "jieba", "rouge", "rouge_score"),
     "ruler": ("nltk", "wonderwords"),
-    "tracking": ("wandb",),
+    "tracking": ("wandb", "psutil"),
     "cpu": ("numba",),
     "plots": ("matplotlib",),
     "report": ("pyarrow",),
+    "server": ("httpx",),
+    "speed": ("psutil", "pynvml"),
 }
 EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 

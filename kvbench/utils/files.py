@@ -3,12 +3,11 @@
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import platformdirs
 
 # How work in progress is named. Its process holds a lock on it, so that what a killed process left can be told apart.
 WORK = ".kvbench-work"
@@ -101,7 +100,8 @@ def cache_root() -> Path:
         return Path(chosen)
     if not os.environ.get("XDG_CACHE_HOME") and os.path.expanduser("~") == "~":
         return Path(tempfile.gettempdir()) / f"kvbench-{os.getuid()}"
-    return Path(platformdirs.user_cache_dir("kvbench", appauthor=False))
+    users = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(users)) / "kvbench"
 
 
 def folder_name(text: str) -> str:

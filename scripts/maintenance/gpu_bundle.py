@@ -14,7 +14,7 @@ from scripts.frame import script_parser
 
 PLATFORM = ("manylinux2014_x86_64", "manylinux_2_28_x86_64")
 PACKAGES = (
-    "hydra-core omegaconf platformdirs nvidia-ml-py psutil pydantic pydantic-core annotated-types typing-inspection "
+    "hydra-core omegaconf nvidia-ml-py psutil pydantic pydantic-core annotated-types typing-inspection "
     "rich markdown-it-py mdurl pygments accelerate pandas python-dateutil six tzdata rouge-score absl-py nltk joblib "
     "click rouge fuzzywuzzy wonderwords pytest pluggy iniconfig"
 ).split()

@@ -3,7 +3,7 @@
 from collections.abc import Container
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -22,7 +22,7 @@ come before `question`. A record's methods, their parts, its benchmark and metri
 or the manifest's `versions` says otherwise. `load` adds `folder`, `started` and the manifest's information on weights,
 code and hardware.
 """
-WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+WORDS = {Any: "any", str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 
 
 def main() -> None:

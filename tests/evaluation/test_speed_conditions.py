@@ -1,10 +1,10 @@
 """What a machine says of itself beside a measured time."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from kvbench.evaluation.speed import conditions as module
 from kvbench.evaluation.speed.conditions import conditions
 
 
@@ -38,7 +38,7 @@ def driver(monkeypatch):
         nvmlDeviceGetTemperature=lambda handle, sensor: 41,
         nvmlDeviceGetUtilizationRates=utilization,
     )
-    monkeypatch.setattr(module, "pynvml", fake)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake, state
 
 

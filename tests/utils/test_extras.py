@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from kvbench.configuration import configured
+from kvbench.engines import OpenAI
 from kvbench.errors import UserError
 from kvbench.metrics.backends import rouge_scorer
 from kvbench.records.load import read_file
@@ -27,6 +28,7 @@ from tests.support.runs import arguments
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONAL = PROJECT["optional-dependencies"]
+SPEED = ["benchmark=speed", "model=llama3-8b-random"]
 # What a part of kvbench imports where it is: other extras, what they bring, engines, IPython, Triton.
 WHERE_THERE = {
     "IPython",
@@ -85,8 +87,11 @@ def without(monkeypatch):
         ("wandb", lambda folder: check_machine(configured(["wandb.mode=offline"]))),
         ("pyarrow", lambda folder: read_file(folder / PACK)),
         ("pyarrow", lambda folder: read_rows(folder / "rows.parquet", {})),
+        ("httpx", lambda folder: OpenAI(url="http://127.0.0.1:1/v1").connect(None)),
+        ("pynvml", lambda folder: build_request(configured(SPEED))),
+        ("psutil", lambda folder: build_request(configured(SPEED))),
     ],
-    ids=["a score", "a benchmark", "tracking", "a pack", "data"],
+    ids=["a score", "a benchmark", "tracking", "a pack", "data", "a server", "clocks of GPUs", "clocks of the CPU"],
 )
 def test_what_needs_a_package_names_its_extra_in_one_line(module, call, tmp_path, without):
     without({module})

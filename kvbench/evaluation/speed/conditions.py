@@ -5,9 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-import pynvml
-
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -28,6 +25,8 @@ def conditions() -> dict[str, Any]:
 
 
 def _cpu_mhz() -> float | None:
+    import psutil
+
     try:
         frequency = psutil.cpu_freq()
     except (OSError, NotImplementedError):
@@ -37,6 +36,8 @@ def _cpu_mhz() -> float | None:
 
 def _gpus() -> list[dict[str, Any]] | None:
     """Every GPU, named as nvidia-smi names these values; None without NVIDIA's driver."""
+    import pynvml
+
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -50,6 +51,8 @@ def _gpus() -> list[dict[str, Any]] | None:
 
 
 def _gpu(handle: object) -> dict[str, Any]:
+    import pynvml
+
     use = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return {
         "clocks.sm": _read(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
@@ -61,6 +64,8 @@ def _gpu(handle: object) -> dict[str, Any]:
 
 def _read(query: Callable[..., Any], *arguments: object) -> Any:
     """The answer of NVML, or None where the driver has none."""
+    import pynvml
+
     try:
         return query(*arguments)
     except pynvml.NVMLError:

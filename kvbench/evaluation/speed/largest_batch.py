@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import psutil
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -11,6 +10,7 @@ from transformers import PreTrainedModel
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import Footprint, attempt
 from kvbench.utils.device import gpus
+from kvbench.utils.host import memory
 
 
 def largest(fits: Callable[[int], bool]) -> int:
@@ -39,7 +39,7 @@ class MemoryLimit:
         self.gpus = gpus(model)
         self.how = "tried" if self.gpus else "counted"
         self.weights = sum(parameter.nbytes for parameter in model.parameters())
-        everything = sum(map(total, self.gpus)) if self.gpus else psutil.virtual_memory().total
+        everything = sum(map(total, self.gpus)) if self.gpus else memory()
         self.bytes = everything if memory_gib is None else int(memory_gib * 2**30)
         self.share = min(self.bytes / everything, 1.0)
 

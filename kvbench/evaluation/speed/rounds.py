@@ -19,6 +19,7 @@ from kvbench.evaluation.speed.largest_batch import MemoryLimit
 from kvbench.evaluation.speed.measure import Measurement, attempt
 from kvbench.evaluation.speed.record import record
 from kvbench.records.store import Store
+from kvbench.utils.extras import require
 from kvbench.utils.signals import unbroken
 
 # Tokens decoded in a warm-up round: by then everything is made that is made at its first use.
@@ -45,7 +46,8 @@ class Series:
 
 
 def check(question: str, memory: str, first_token: str) -> None:
-    """Raise UserError for settings that benchmark=speed ignores."""
+    """Raise UserError for settings that benchmark=speed ignores, and without what reads the clocks."""
+    require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
     if question != "visible":
         raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
     if first_token != "full":

@@ -1,12 +1,12 @@
 """The types of values in records and manifests, and fields with a meaning and a unit."""
 
 import json
+import math
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
 from pydantic.config import JsonDict
-from typing_extensions import TypeAliasType
 
 from kvbench.utils.interpolations import check_resolved
 
@@ -34,6 +34,26 @@ def _json_object(text: str) -> str:
     return text
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        for part in value:
+            _plain(part)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the key {key!r} is not a text")
+            _plain(part)
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise ValueError("integer out of range")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("not a finite number")
+    elif not isinstance(value, str | None):
+        raise ValueError(f"{type(value).__name__} is none of JSON's types")
+    return value
+
+
 def _settled(value: Any) -> Any:
     check_resolved(value)
     return value
@@ -43,7 +63,7 @@ def _settled(value: Any) -> Any:
 Settled = BeforeValidator(_settled)
 JsonObject = Annotated[Text, AfterValidator(_json_object)]
 Fractional = Annotated[Number, BeforeValidator(_not_whole)]
-Plain = TypeAliasType("Plain", "bool | Integer | Fractional | Text | list[Plain] | dict[Text, Plain] | None")
+Plain = Annotated[Any, AfterValidator(_plain)]  # what JSON has, with numbers of a data frame's column
 
 
 def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = False, always: bool = False) -> Any:
