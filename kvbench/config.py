@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
-from kvbench.utils.config_folder import check_folder
+from kvbench.utils.config_folder import DESCRIPTIONS, check_folder
 from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
@@ -32,8 +32,9 @@ CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 Built = TypeVar("Built")
 
 # Keys of a YAML file that describe it, and are no parameters of what it builds.
-# thinking is a benchmark's, for presets of models whose chat template has a switch.
-DESCRIBING = frozenset({"about", "title", "thinking"})
+# help_group is a method's in `kvbench --help method`, colour a method's or an engine's in figures; thinking is a
+# benchmark's, for presets of models whose chat template has a switch.
+DESCRIBING = frozenset({*DESCRIPTIONS, "thinking"})
 
 
 @cache
@@ -153,8 +154,29 @@ def choices(group: str) -> list[str]:
 
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
+    return stated(group, "about")
+
+
+def stated(group: str, key: str) -> dict[str, str]:
+    """What the file of each choice of a config group states under a key of DESCRIPTIONS; "" where it does not.
+
+    Of this file alone: what its node takes over from another file is that file's.
+    """
     files = _files(group)
-    return {name: _about(files[name], group) for name in choices(group)}
+    return {name: _text(files[name], group, key) for name in choices(group)}
+
+
+def parent(group: str, name: str) -> str | None:
+    """The choice of a config group that the file of another one begins with: `defaults: [PARENT@_here_]`."""
+    file = read_yaml(_files(group)[name])
+    entries = file.get("defaults") if isinstance(file, Mapping) else None
+    found = (str(entry).removesuffix("@_here_") for entry in entries or () if str(entry).endswith("@_here_"))
+    return next(found, None)
+
+
+def file_of(group: str, name: str) -> Path:
+    """The YAML file of a choice."""
+    return _files(group)[name]
 
 
 def _files(group: str) -> dict[str, Path]:
@@ -187,25 +209,16 @@ def titled(label: str) -> str:
         return label
     paths = (folder / "method" / f"{name}.yaml" for folder in (*_more, *folders()))
     path = next((path for path in paths if path.is_file()), None)
-    return label if path is None else f"{_title(path) or name}{space}{rest}"
+    return label if path is None else f"{_text(path, 'method', 'title') or name}{space}{rest}"
 
 
 @cache
-def _title(path: Path) -> str:
-    """Of this file alone: a title that it has from another file is that file's."""
-    return _first_text(path, "title", f"method.{path.stem}.title")
-
-
-@cache
-def _about(path: Path, group: str) -> str:
-    return _first_text(path, "about", f"{group}.about")
-
-
-def _first_text(path: Path, *keys: str) -> str:
-    """The first of the keys that a YAML file sets; "" where it has none of them."""
+def _text(path: Path, group: str, key: str) -> str:
+    """A text of a YAML file, which Hydra places under `group` or, in files of a folder of one's own, under its name."""
     file = read_yaml(path)
     texts = flat(file) if isinstance(file, Mapping) else {}
-    return next((str(texts[key]) for key in keys if texts.get(key)), "")
+    places = (key, f"{group}.{key}", f"{group}.{path.stem}.{key}")
+    return next((str(texts[place]) for place in places if texts.get(place)), "")
 
 
 def flat(node: Mapping[str, Any], path: str = "") -> dict[str, object]:

@@ -11,12 +11,13 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from kvbench import __version__
-from kvbench.config import CONF, choices, options
+from kvbench.config import CONF, choices, file_of, more_configuration, options
 from kvbench.integrations.lm_eval.command import HELP
 from kvbench.papers.published import PUBLISHED
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.help import COMMANDS, GROUPS, SECTIONS, help_text
-from kvbench.runner.help_methods import OTHERS, grouped, rows
+from kvbench.runner.help_methods import GROUPS as METHOD_GROUPS
+from kvbench.runner.help_methods import OTHERS, grouped
 from tests.support.command import command_line
 from tests.support.interpreter import in_one_interpreter
 from tests.support.paths import ROOT
@@ -168,21 +169,44 @@ def test_help_lists_every_choice_with_a_line_about_it():
 
 
 def test_methods_are_grouped_as_in_their_documentation():
-    found, group = {}, ""
+    documented, group = {}, ""
     table = (ROOT / "docs/methods.md").read_text(encoding="utf-8").partition("| | method |")[2].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         _, heading, _, _, names, _ = line.split("|")
         group = heading.strip() or group
-        found.setdefault(group, []).append(re.findall(r"`(\w+)`", names))
-    assert rows() == found
-    shown = [name for several in grouped().values() for both in several for names in both for name in names]
-    assert sorted(shown) == sorted(choices("method")) and OTHERS not in grouped()
+        documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), group)
+    assert [*dict.fromkeys(documented.values())] == list(METHOD_GROUPS)
+    shown = {name: group for group, rows in grouped().items() for row in rows for name in (row.name, *row.presets)}
+    assert sorted(shown) == sorted(choices("method"))
+    for name, group in shown.items():
+        assert group in METHOD_GROUPS, f"{file_of('method', name)} states no help_group of {', '.join(METHOD_GROUPS)}"
+        assert documented.get(name, group) == group, f"docs/methods.md has {name} under {documented[name]}, not {group}"
+    for group, rows in grouped().items():
+        for row in rows:
+            assert row.name in documented, f"docs/methods.md has no row with {row.name}, of {group}"
+
+
+def test_a_method_without_a_group_stands_under_others_and_its_preset_below_it(tmp_path):
+    (tmp_path / "method").mkdir()
+    for name, lines in (
+        ("mine", 'about: "Mine"'),
+        ("another", 'defaults: [mine@_here_, _self_]\nabout: "Derived"'),
+        ("snapkv_mine", 'about: "A preset by its name"'),
+        ("theirs", 'about: "Theirs"\nhelp_group: other libraries'),
+    ):
+        (tmp_path / "method" / f"{name}.yaml").write_text(f"# @package method.{name}\n{lines}\n")
+    with more_configuration(tmp_path):
+        rows = {group: {row.name: row.presets for row in rows} for group, rows in grouped().items()}
+    assert rows[OTHERS] == {"mine": [], "another": []}
+    assert rows["which tokens stay"]["snapkv"] == ["snapkv_codebook", "snapkv_mine", "snapkv_paper"]
+    assert rows["other libraries"] == {"kvpress": [], "theirs": []}
 
 
 def test_the_help_of_a_method_has_its_presets(kvbench):
     code, out, _ = kvbench("--help", "snapkv")
     names = [line.split()[0] for line in out.splitlines() if line[2:3].strip()]
-    assert code == 0 and names == ["snapkv", "snapkv_paper", "snapkv_codebook"]
+    assert code == 0 and names[:3] == ["snapkv", "snapkv_codebook", "snapkv_paper"]
+    assert "snapkv_kivi4" in names[3:] and all(name.startswith("snapkv_") for name in names[1:])
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,9 @@ class Benchmark(Versioned, ABC):
     """A source of samples and their scores, independent of methods."""
 
     name: str
-    metrics: tuple[str, ...]  # names of the scores in every record; the first is the one tables rank by
+    # Names of the scores in every record; the first is the one tables rank by. A class has those of any configuration,
+    # so that a misspelt one is found before torch is imported; an object may have fewer.
+    metrics: tuple[str, ...]
     scored_by: tuple[str, ...] = ()  # the files of kvbench.metrics that `score` reads, for their versions
     packages: tuple[str, ...] = ()  # modules of extras (kvbench.utils.extras) without which `score` cannot be computed
 

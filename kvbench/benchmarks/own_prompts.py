@@ -120,6 +120,7 @@ class OwnPrompts(Benchmark):
     chat            false: raw text, also for a model with a chat template.
     """
 
+    metrics = tuple(["score"])
     scored_by = ("answers",)
 
     path: str | None

@@ -36,7 +36,8 @@ class Speed(Benchmark):
     memory_gib: PositiveNumber | None = None
     haystack_dir: str | None = None
     name: str = "speed"
-    metrics: tuple[str, ...] = ()
+
+    metrics = ()
 
     @property
     def longest(self) -> int:

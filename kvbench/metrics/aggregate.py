@@ -93,6 +93,7 @@ MEASURES = {
     "nll": Measure(POSITIVE, smaller_is_better=True),
 }
 DISTANCES = tuple(MEASURES)
+AGREEMENT = tuple(name for name, measure in MEASURES.items() if measure.of_full == 1)  # with FullKV, of any answers
 SMALLER_IS_BETTER = frozenset(name for name, measure in MEASURES.items() if measure.smaller_is_better)
 
 

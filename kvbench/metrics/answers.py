@@ -15,7 +15,6 @@ from typing import Any
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import rouge_scorer
 from kvbench.metrics.longbench import english_words, qa_f1
-from kvbench.metrics.names import ANSWERS
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import declared
@@ -50,9 +49,13 @@ def choice(prediction: str, answer: str) -> float:
     return float(found is not None and found[1].upper() == answer.upper())
 
 
-METRICS: dict[str, Callable[[str, str], float]] = dict(
-    zip(ANSWERS, (contains, exact, qa_f1, rouge_l, choice), strict=True)
-)
+METRICS: dict[str, Callable[[str, str], float]] = {
+    "contains": contains,
+    "exact": exact,
+    "f1": qa_f1,
+    "rouge_l": rouge_l,
+    "choice": choice,
+}
 
 
 def score(name: str, prediction: str, answers: Sequence[str]) -> float:

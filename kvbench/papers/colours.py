@@ -4,38 +4,68 @@ import re
 import zlib
 from collections.abc import Iterable
 
-from kvbench.config import titled
+from kvbench.config import file_of, stated, titled
+from kvbench.errors import UserError
 
-FULL = "full"  # has the colour of the text
-# Apart in hue and lightness, on white and on black.
-COLOURS = (
-    "#0072b2 #d55e00 #009e73 #cc79a7 #56b4e9 #e69f00 #8a6fd1 #b22222 #7f9a1c #00a5a5 #8b5a2b #e64980 #5c7cfa #37b24d "
-    "#c2b600 #9c36b5 #6b8e9f #f2726f #4a7023 #b08968 #94d82d #1c6e7d #a61e4d #f7a8cd"
-).split()
-# The titles of a method's presets begin with its name. Those that papers compare most come first and have the colours
-# that are furthest apart; the last ones share them.
-METHODS = (
-    "streaming_llm h2o snapkv pyramidkv adakv kivi kvzip tova spindle knorm expected_attention turboquant fp8 "
-    "simlayerkv cake lava minicache pooling_merge pyramidinfer squeeze quest keydiff turboquant_2 criticalkv "
-    "ada_criticalkv ada_pyramidkv ggml lagkv headkv duo rkv think mxfp nvfp random only_lazy kvpress chunkkv cur "
-    "leverage key_rerotation llama_cpp vllm openvino openai non_causal compactor kvcompose nacl triattention "
-    "attention_matching rocketkv omnikv finch score_threshold "
-    "kvquant gear kvtc palu xkv"
-).split()
+# What a file of conf/method or conf/engine may state as its colour: apart in hue and lightness, on white and on black.
+# The first ones are furthest apart: they are those of the methods that papers compare most.
+PALETTE = {
+    "blue": "#0072b2",
+    "vermilion": "#d55e00",
+    "green": "#009e73",
+    "pink": "#cc79a7",
+    "sky": "#56b4e9",
+    "orange": "#e69f00",
+    "violet": "#8a6fd1",
+    "brick": "#b22222",
+    "olive": "#7f9a1c",
+    "teal": "#00a5a5",
+    "brown": "#8b5a2b",
+    "rose": "#e64980",
+    "indigo": "#5c7cfa",
+    "lawn": "#37b24d",
+    "yellow": "#c2b600",
+    "purple": "#9c36b5",
+    "slate": "#6b8e9f",
+    "coral": "#f2726f",
+    "moss": "#4a7023",
+    "tan": "#b08968",
+    "lime": "#94d82d",
+    "petrol": "#1c6e7d",
+    "crimson": "#a61e4d",
+    "blush": "#f7a8cd",
+}
+COLOURS = tuple(PALETTE.values())
 
 
 def slot(name: str) -> int | None:
     """A number of the method whose name, preset, title or label this is: its colour is COLOURS[slot % 24].
 
-    None for FullKV. A name that begins with none of METHODS has a number of its own, which depends on nothing else.
+    None for FullKV, which has the colour of the text. A method's presets have its colour, since their titles begin with
+    its own. Where no file states a colour for a name, its number depends on the name alone.
     """
     plain = _plain(titled(name))
     if plain in ("full", "fullkv"):
         return None
-    known = [method for method in METHODS if plain.startswith(_plain(method))]
-    if known:
-        return METHODS.index(max(known, key=len))
+    known = _stated()
+    beginnings = [method for method in known if plain.startswith(method)]
+    if beginnings:
+        return known[max(beginnings, key=len)]
     return zlib.crc32(_plain(name.partition(" ")[0]).encode()) % (len(COLOURS) * 1000)
+
+
+def _stated() -> dict[str, int]:
+    """The number in PALETTE of each colour that a file states, by the plain name and title of its method or engine."""
+    order = [*PALETTE]
+    numbers: dict[str, int] = {}
+    for group in ("method", "engine"):
+        titles = stated(group, "title")
+        for name, colour in stated(group, "colour").items():
+            if colour and colour not in PALETTE:
+                raise UserError(f"{file_of(group, name)}: colour={colour!r} is none of {', '.join(PALETTE)}")
+            if colour:
+                numbers[_plain(name)] = numbers[_plain(titles[name] or name)] = order.index(colour)
+    return numbers
 
 
 def colour(name: str, full: str = "#000000") -> str:

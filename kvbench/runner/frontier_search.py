@@ -12,9 +12,8 @@ import pandas as pd
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
+from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
-from kvbench.metrics.names import AGREEMENT
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load

@@ -145,15 +145,15 @@ def _described(group: str) -> dict[str, str]:
 def _methods() -> list[str]:
     """In groups, with the presets of each method below it."""
     key, remark = GROUPS["method"]
-    about = _described("method")
-    width = max(len(name) for several in grouped().values() for names, _ in several for name in names)
+    about, groups = _described("method"), grouped()
+    width = max(len(row.name) for rows in groups.values() for row in rows)
     lines = [f"[bold]{key}[/]  {remark}"]
-    for group, several in grouped().items():
-        lines += ["", f"[bold]{group}[/]"]
-        for names, folded in several:
-            lines += _lines({name: about[name] for name in names}, width)
-            if folded:
-                lines += [f"[dim]{line}[/]" for line in _lines({"": f"also {', '.join(folded)}"}, width)]
+    for group, rows in groups.items():
+        lines += ["", f"[bold]{escape(group)}[/]"]
+        for row in rows:
+            lines += _lines({row.name: about[row.name]}, width)
+            if row.presets:
+                lines += [f"[dim]{line}[/]" for line in _lines({"": f"also {', '.join(row.presets)}"}, width)]
     return [*lines, "", r"kvbench --help NAME describes a method's presets: kvbench --help snapkv"]
 
 

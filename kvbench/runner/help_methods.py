@@ -1,55 +1,63 @@
-"""The methods of `kvbench --help method`: in groups, presets of papers and variants under their method."""
+"""The methods of `kvbench --help method`: in the groups that their files state, with their presets below them."""
 
-from functools import cache
 from typing import NamedTuple
 
-from kvbench.config import CONF, choices
-from kvbench.utils.yaml_files import read_yaml
+from kvbench.config import choices, parent, stated
 
+# The order of the groups; others that files state follow, and what states none stands under OTHERS.
+GROUPS = (
+    "baselines",
+    "which tokens stay",
+    "budgets of layers",
+    "budgets of heads",
+    "merged and shared vectors",
+    "smaller vectors",
+    "during prefill and decoding",
+    "other libraries",
+)
 OTHERS = "others"
 
 
-@cache
-def rows() -> dict[str, list[list[str]]]:
-    """Group → rows of names, those of conf/method_groups.yaml."""
-    groups = read_yaml(CONF / "method_groups.yaml")
-    assert isinstance(groups, dict), "a group a key"
-    return {str(group): [str(row).split() for row in names] for group, names in groups.items()}
-
-
 class Row(NamedTuple):
-    described: list[str]  # methods
-    named: list[str]  # presets without a description
+    """A method that is described, and presets that are only named."""
+
+    name: str
+    presets: list[str]
 
 
 def grouped() -> dict[str, list[Row]]:
-    """Group → for each row the methods that are described, and the presets that are only named.
+    """Group → the methods whose files state it as their `help_group`.
 
-    What no row has and no method's name begins, such as a method of --config-dir, stands under OTHERS.
+    A file without one is a preset of the method with whose name its own begins, or else from whose file it is made.
     """
-    named = {name: row[0] for several in rows().values() for row in several for name in row}
-    more: dict[str, list[str]] = {}
+    groups = {name: group for name, group in stated("method", "help_group").items() if group}
+    rows: dict[str, dict[str, Row]] = {group: {} for group in (*GROUPS, *groups.values(), OTHERS)}
     for name in choices("method"):
-        if name not in named:
-            parents = [parent for parent in named if name.startswith(f"{parent}_")]
-            more.setdefault(named[max(parents, key=len)] if parents else OTHERS, []).append(name)
-    found = {
-        group: [
-            Row(
-                [name for name in row if not name.endswith("_paper")],
-                [name for name in row if name.endswith("_paper")] + more.get(row[0], []),
-            )
-            for row in several
-        ]
-        for group, several in rows().items()
-    }
-    return found | ({OTHERS: [Row([name], []) for name in more[OTHERS]]} if OTHERS in more else {})
+        main = _method_of(name, groups)
+        row = rows[groups.get(main, OTHERS)].setdefault(main, Row(main, []))
+        if main != name:
+            row.presets.append(name)
+    return {group: [*methods.values()] for group, methods in rows.items() if methods}
 
 
 def family(name: str) -> list[str]:
-    """A method and its presets, in the order of the help."""
-    for several in grouped().values():
-        for described, folded in several:
-            if name in (*described, *folded):
-                return [name, *(one for one in (*described, *folded) if one != name)]
-    return [name]
+    """A method and its presets, and the methods whose names begin with the same word, in the order of the help."""
+    rows = [row for several in grouped().values() for row in several]
+    word = next((_word(row.name) for row in rows if name in (row.name, *row.presets)), name)
+    relatives = [one for row in rows if _word(row.name) == word for one in (row.name, *row.presets)]
+    return [name, *(one for one in relatives if one != name)]
+
+
+def _method_of(name: str, described: dict[str, str]) -> str:
+    """The described method that a choice belongs to: itself, where there is none."""
+    if name in described:
+        return name
+    if names := [other for other in described if name.startswith(f"{other}_")]:
+        return max(names, key=len)
+    above = parent("method", name)
+    main = name if above is None or above not in choices("method") else _method_of(above, described)
+    return main if main in described else name
+
+
+def _word(name: str) -> str:
+    return name.partition("_")[0]

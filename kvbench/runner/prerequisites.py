@@ -10,11 +10,10 @@ from kvbench.configuration import Configuration, ModelSpec
 from kvbench.configuration.compose import typed_values
 from kvbench.configuration.configuration import check_some
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.names import AGREEMENT, ANSWERS, OF_BENCHMARK
 from kvbench.utils.extras import require
 from kvbench.utils.model_shape import check_folder, check_folder_shape
 from kvbench.utils.places import PLACES, PUBLISHED
-from kvbench.utils.plugins import declared
+from kvbench.utils.targets import class_of
 
 OURS = "kvbench."  # begins the _target_ of a benchmark whose keys are known
 
@@ -46,8 +45,6 @@ def check_model(model: ModelSpec) -> None:
 def check_benchmark(benchmark: Mapping[str, object]) -> None:
     """Refuse wrong values of a benchmark of kvbench, by building it where it fetches no data when it is built."""
     check_places(benchmark)
-    if str(benchmark["_target_"]).endswith(".OwnPrompts"):
-        check_metric(benchmark.get("metric"))
     if "data_dir" not in benchmark:
         from kvbench.benchmarks import Benchmark  # brings pandas, which some commands do without
 
@@ -62,16 +59,13 @@ def check_places(benchmark: Mapping[str, object]) -> None:
             raise UserError(f"benchmark.{key}={path!r} does not exist")
 
 
-def check_metric(name: object) -> None:
-    """Refuse a metric of one's own prompts that is neither known nor a function's name, which has a dot."""
-    known = [*ANSWERS, *declared("metric", ANSWERS)]
-    if isinstance(name, str) and "." not in name and name not in known:
-        raise unknown("metric", name, [*known, "module.function"])
-
-
 def check_measure(name: str | None, benchmark: Mapping[str, object]) -> None:
-    """Refuse a score that no record of a benchmark of kvbench's has; those of others are known once it is built."""
-    kind = str(benchmark.get("_target_"))
-    known = OF_BENCHMARK.get(kind.rpartition(".")[2]) if kind.startswith(OURS) else None
-    if name is not None and known is not None and name not in (*known, *AGREEMENT):
+    """Refuse a score that no record of a benchmark has, by its class; one without `metrics` states them once built."""
+    if name is None:
+        return
+    from kvbench.benchmarks import Benchmark  # these bring pandas, which some commands do without
+    from kvbench.metrics.aggregate import AGREEMENT
+
+    known = getattr(class_of(benchmark, "benchmark", Benchmark), "metrics", None)
+    if known is not None and name not in (*known, *AGREEMENT):
         raise unknown("measure", name, [*known, *AGREEMENT])

@@ -7,7 +7,7 @@ from kvbench.errors import UserError
 from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.yaml_files import read_yaml
 
-DESCRIPTIONS = ("about", "title")
+DESCRIPTIONS = ("about", "title", "help_group", "colour")
 
 
 def check_folder(folder: Path, groups: Iterable[str]) -> None:

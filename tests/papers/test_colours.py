@@ -2,10 +2,12 @@
 
 from itertools import combinations
 
+import pytest
 from matplotlib.colors import to_rgb
 
-from kvbench.config import choices, titled
-from kvbench.papers.colours import COLOURS, METHODS, colour, places, slot
+from kvbench.config import choices, file_of, more_configuration, titled
+from kvbench.errors import UserError
+from kvbench.papers.colours import COLOURS, colour, places, slot
 
 FRONTIER = (
     "streaming_llm h2o snapkv pyramidkv adakv tova knorm expected_attention kvzip kivi turboquant_2 turboquant_4 "
@@ -25,10 +27,24 @@ def lab(hexed: str) -> tuple[float, float, float]:
 def test_preset_label_and_title_have_one_colour():
     for name in choices("method"):
         assert slot(titled(name)) == slot(name), name
-        assert name == "full" or slot(f"{name} 0.2") == slot(name) < len(METHODS), (name, titled(name))
+        file = file_of("method", name)
+        stated = name == "full" or slot(f"{name} 0.2") == slot(name) < len(COLOURS)
+        assert stated, f"{file} states no colour, and its title does not begin with that of a method that does"
     assert slot("snapkv_paper") == slot("SnapKV") == slot("snapkv") != slot("pyramidkv")
     assert slot("full") is slot("FullKV") is None and colour("FullKV") == "#000000"
     assert slot("my_own_method") == slot("MyOwnMethod 0.5") != slot("another")
+
+
+def test_a_file_of_ones_own_states_a_colour_of_the_palette(tmp_path):
+    (tmp_path / "method").mkdir()
+    mine = tmp_path / "method" / "my_method.yaml"
+    with more_configuration(tmp_path):
+        mine.write_text('title: "Mine"\ncolour: teal\n')
+        assert colour("my_method 0.5") == colour("Mine (variant)") == "#00a5a5"
+        other = tmp_path / "method" / "other_method.yaml"
+        other.write_text("colour: aubergine\n")
+        with pytest.raises(UserError, match=r"other_method.yaml: colour='aubergine' is none of blue, vermilion, "):
+            colour("my_method")
 
 
 def test_colours_can_be_told_apart():

@@ -2,12 +2,12 @@
 
 import pytest
 
-import kvbench.benchmarks as benchmarks
-from kvbench.benchmarks import longbench_kvpress, niah, ruler
-from kvbench.config import CONF, options
-from kvbench.metrics.answers import METRICS
-from kvbench.metrics.names import ANSWERS, OF_BENCHMARK
-from kvbench.runner.prerequisites import check_typed
+from kvbench.benchmarks import Benchmark
+from kvbench.config import choices
+from kvbench.errors import UserError
+from kvbench.metrics.aggregate import AGREEMENT
+from kvbench.runner.prerequisites import check_measure, check_typed
+from kvbench.utils.targets import class_of
 from tests.support.interpreter import Ended, in_one_interpreter
 from tests.support.runs import compose
 
@@ -44,14 +44,26 @@ def test_what_is_typed_is_checked_as_hydra_reads_it():
     check_typed(["benchmark.path='a b\\'"])  # what Hydra cannot read is for Hydra to report
 
 
-MODULES = (benchmarks, longbench_kvpress, niah, ruler)  # where the classes of benchmarks are
+@pytest.mark.parametrize("name", choices("benchmark"))
+def test_a_benchmarks_class_states_the_scores_of_its_records(name):
+    node = compose(f"benchmark={name}").benchmark
+    metrics = getattr(class_of(node, "benchmark", Benchmark), "metrics", None)
+    assert isinstance(metrics, tuple), f"{node['_target_']} states no `metrics`: the names of the scores of its records"
+    for measure in (None, *metrics, *AGREEMENT):
+        check_measure(measure, node)
+    with pytest.raises(UserError, match="unknown measure 'scores'"):
+        check_measure("scores", node)
 
 
-def test_the_names_of_metrics_are_those_of_the_functions_and_benchmarks():
-    assert tuple(METRICS) == ANSWERS
-    named = {compose(f"benchmark={name}").benchmark["_target_"].rpartition(".")[2] for name in options("benchmark")}
-    assert {*OF_BENCHMARK} == named and (CONF / "benchmark").is_dir()
-    for name, metrics in OF_BENCHMARK.items():
-        kind = next(getattr(module, name) for module in MODULES if hasattr(module, name))
-        own = getattr(kind, "metrics", metrics)
-        assert own == metrics if isinstance(own, tuple) else name == "Speed", name
+def test_a_benchmark_of_ones_own_may_state_its_scores_when_it_is_built():
+    check_measure("anything", {"_target_": f"{__name__}.Late"})
+    with pytest.raises(UserError, match=r"unknown measure 'anything'\. Allowed: agreed, f7, top1"):
+        check_measure("anything", {"_target_": f"{__name__}.Early"})
+
+
+class Late(Benchmark):
+    pass
+
+
+class Early(Late):
+    metrics = ("f7",)

@@ -42,6 +42,7 @@ class LongBench(Benchmark):
     that an error in them is reported before a model is loaded.
     """
 
+    metrics = tuple("score rouge_score_l".split())
     scored_by = ("longbench",)
 
     tasks: Names

@@ -30,6 +30,8 @@ class NeedleInAHaystack(NeedleGrid):
     The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
     """
 
+    metrics = tuple("digits exact rouge1".split())
+
     seeds: Positive = 1
     needle: Literal["number", "sentence"] = "number"
     sentence: str = ""
