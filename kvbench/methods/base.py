@@ -5,10 +5,10 @@ from typing import cast
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.methods.facts import Stated
 from kvbench.methods.layer_stream import LayerByLayer, LayerStream
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
-from kvbench.utils.versions import Versioned
 
 
 def as_given(budget: float) -> int:
@@ -16,7 +16,7 @@ def as_given(budget: float) -> int:
     return cast(int, budget)
 
 
-class Method(Versioned, ABC):
+class Method(Stated, ABC):
     """A function of the prefill state; it never sees a model, a tokenizer or a benchmark.
 
     `needs` is read before the prefill, so that one pass serves every setting of a run.
@@ -28,6 +28,10 @@ class Method(Versioned, ABC):
     ratio_of: str = "prompt"  # tokens that a ratio is a share of: prompt, total (with the answer), seen (so far)
     compress_at: str = "prefill_end"
     full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill
+
+    @property
+    def never_full(self) -> str:
+        return "" if self.takes_budget else "what it keeps is fixed"
 
     @property
     def minimum_budget(self) -> int:
@@ -78,6 +82,11 @@ class Method(Versioned, ABC):
         1, and 0 where nothing is known beforehand."""
         storage: Storage | None = getattr(self, "storage", None)
         return 0.0 if storage is None else storage.least_share(element_bytes, layer)
+
+    @property
+    def counts_groups(self) -> bool:
+        """Whether r1 counts a token that any query head of a group keeps, whose budget is one head's."""
+        return False
 
     @property
     def unfolds(self) -> bool:

@@ -13,6 +13,7 @@ from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
 from kvbench.methods.decode_compression import whole_tokens
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.facts import values
 from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.scoring.key_diff import KeyDiff
@@ -49,6 +50,8 @@ class ChunkedEviction(Method):
 
     Source: Park et al. 2025, arXiv 2504.15364 (KeyDiff).
     """
+
+    short = values(chunk=16)
 
     policy: Eviction = field(default_factory=lambda: Eviction(scoring=KeyDiff()))
     chunk: Positive = 128

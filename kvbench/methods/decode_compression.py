@@ -2,8 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+from kvbench.methods.facts import Stated, values
 from kvbench.utils.checked import Positive, checked
-from kvbench.utils.versions import Versioned
 
 # Against float noise in shares of whole numbers.
 NOISE = 1e-9
@@ -18,7 +18,7 @@ class DecodingProtocol(NamedTuple):
 
 
 @checked
-class DecodeCompression(Versioned):
+class DecodeCompression(Stated):
     """Reduce each layer's cache to a budget at intervals, prompt and decoded tokens alike; only append in between.
 
     every    passes from one reduction to the next. A pass attends to all that is stored before it reduces, so a cache
@@ -34,12 +34,18 @@ class DecodeCompression(Versioned):
              R-KV's code, where pooling over neighbours and "the last similar token" then mean that order.
     """
 
+    short = values(every=4)
+
     every: Positive = 128
     budget: Positive | None = None
     prompt: Literal["cut", "whole"] = "cut"
     of: Literal["prompt", "total", "seen"] = "prompt"
     counts: Literal["decoded", "seen"] = "decoded"
     slots: Literal["position", "score"] = "position"
+
+    @property
+    def overspends(self) -> str:
+        return "the prompt stays whole until the first reduction" if self.prompt == "whole" else ""
 
     def due(self, seen: int, prompt: int) -> bool:
         """Whether the pass that has read the text to `seen` tokens, `prompt` of them the prompt's, reduces."""

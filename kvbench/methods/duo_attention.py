@@ -13,6 +13,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.methods.facts import values
 from kvbench.methods.head_scores import read_head_scores
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import sinks_and_recent
@@ -47,6 +48,8 @@ class DuoAttention(Method):
     The whole prompt is prefilled with full attention. The released LongBench script feeds its last 50 tokens one by
     one, so that the question is read from the compressed cache; question=hidden does so with the whole question.
     """
+
+    short = values(sinks=4, recent=8)
 
     gates_file: str | None = None
     sparsity: Fraction | None = None

@@ -21,6 +21,7 @@ class FullKV(Method):
 
     storage: Storage = field(default_factory=Dense)
     takes_budget = False
+    never_full = ""
 
     def __post_init__(self) -> None:
         refuse_union(self.storage, type(self).__name__)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.methods.base import Method
+from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection, top_indices
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
@@ -32,6 +33,8 @@ class LagKV(Method):
 
     Compression happens once, after prefill; the released code goes on while decoding.
     """
+
+    short = values(lag=16)
 
     sinks: NonNegative = 4
     lag: Positive = 128

@@ -7,6 +7,7 @@ from dataclasses import field
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection
 from kvbench.methods.simlayerkv import SimLayerKV, layers_to_trim, trimmed
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
@@ -27,6 +28,8 @@ class RandomLayers(Method):
     seed          determines the order in which the range is drawn, the same for every prompt. A larger `layers` with
                   the same seed trims the same layers and further ones.
     """
+
+    short = values(window=24)
 
     start: Fraction = 0.0
     stop: Fraction = 1.0

@@ -11,6 +11,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection, top_indices
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops.attention import dense_attention, grouped_logits
@@ -33,6 +34,9 @@ class OmniKV(Method):
 
     A budget of the prompt's length or more is FullKV.
     """
+
+    short = values(filters=[1], of=4)
+    overspends = "everything stays: the budget is what is read"
 
     filters: list[NonNegative] = field(default_factory=lambda: [2, 8, 18])
     of: Positive = 32

@@ -14,6 +14,7 @@ from kvbench.cache.kept_positions import kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
+from kvbench.methods.facts import values
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention
@@ -50,6 +51,8 @@ class PyramidInfer(Method):
                counters that differ by layer and cuts into the prompt. none: the cache grows, for tables about the
                prompt.
     """
+
+    short = values(min_ctx=8, exceed_length=4)
 
     schedule: Schedule = "constant"
     recent_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05

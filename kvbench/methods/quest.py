@@ -6,6 +6,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.paged import PagedLayer
 from kvbench.methods.base import Method
+from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.prefill import LayerState
@@ -27,6 +28,9 @@ class Quest(Method):
 
     The prompt is read with full attention, and a budget of the prompt's length or more is FullKV.
     """
+
+    short = values(page=8)
+    overspends = "everything stays: the budget is what is read"
 
     page: Positive = 16
     dense_layers: NonNegative = 2

@@ -8,6 +8,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.hybrid import HybridLayer
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.scoring.window import Kernel
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection
@@ -31,6 +32,10 @@ class RocketKV(Method):
 
     A budget of the prompt's length or more is FullKV.
     """
+
+    short = values(window=8, kernel=5)
+    overspends = "the budget is what is read: more is kept"
+    launches = Launches(decode=70)  # finds the channels, the scores and the tokens of each query before it attends
 
     window: Positive = 32
     kernel: Kernel = 63

@@ -11,6 +11,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
@@ -33,6 +34,9 @@ class ScoreThreshold(Method):
     threshold   of `scoring`'s own scores, whose unit depends on it: of SnapKV's, the attention of `window` queries.
     window      last tokens that always stay, or those of the scoring if these are more.
     """
+
+    short = values(window=8, threshold=0.08)
+    launches = Launches(compress_waits=2)  # counts its tokens before they are stored
 
     version: ClassVar[int] = 2  # 1 smoothed no score over the edge of a window larger than the scorer's
 

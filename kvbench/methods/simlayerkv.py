@@ -14,6 +14,7 @@ from kvbench.errors import UserError
 from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.facts import values
 from kvbench.methods.full import FullKV
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
@@ -51,6 +52,8 @@ class SimLayerKV(Method):
 
     r counts the prompt's tokens, so with include_current a lazy layer holds sinks + window - 1 of them.
     """
+
+    short = values(window=24, delta=0.123)
 
     variant: Literal["prefill", "decode"] = "prefill"
     delta: Fraction | None = 0.9
@@ -99,6 +102,14 @@ class SimLayerKV(Method):
     @property
     def minimum_budget(self) -> int:
         return self.others.minimum_budget
+
+    @property
+    def never_full(self) -> str:
+        return "lazy by threshold" if self.delta is not None else ""
+
+    @property
+    def overspends(self) -> str:
+        return "lazy layers keep theirs whatever the budget" if self.delta is not None and self.takes_budget else ""
 
     @property
     def layerwise(self) -> bool:

@@ -16,6 +16,7 @@ from kvbench.methods.allocation.linear_pyramid import LinearPyramid
 from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
+from kvbench.methods.facts import values
 from kvbench.methods.ranked_selection import RankedSelection, Ranks
 from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
@@ -56,6 +57,9 @@ class SpindleKV(Method):
     A budget of n or more evicts nothing, but the codebook still merges vectors.
     """
 
+    short = values(window=8)
+    never_full = "coded"
+
     window: Positive = 32
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.05
     score_norm: Literal["window", "printed"] = "window"
@@ -72,6 +76,19 @@ class SpindleKV(Method):
     control: Literal["exact"] | None = "exact"
     control_on: Literal["r", "r_bytes"] = "r"
     eviction: Eviction = field(init=False, repr=False)
+
+    @property
+    def overspends(self) -> str:
+        if self.control is not None:
+            return "the ratio is met after merging, by a larger budget for eviction"
+        return "the query heads of a group keep tokens of their own" if self.repeat else ""
+
+    def most_share(self, tokens: int) -> float:
+        return 1.05  # as `Codebook`
+
+    @property
+    def counts_groups(self) -> bool:
+        return self.repeat
 
     def __post_init__(self) -> None:
         if self.control is not None and not self.evict:

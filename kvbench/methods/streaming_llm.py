@@ -10,6 +10,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.decode_compression import DecodeCompression
+from kvbench.methods.facts import values
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_union
@@ -37,6 +38,8 @@ class StreamingLLM(Method):
     The released code is decode=evict with rope=rolling. The prompt is prefilled with full attention, as in the
     authors' chat demo.
     """
+
+    short = values(recent=8)
 
     sinks: NonNegative | None = 4
     decode: Literal["grow", "evict"] = "grow"

@@ -4,7 +4,7 @@ A version above 1 is part of a record's key, so that a corrected method, benchma
 records of the one before. tests/data/golden has the results of each, and changing them takes a new version.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 
@@ -16,17 +16,21 @@ class Versioned:
 
 def versions(*objects: object) -> dict[str, int]:
     """The version of each object and of the parts that its fields hold, by the name of the class."""
-    found, todo = {}, list(objects)
+    return dict(sorted((type(part).__name__, type(part).version) for part in parts(*objects)))
+
+
+def parts(*objects: object) -> Iterator[Versioned]:
+    """The objects that have a version, and those that their fields hold."""
+    todo = list(objects)
     while todo:
         one = todo.pop()
         if isinstance(one, Versioned):
-            found[type(one).__name__] = type(one).version
+            yield one
             todo += vars(one).values()
         elif isinstance(one, Mapping):
             todo += one.values()
         elif isinstance(one, list | tuple):
             todo += one
-    return dict(sorted(found.items()))
 
 
 def raised(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:

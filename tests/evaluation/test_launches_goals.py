@@ -7,6 +7,7 @@ import pytest
 
 from kvbench.evaluation.decode import batched, decode
 from kvbench.methods import H2O, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
+from kvbench.methods.facts import launches
 from kvbench.methods.head_scores import calibrations
 from kvbench.ops.operator import LAUNCHES
 from kvbench.prefill import FullPrefill, Needs
@@ -18,31 +19,10 @@ from tests.support.launches import Counts
 
 N, BATCH_N, RATIO = 160, 512, 0.3
 TOKENS = 3  # the median of which is counted
-DECODE, COMPRESS_WAITS, WINDOW, SUMS, BATCH = 60, 1, 40, 20, 1.15
+WINDOW, SUMS, BATCH = 40, 20, 1.15
 # A method that searches for its ratio compresses a layer several times, as often as the CPU's rounding has it: each
 # time it covers keys and values, by kernels of which a dispatch counter sees LAUNCHES.
 COVERS = 2 * LAUNCHES["greedy_covers"]
-# TurboQuant's codes are made and read by operations of torch, several for each decoded token; two of them keep infinity
-# from becoming an ordinary number.
-DECODE_OF = {"turboquant_2": 70, "turboquant_3": 86, "turboquant_4": 70, "turboquant_vllm": 86}
-# So are the blocks of a token in ggml's, MX' and NVFP4's formats; one kernel reads those of all tokens.
-DECODE_OF |= dict.fromkeys([name for name in NAMES if name.startswith(("ggml_", "mxfp")) or "nvfp4" in name], 147)
-# So are KVQuant's levels and outliers, GEAR's three parts, and the rows of Palu, xKV and KVTC: caches that restore what
-# they store a block of rows at a time.
-PER_STORAGE = {"kvquant": 180, "gear": 90, "kvtc": 90, "palu": 80, "xkv": 80}
-DECODE_OF |= {name: most for name in NAMES for storage, most in PER_STORAGE.items() if storage in name.split("_")}
-# KVTC inflates its streams of keys and values on the host whenever they are read.
-DECODE_WAITS_OF = {name: 2 for name in NAMES if "kvtc" in name.split("_")}
-# RocketKV finds the channels, the scores and the tokens of each query before it attends.
-DECODE_OF["rocketkv"] = 70
-# Attention Matching fits one head after the other, with the sizes and the factors of each; here of two heads. A
-# threshold counts its tokens before they are stored.
-COMPRESS_WAITS_OF = {"attention_matching": 24, "attention_matching_omp": 32, "score_threshold": 2}
-# KVTC divides bits and deflates on the host; decompositions of matrices wait for whether they converged.
-COMPRESS_WAITS_OF |= {
-    name: most for name in NAMES for part, most in (("kvtc", 6), ("palu", 4)) if part in name.split("_")
-}
-
 # Without those that read a calibration file, which is of one number of layers: their own tests count.
 COUNTED = [name for name in NAMES if not list(calibrations(setting(name).method))]
 
@@ -53,8 +33,9 @@ pytestmark = pytest.mark.heavy
 def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing(name):
     one = setting(name, ratio=RATIO)
     token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name, TOKENS)
-    assert token.waits == token.uploads == DECODE_WAITS_OF.get(name, 0), token.names
-    assert token.kernels <= DECODE_OF.get(name, DECODE), token.names
+    goals = launches(one.method)
+    assert token.waits == token.uploads == goals.decode_waits, token.names
+    assert token.kernels <= goals.decode, f"{name} needs other `launches` (kvbench/methods/facts.py): {token.names}"
 
 
 @pytest.mark.parametrize("stop", [frozenset({-1}), frozenset()])
@@ -78,7 +59,9 @@ def test_compression_waits_at_most_once_a_layer(name):
     one = setting(name, ratio=RATIO)
     counts = count.per_layer(lambda model: count.compression_counts(one, model, N), name)
     times = max(counts.names["greedy_covers"] / COVERS, 1)
-    assert counts.waits <= COMPRESS_WAITS_OF.get(name, COMPRESS_WAITS) * times, counts.names
+    assert counts.waits <= launches(one.method).compress_waits * times, (
+        f"{name} needs other `launches` (kvbench/methods/facts.py): {counts.names}"
+    )
 
 
 def test_twelve_settings_as_a_batch_launch_what_one_does():

@@ -6,27 +6,26 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF
+from kvbench.config import CONF, stated
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Method
 from tests.support.paths import ROOT
 
 # What needs a package that kvbench does not; tests/integrations/test_kvpress.py tests it.
-GUESTS = {"kvpress"}
+GUESTS = {name for name, group in stated("method", "help_group").items() if group == "other libraries"}
 NAMES = sorted({file.stem for file in (CONF / "method").glob("*.yaml")} - GUESTS)
 
 
 # What presets leave out: a calibration file, here of a model of 4 layers with 6 query heads.
 SCORES = str(ROOT / "tests" / "data" / "head_scores" / "four-layers.json")
-FILES = {"DuoAttention": "gates_file", "HeadKV": "scores_file", "WholeHeads": "scores_file"}
+FILES = ("gates_file", "scores_file")
 
 
 def with_files(config, scores: str = SCORES):
     """A method's configuration with the calibration file that it leaves out."""
     if not isinstance(config, dict):
         return config
-    key = FILES.get(config.get("_target_", "").rpartition(".")[2])
-    own = {key: scores} if key and config[key] is None else {}
+    own = {key: scores for key in FILES if key in config and config[key] is None}
     return {key: with_files(value, scores) for key, value in config.items()} | own
 
 

@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from kvbench.utils.versions import Versioned
+from kvbench.methods.facts import Stated
 
 
-class Allocation(Versioned, ABC):
+class Allocation(Stated, ABC):
     """Divides a mean budget between the layers. A new allocation is one class with `tokens`.
 
     It is called once for a prompt length and budget and depends on nothing else, so that a layer can be compressed

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kvbench.methods.allocation.base import largest_remainder, water_filled
 from kvbench.methods.allocation.weighted import WeightedAllocation, shares
+from kvbench.methods.facts import values
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Positive, PositiveNumber, checked
 
@@ -29,6 +30,8 @@ class Preference(WeightedAllocation):
              dropped do not come back. Prompts of up to budget + w tokens stay whole.
     """
 
+    short = values(window=8)
+
     window: Positive = 32
     tau1: PositiveNumber = 1.0
     tau2: PositiveNumber = 1.0
@@ -37,6 +40,10 @@ class Preference(WeightedAllocation):
     @cached_property
     def needs(self) -> Needs:
         return Needs(window=self.window)
+
+    @property
+    def overspends(self) -> str:
+        return "prompts of up to budget + window tokens stay whole" if self.alloc == "official" else ""
 
     def weight(self, layer: LayerState, scores: Callable[[], Tensor]) -> Tensor:
         moments = layer.window_moments(self.window)

@@ -38,6 +38,11 @@ class Pyramid(Allocation):
     beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20
     alloc: Literal["exact", "official", "official_2024_06", "adakv", "kvpress"] = "exact"
 
+    @property
+    def overspends(self) -> str:
+        rounds = self.alloc in ("official", "official_2024_06", "adakv")
+        return "the released allocation rounds its step down" if rounds else ""
+
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> list[int]:
         if num_layers == 1:
             return [budget]

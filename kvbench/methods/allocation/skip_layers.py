@@ -20,6 +20,10 @@ class SkipLayers(Allocation):
     layers: list[NonNegative] = field(default_factory=lambda: [0, 1])
     spread: bool = False
 
+    @property
+    def overspends(self) -> str:
+        return "some layers stay whole" if not self.spread else ""
+
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
         whole = set(self.layers)
         if not whole < set(range(num_layers)):

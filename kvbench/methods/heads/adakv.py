@@ -29,6 +29,10 @@ class AdaKV(HeadBudgets):
     safeguard: Literal["blend", "hard"] = "blend"
     rounding: Literal["exact", "official"] = "exact"
 
+    @property
+    def overspends(self) -> str:
+        return "the released code rounds the budget of each head" if self.rounding == "official" else ""
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         heads, c = len(ranked), tokens - window
         if self.safeguard == "hard":

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from kvbench.methods.facts import Stated
 from kvbench.prefill import LayerState
-from kvbench.utils.versions import Versioned
 
 
-class HeadBudgets(Versioned, ABC):
+class HeadBudgets(Stated, ABC):
     """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`.
 
     `whole_model` budgets share the tokens of all layers: they go with an allocation that gives every layer the same.

@@ -43,6 +43,10 @@ class HeadKV(HeadBudgets):
             raise UserError(f"scores_file={self.scores_file}: HeadKV needs scores that are not negative, and not all 0")
         self._table = lru_cache(maxsize=8)(self._tokens)  # every layer reads the same
 
+    @property
+    def overspends(self) -> str:
+        return "the released code rounds the budget of each head" if self.surplus == "waste" else ""
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         return torch.tensor(self._row(len(ranked), tokens, window, layer), device=ranked.device)
 

@@ -26,6 +26,10 @@ class LAVaHeads(HeadBudgets):
     alpha: Fraction = 0.2
     floor: Literal["layer", "official"] = "layer"
 
+    @property
+    def overspends(self) -> str:
+        return "the released floor of a head is a share of the whole budget" if self.floor == "official" else ""
+
     def for_prompt(self, budget: float, least: int) -> HeadBudgets:
         return AdaKV(self.alpha) if self.floor == "layer" else FixedFloor(self.alpha, int(self.alpha * budget))
 

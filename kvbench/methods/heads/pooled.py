@@ -30,6 +30,10 @@ class PooledHeads(HeadBudgets):
 
     whole_model = pools_layers = True
 
+    @property
+    def overspends(self) -> str:
+        return "what always stays comes on top of the ratio" if self.threshold == "official" else ""
+
     @cached_property
     def takes_fractions(self) -> bool:
         return self.threshold == "official"

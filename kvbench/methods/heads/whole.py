@@ -39,6 +39,10 @@ class WholeHeads(HeadBudgets):
     def __post_init__(self) -> None:
         self._scores = None if self.scores_file is None else read_head_scores(self.scores_file)
 
+    @property
+    def overspends(self) -> str:
+        return "the ratio is of the context" if self.threshold == "official" else ""
+
     @cached_property
     def takes_fractions(self) -> bool:
         return self.threshold == "official"

@@ -27,6 +27,10 @@ class AroundContext(Scoring):
     def minimum_budget(self) -> int:
         return 1  # a smaller budget than what always stays is exceeded
 
+    @property
+    def always(self) -> int:
+        return self.sinks
+
     def protected(self, budget: int) -> int:
         return 0
 

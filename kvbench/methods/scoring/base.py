@@ -6,13 +6,13 @@ from functools import cached_property
 from torch import Tensor
 
 from kvbench.errors import UserError
+from kvbench.methods.facts import Stated
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.versions import Versioned
 
 MOST_PROTECTED = 2**20  # tokens; a scoring that protects more of every budget never lets one be chosen
 
 
-class Scoring(Versioned, ABC):
+class Scoring(Stated, ABC):
     """Importance of prompt tokens, from prefill observations. A new scoring is one class with `protected` and `votes`.
 
     `needs` names the observations that `votes` reads; without any, keys and values are there. A scoring that reads

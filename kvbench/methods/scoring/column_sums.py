@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, checked
@@ -23,6 +24,8 @@ class ColumnSums(Scoring):
     causal=false  only the last `recent` queries are masked; all others attend to later keys too. This is what the
                   code of KVCache-Factory does between 2024-10-13 (98e8228) and 2026-06-22 (9f9aa2e).
     """
+
+    short = values(recent=8)
 
     recent: NonNegative | None = None
     score: Literal["sum", "mean"] = "sum"

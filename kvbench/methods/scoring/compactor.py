@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.leverage import LeverageScore
 from kvbench.methods.scoring.non_causal import NonCausalAttention
@@ -37,6 +38,8 @@ class Compactor(Scoring):
     block, filled   as in NonCausalAttention.
     sketch, seed    as in LeverageScore.
     """
+
+    short = values(block=16)
 
     blending: Fraction | None = None
     block: Positive = 256

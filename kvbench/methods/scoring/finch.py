@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.window import Window
 from kvbench.ops.attention import window_attention
 from kvbench.prefill import LayerState
@@ -22,6 +23,8 @@ class Finch(Window):
             each chunk keeps the same share. Chunks are of consecutive tokens before the window, from the first on; of
             equally good ones the earlier is first. null: the best of the whole prompt.
     """
+
+    short = values(window=8, chunk=16)
 
     chunk: Positive | None = None
 

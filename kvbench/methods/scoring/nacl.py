@@ -4,6 +4,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.window import Window
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, checked
@@ -21,6 +22,8 @@ class NACL(Window):
     sinks          first tokens that always stay.
     random_share   7 of 19 in the released code, which keeps 12 % of the prompt by attention and 7 % at random.
     """
+
+    short = values(window=8)
 
     sinks: NonNegative = 4
     random_share: Fraction = 7 / 19

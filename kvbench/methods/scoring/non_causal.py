@@ -3,6 +3,7 @@
 from torch import Tensor
 from torch.nn.functional import avg_pool1d
 
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.prefill import Blocks, LayerState, Needs
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -24,6 +25,8 @@ class NonCausalAttention(Scoring):
     sinks    first tokens that are always kept.
     window   last tokens that are always kept.
     """
+
+    short = values(block=16)
 
     block: Positive = 256
     filled: bool = False

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.attention_matching import masses, matching_pursuit
@@ -22,6 +23,8 @@ class ReferenceAttention(Scoring):
     window   last tokens that always stay.
     sinks    first tokens that always stay.
     """
+
+    short = values(references=28, window=8)
 
     references: Positive = 1024
     window: NonNegative = 32
@@ -65,6 +68,8 @@ class MatchingPursuit(ReferenceAttention):
     least_bias, most_bias  logarithms of the bounds of a weight.
     ridge                  times the largest squared norm of a key's masses: keeps the fit defined where keys are alike.
     """
+
+    launches = Launches(compress_waits=32)  # one head after the other, in steps of the pursuit
 
     step: Positive = 4
     least_bias: Number = -7.0

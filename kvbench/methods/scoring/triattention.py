@@ -5,6 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill import LayerState, Needs
@@ -28,6 +29,8 @@ class TriAttention(Scoring):
                other text beforehand.
     farthest   the largest offset, at most.
     """
+
+    short = values(observed=8)
 
     observed: Positive = 512
     farthest: Positive = 65536

@@ -5,6 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from kvbench.methods.facts import values
 from kvbench.methods.scoring.window import Kernel, Window
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -18,6 +19,8 @@ class WindowAttention(Window):
     count, as in the official code, so the first token's score is divided by the whole kernel.
     Groups of heads are reduced before pooling (KVCache-Factory's order; the same as kvpress's for `avg`).
     """
+
+    short = values(window=8)
 
     kernel: Kernel = 7
     pooling: Literal["max", "avg"] = "max"

@@ -10,10 +10,10 @@ import torch
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
+from kvbench.methods.facts import Stated
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.versions import Versioned
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class KeptLayer:
     num_layers: int
 
 
-class Storage(Versioned, ABC):
+class Storage(Stated, ABC):
     """Turns a layer and the tokens selected from it into a layer cache: one class with `store` and `least_share`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and

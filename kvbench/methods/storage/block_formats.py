@@ -9,6 +9,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.cache.coded.layer import CodedLayer
 from kvbench.errors import UserError
+from kvbench.methods.facts import Launches
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
@@ -27,6 +28,9 @@ class BlockFormats(Storage):
 
     Tokens are quantised as they come, keys after RoPE. Attention multiplies float32 queries with decoded keys.
     """
+
+    never_full = "quantised"
+    launches = Launches(decode=147)  # of the blocks of a new token; one kernel reads those of all tokens
 
     takes_ragged = True
     formats: ClassVar[Mapping[str, BlockFormat]]

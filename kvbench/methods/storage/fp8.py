@@ -22,6 +22,8 @@ class Fp8(Storage):
     Source: vLLM's documentation of its quantised KV cache; there is no paper.
     """
 
+    never_full = "quantised"
+
     takes_ragged = True
 
     scale: Scale = "head"

@@ -6,6 +6,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
 from kvbench.errors import UserError
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
@@ -33,6 +34,10 @@ class GEAR(Storage):
     length; here the share is that of the channel's own tokens, as in the paper.
     """
 
+    short = values(group=8, buffer=8)
+    never_full = "quantised"
+    launches = Launches(decode=90)  # of its three parts, restored a block of rows at a time
+
     takes_ragged = True
 
     bits: Literal[2, 4] = 4
@@ -59,6 +64,9 @@ class GEAR(Storage):
         values = GearSequence(selection.of(layer.values), ValuePart, prompt, later, self.buffer)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 6 / tokens  # low rank parts, as six raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """Codes, and of a layer that is known the other parts, too."""

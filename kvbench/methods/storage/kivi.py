@@ -10,6 +10,7 @@ from kvbench.cache.quantised.layer import QuantisedLayer
 from kvbench.cache.quantised.ragged import OlderRows, RaggedQuantisedLayer
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedSequence, QuantisedValues
 from kvbench.errors import UserError
+from kvbench.methods.facts import values
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather
 from kvbench.methods.storage.base import KeptLayer, Storage
@@ -49,6 +50,9 @@ class Kivi(Storage):
     that blocks leave in all heads at once; older tokens are quantised, too. Their groups end where the last m begin:
     of each head the first one may be incomplete.
     """
+
+    short = values(residual=32)
+    never_full = "quantised"
 
     takes_ragged = True
 

@@ -7,6 +7,7 @@ from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
+from kvbench.methods.facts import Launches
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
@@ -34,6 +35,9 @@ class KVQuant(Storage):
     left out. Where heads keep different numbers of tokens, each is a vector of its own.
     """
 
+    never_full = "quantised"
+    launches = Launches(decode=180)  # of its levels and outliers, restored a block of rows at a time
+
     takes_ragged = True
 
     bits: Literal[2, 3, 4] = 4
@@ -51,6 +55,9 @@ class KVQuant(Storage):
         values = NonUniformValues(selection.of(layer.values), *how)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 2 / tokens  # the levels of channels, as two raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return coded_share(self.bits, self.bits, element_bytes)  # outliers, scales and levels come on top

@@ -6,6 +6,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.transform import TransformSequence
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
@@ -34,6 +35,12 @@ class KVTC(Storage):
     that wait for a next turn; here they stay compressed, and every reading inflates the stream on the host.
     """
 
+    short = values(sinks=2, recent=8)
+    never_full = "quantised"
+    # DEFLATE runs on the host: streams of keys and values are inflated whenever they are read. The division of bits is
+    # the host's too, and decompositions of matrices wait for whether they converged.
+    launches = Launches(decode=90, decode_waits=2, compress_waits=6)
+
     version: ClassVar[int] = 2  # 1 gave a float32 model's axes 32 bits, and so fewer of them bits than a 16-bit one's
     takes_ragged = True
 
@@ -51,6 +58,9 @@ class KVTC(Storage):
         values = TransformSequence(selection.of(layer.values), *how, None)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 2 / tokens  # means and the bits of axes, as two raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """That of the tokens that stay as they are: entropy coding leaves as little of the others as they differ."""

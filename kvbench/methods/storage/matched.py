@@ -9,6 +9,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.biased import BiasedLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, alike
@@ -42,6 +43,9 @@ class Matched(Storage):
     ridge                  times the largest squared norm of a key's weights: what keeps a fit defined where keys are
                            alike or outnumber the queries.
     """
+
+    short = values(references=28, recent=8)
+    launches = Launches(compress_waits=24)  # it fits two heads one after the other, with sizes and factors of each
 
     references: Positive = 1024
     sinks: NonNegative = 4

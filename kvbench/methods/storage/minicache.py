@@ -125,6 +125,8 @@ class MiniCache(Storage):
     Here they need none and have none, so r_bytes lies below r by about ρ/2 in these layers.
     """
 
+    never_full = "merged"
+
     joint: ClassVar[bool] = True
     t: Fraction = 0.6
     start: NonNegative | None = None
@@ -158,6 +160,9 @@ class MiniCache(Storage):
             elif index - 1 not in lower:
                 caches.append(self.storage.store(layer, equal[index]))
         return caches
+
+    def most_share(self, tokens: int) -> float:
+        return 1.5  # a direction counts for tokens that are not merged, too, as in the paper
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """Half of its storage's where layers are merged: every second one is without directions of its own."""

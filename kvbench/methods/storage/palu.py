@@ -7,6 +7,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors, thin_share
 from kvbench.cache.coded.positions import KeyPositions
+from kvbench.methods.facts import Launches
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
@@ -30,6 +31,9 @@ class Palu(Storage):
     singular value decomposition, counts with its bytes, and all layers have one rank share.
     """
 
+    never_full = "in a low rank"
+    launches = Launches(decode=80, compress_waits=4)  # decompositions wait for whether they converged
+
     takes_ragged = True
 
     rank: Share = 0.5
@@ -46,6 +50,9 @@ class Palu(Storage):
         values = self._sequence(selection.of(layer.values).float(), group, rows.dtype, None)
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 32 / tokens  # the axes, as 32 raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         if layer is None or not layer.tokens:

@@ -7,6 +7,7 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.cache.thin_keys import ThinKeysLayer
 from kvbench.errors import UserError
+from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection, top_indices
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
@@ -30,6 +31,9 @@ class ThinK(Storage):
     Source: the released code, which scores for every query head, its group unfolded, and expands the older keys at
     every step.
     """
+
+    short = values(recent=8)
+    never_full = "without some channels"
 
     takes_ragged = batches = True
 

@@ -10,6 +10,7 @@ from kvbench.cache.coded.layer import CodedLayer
 from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.errors import UserError
+from kvbench.methods.facts import Launches, values
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
@@ -41,6 +42,9 @@ class TurboQuant(Storage):
     of the residual, is in neither.
     """
 
+    short = values(raw_layers=1)
+    never_full = "quantised"
+
     takes_ragged = True
 
     bits: Literal[2, 3, 4] = 4
@@ -51,6 +55,13 @@ class TurboQuant(Storage):
     seed: NonNegative = 0
     norm_correction: bool = False
     raw_layers: NonNegative = 0
+
+    @property
+    def launches(self) -> Launches:
+        """Codes of new tokens are made and read by operations of torch, two of which keep infinity from becoming an
+        ordinary number; those of 3 bits, and uniform ones, take more of them."""
+        more = self.values == "uniform" or 3 in (self.bits, self.value_bits)
+        return Launches(decode=86 if more else 70)
 
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:

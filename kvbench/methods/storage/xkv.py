@@ -11,6 +11,7 @@ from kvbench.cache.coded.blockwise import BlockwiseLayer
 from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors, thin_share
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
+from kvbench.methods.facts import Launches
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, alike, check_same_tokens
@@ -34,6 +35,9 @@ class XKV(Storage):
     dropped.
     """
 
+    never_full = "in a low rank"
+    launches = Launches(decode=80)  # of rows, restored a block at a time
+
     joint: ClassVar[bool] = True
 
     layers: Positive = 4
@@ -54,6 +58,9 @@ class XKV(Storage):
                 check_same_tokens(place, equal[place : place + 2], "XKV decomposes each token with")
             caches += self._store_group(layers[own], equal[own])
         return caches
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 32 / tokens  # the axes, as 32 raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """In the mean over the layers that are decomposed together."""

@@ -8,6 +8,7 @@ import torch
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept, RatioOver
+from kvbench.methods.facts import values
 from kvbench.methods.layer_groups import layer_groups
 from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.ranked_selection import RankedSelection
@@ -49,6 +50,9 @@ class Codebook(Storage):
     Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
     """
 
+    short = values(window=8)
+    never_full = "coded"
+
     theta_k: Share = 0.98
     theta_v: Share = 0.95
     scope: Literal["kv_group", "layer", "head"] = "kv_group"
@@ -63,6 +67,9 @@ class Codebook(Storage):
 
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[LayerCache]:
         return [*self.pack_all(self.cover_all(layers, selections))]
+
+    def most_share(self, tokens: int) -> float:
+        return 1.05  # magnitudes and references, where nothing merges
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """A reference of a byte, and a magnitude: a codebook has as few entries as its vectors are similar."""
