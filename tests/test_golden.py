@@ -35,6 +35,7 @@ def test_a_file_of_metrics_gives_the_recorded_scores(name):
 
 def test_all_that_is_recorded_is_there():
     assert sorted(recorded("methods")) == NAMES
+    assert set(recorded("seeds")) <= set(NAMES)
     assert set(recorded("metrics")) == set(VERSIONS) == set(metrics.CASES)
     assert sum(files.path(kind).stat().st_size for kind in script.KINDS) < 300_000
 
@@ -42,15 +43,18 @@ def test_all_that_is_recorded_is_there():
 @pytest.mark.heavy
 def test_choices_of_presets_are_beyond_a_margin():
     """Other kernels' rounding is less than this noise: it must decide nothing that is recorded."""
-    methods.shared_pass.cache_clear()
-    before = {name: value.clone() for name, value in methods.model().state_dict().items()}
-    methods.disturb(1e-6, seed=5)
-    try:
+    with methods.disturbed():
         found = {name: checked(methods, name) for name in NAMES}
-    finally:
-        methods.model().load_state_dict(before)
-        methods.shared_pass.cache_clear()
     assert {name: what for name, what in found.items() if what} == {}
+
+
+def test_a_new_presets_prompt_is_the_first_in_which_noise_decides_nothing(monkeypatch):
+    def decided_by_rounding(name, seed):
+        return {"versions": {}, "tokens": [next(methods.model().parameters()).sum().item() if seed < 2 else seed]}
+
+    monkeypatch.setattr(methods, "result", decided_by_rounding)
+    before = decided_by_rounding("new", 0)
+    assert methods.find_seed("new") == 2 and decided_by_rounding("new", 0) == before
 
 
 # A changed formula

@@ -1,9 +1,9 @@
 """Whether predictions are the texts of their tokens, and answers are those that the settings can give."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvbench.evaluation.settings import is_full_record
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
@@ -12,7 +12,7 @@ from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wron
 def answers_fit(folder: Folder, here: Materials) -> Check:
     """Tokens against predictions, passes and close calls, and each setting's answer against FullKV's."""
     found, unread = Findings(), 0
-    full = {record["sample"]: record for record in folder.methods if is_full(record)}
+    full = {record["sample"]: record for record in folder.methods if is_full_record(record)}
     answered = [record for record in folder.records if "prediction" in record]
     for record in answered:
         if record["kind"] == "method":
@@ -43,13 +43,6 @@ def _read(record: Mapping[str, Any], here: Materials) -> Iterator[Note]:
         yield wrong(f"its tokens are not among the {most:,} of the model")
     elif here.tokenizer.decode(tokens, skip_special_tokens=True) != record["prediction"]:
         yield wrong("its prediction is not the text of its tokens")
-
-
-def is_full(record: Mapping[str, Any]) -> bool:
-    """Whether a record is of FullKV itself: all tokens in another storage are another method."""
-    parameters = json.loads(record["parameters"])
-    storage = parameters.get("storage") or {}
-    return (parameters.get("_target_"), storage.get("_target_")) == ("kvbench.methods.FullKV", "kvbench.methods.Dense")
 
 
 def _counted(record: Mapping[str, Any]) -> Iterator[Note]:

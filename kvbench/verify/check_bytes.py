@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from kvbench.cache.kept_positions import LEVELS, decode, edges
-from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.settings import Setting, is_full_record
 from kvbench.methods import Method
 from kvbench.methods.storage import KeptLayer
 from kvbench.records.identity import setting_hash
@@ -16,7 +16,6 @@ from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.model_shape import shape_of
 from kvbench.utils.regular_files import read_bytes
-from kvbench.verify.check_answers import is_full
 from kvbench.verify.check_code import preset_of
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Places, model_folder_of, offline
@@ -206,7 +205,7 @@ def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Set
     if element is None or record["full_bytes"] <= windows:
         return
     share = (record["stored_bytes"] - windows) / (record["full_bytes"] - windows)
-    if is_full(record) and (share != 1 or record["r"] != 1):
+    if is_full_record(record) and (share != 1 or record["r"] != 1):
         yield f"FullKV stores everything, not {share:.6g}"
     least = 0.0 if setting is None else least_stored(record, setting.method, element, _shape_known(manifest))
     # bytes are whole, and a layer's tokens are rounded

@@ -1,4 +1,7 @@
-"""Record the results anew. One that changed while no version did is refused, and nothing is written."""
+"""Record the results anew. One that changed while no version did is refused, and nothing is written.
+
+A preset that has no results yet gets the seed of its prompt, too.
+"""
 
 import sys
 
@@ -10,6 +13,9 @@ KINDS = {"methods": methods.results, "metrics": metrics.results}
 
 def main() -> int:
     refused = []
+    if new := [name for name in methods.NAMES if name not in recorded("methods")]:
+        found = {name: seed for name in new if (seed := methods.find_seed(name))}
+        write("seeds", recorded("seeds") | found)
     made = {kind: results() for kind, results in KINDS.items()}
     for kind, results in made.items():
         old = recorded(kind)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.support.paths import DATA
 
@@ -16,12 +17,12 @@ def path(kind: str) -> Path:
     return FOLDER / f"{kind}.json"
 
 
-def recorded(kind: str) -> dict[str, dict]:
-    """The results by preset or file of metrics; none where nothing is recorded."""
+def recorded(kind: str) -> dict[str, Any]:
+    """The results by preset or file of metrics, or the seeds by preset; none where nothing is recorded."""
     return json.loads(path(kind).read_text(encoding="utf-8")) if path(kind).is_file() else {}
 
 
-def write(kind: str, results: Mapping[str, Mapping]) -> None:
+def write(kind: str, results: Mapping[str, object]) -> None:
     """One preset or file of metrics a line."""
     lines = (f"{json.dumps(name)}: {json.dumps(result, ensure_ascii=False)}" for name, result in results.items())
     FOLDER.mkdir(exist_ok=True)
