@@ -171,6 +171,6 @@ def test_the_guide_names_every_extra():
 
 def test_the_overview_reads_no_file_of_a_choice(monkeypatch, capsys):
     """There are over two hundred, which take most of a second."""
-    monkeypatch.setattr("kvbench.config._about", lambda path, group: pytest.fail(f"read {path}"))
+    monkeypatch.setattr("kvbench.config._text", lambda path, *key: pytest.fail(f"read {path}"))
     assert command_line("--help") == 0
     assert "snapkv" in capsys.readouterr().out
