@@ -119,7 +119,7 @@ class Eviction(Method):
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if self._joins_layers and budget < state.n:
             return self.given(state, budget).compress(state, budget)
-        if self.decode_compression is not None or type(self).compress_layer is not Eviction.compress_layer:
+        if self.decode_compression is not None or not self.storage.groups_layers:
             return super().compress(state, budget)
         count = len(state.layers)
         selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
@@ -161,7 +161,9 @@ class Eviction(Method):
         ranked = scores.gather(1, order)
         counts = heads.counts(ranked, tokens, window, layer)
         cuts = Cuts.of(ranked, counts, layer.keys.dtype, self.scoring.copies) if self.scoring.orders_by_scores else None
-        order = self.scoring.order(order, scores, counts, window, heads.sure(tokens, window), layer)
+        by_scores, order = order, self.scoring.order(order, scores, counts, window, heads.sure(tokens, window), layer)
+        if self.scoring.orders_by_scores and order is not by_scores:
+            raise UserError(f"{type(self.scoring).__name__} has an order of its own: it needs orders_by_scores = False")
         if isinstance(counts, int):
             return Selection(with_window(first(order, counts), layer.n, window), tokens, cuts)
         place = len(scores), tokens, window, layer

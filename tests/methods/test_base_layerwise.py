@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import allocation_seconds
-from kvbench.methods import Eviction, SqueezeAttention, StreamingLLM
+from kvbench.methods import Eviction, KNorm, SqueezeAttention, StreamingLLM
 from kvbench.runner.method_rules import Trial, streams
 from kvbench.runner.request import check_memory
+from tests.support.tiny import random_state
 
 
 class Logged:
@@ -28,6 +30,30 @@ class LoggedEviction(Logged, Eviction):
 @dataclass
 class LoggedStreaming(Logged, StreamingLLM):
     pass
+
+
+@dataclass
+class LoggedLayers(Eviction):
+    """Notes which layers were compressed."""
+
+    def compress_layer(self, layer, index, num_layers, budget):
+        self.called = [*getattr(self, "called", []), index]
+        return super().compress_layer(layer, index, num_layers, budget)
+
+
+@dataclass
+class LoggedOrder(KNorm):
+    def order(self, *arguments):
+        self.called = True
+        return super().order(*arguments)
+
+
+@dataclass
+class SmallestFirst(KNorm):
+    """It has an order of its own, and does not say so."""
+
+    def order(self, order, *_):
+        return order.flip(1)
 
 
 @dataclass
@@ -51,3 +77,21 @@ def test_the_time_of_its_allocation_is_measured():
 def test_kvbench_check_finds_a_method_that_forgets_to_say_that_its_layers_depend_on_each_other():
     with pytest.raises(RuleBroken, match="memory=stream gives other tokens"):
         streams(Trial(Setting("forgetful", Forgetful(), "{}", ratio=0.2)))
+
+
+def test_every_layer_is_compressed_by_the_function_that_a_subclass_overrides():
+    method = LoggedLayers()
+    method.compress(random_state(3, window=32), 35)
+    assert method.called == [0, 1, 2]
+
+
+def test_an_order_that_is_only_logged_is_that_of_the_scores():
+    logged, layer = LoggedOrder(), random_state(1).layers[0]
+    assert logged.orders_by_scores
+    kept = [Eviction(scoring=scoring).select(layer, 0, 1, 20) for scoring in (logged, KNorm())]
+    assert logged.called and kept[0].indices.equal(kept[1].indices) and kept[0].cuts is not None
+
+
+def test_an_order_that_a_scoring_does_not_declare_is_an_error():
+    with pytest.raises(UserError, match="SmallestFirst has an order of its own: it needs orders_by_scores = False"):
+        Eviction(scoring=SmallestFirst()).select(random_state(1).layers[0], 0, 1, 20)

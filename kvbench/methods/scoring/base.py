@@ -17,8 +17,10 @@ class Scoring(Stated, ABC):
 
     `needs` names the observations that `votes` reads; without any, keys and values are there. A scoring that reads
     these alone has no scores for single query heads: `per_query_head` is False. `signed` scorings have negative votes.
+    `orders_by_scores` is False for those with an `order` of their own.
     """
 
+    orders_by_scores: bool = True
     per_query_head: bool = True
     signed: bool = False
     sinks: int = 0
@@ -64,7 +66,8 @@ class Scoring(Stated, ABC):
 
         `order` is that of `scores` [heads, len], the largest first: the result for all scorings but those whose choice
         depends on how many tokens a head keeps. These are `counts`, int64 [heads] or one number for all, beside
-        `window` tokens; the first `sure` of `order` must stay first.
+        `window` tokens; the first `sure` of `order` must stay first. One that returns another tensor than `order` says
+        so by `orders_by_scores = False`.
         """
         return order
 
@@ -72,11 +75,6 @@ class Scoring(Stated, ABC):
     def copies(self) -> bool:
         """Whether equal scores are mostly copies of one, as max pooling makes them, which no rounding tells apart."""
         return False
-
-    @property
-    def orders_by_scores(self) -> bool:
-        """Whether `order` is that of the scores, whatever the number of tokens."""
-        return type(self).order is Scoring.order
 
     def keep_sinks(self, votes: Tensor) -> Tensor:
         """`votes` [heads, n], written in place, with the first `sinks` tokens before all others."""

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from kvbench.errors import UserError
 from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.over import OverScoring
 from kvbench.methods.scoring.window_attention import WindowAttention
-from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, checked
 
 
 @checked
-class Chunks(Scoring):
+class Chunks(OverScoring):
     """The mean score of `base` over a chunk, for each of its tokens (Liu et al. 2025, ChunkKV, arXiv 2502.00299).
 
     Chunks are of consecutive tokens before the window, from the first on; the last may be shorter. The best chunks are
@@ -33,32 +33,11 @@ class Chunks(Scoring):
                 f"Chunks averages the scores of its base, but {type(self.base).__name__} does not choose by one score "
                 "of each token: base must be another scoring"
             )
-        self.needs, self.sinks = self.base.needs, self.base.sinks
-        self.per_query_head, self.signed = self.base.per_query_head, self.base.signed
-
-    @property
-    def while_decoding(self) -> bool:
-        return self.base.while_decoding
-
-    @property
-    def minimum_budget(self) -> int:
-        return self.base.minimum_budget
+        super().__post_init__()
 
     @property
     def copies(self) -> bool:
         return True
-
-    def protected(self, budget: int) -> int:
-        return self.base.protected(budget)
-
-    def votes(self, layer: LayerState) -> Tensor:
-        return self.base.votes(layer)
-
-    def least(self, layer: LayerState) -> int:
-        return self.base.least(layer)
-
-    def queries(self, layer: LayerState) -> int:
-        return self.base.queries(layer)
 
     def smooth(self, votes: Tensor) -> Tensor:
         scores = self.base.smooth(votes)

@@ -55,6 +55,7 @@ class Compactor(Scoring):
     def __post_init__(self) -> None:
         self.leverage = LeverageScore(self.sketch, self.seed)
         self.attention = NonCausalAttention(self.block, self.filled)
+        self.orders_by_scores = self.blending is not None
         self.needs = Needs(block_sums=frozenset([self.attention.blocks(self.sinks, self.window)]))
 
     def protected(self, budget: int) -> int:
@@ -62,10 +63,6 @@ class Compactor(Scoring):
 
     def votes(self, layer: LayerState) -> Tensor:
         return self.blended(layer, COMPARED if self.blending is None else self.blending)
-
-    @property
-    def orders_by_scores(self) -> bool:
-        return self.blending is not None
 
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.errors import UserError
 from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.over import OverScoring
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import ranking, reduce_group
 from kvbench.prefill import LayerState, Needs
@@ -14,7 +15,7 @@ from kvbench.utils.checked import Fraction, PositiveNumber, checked
 
 
 @checked
-class CriticalKV(Scoring):
+class CriticalKV(OverScoring):
     """CriticalKV (Feng et al. 2025, arXiv 2502.03805): two stages over the scores of `base`.
 
     Of a head's budget B the first stage keeps the first_stage·B tokens (rounded down) with the best scores S, its
@@ -31,6 +32,8 @@ class CriticalKV(Scoring):
     first_stage: Fraction = 0.5
     epsilon: PositiveNumber = 1e-4
 
+    orders_by_scores = while_decoding = False
+
     def __post_init__(self) -> None:
         if self.base.signed:
             raise UserError(
@@ -39,20 +42,8 @@ class CriticalKV(Scoring):
             )
         if isinstance(self.base, CriticalKV):
             raise UserError("CriticalKV cannot be its own base: base must be another scoring")
-        self.needs = self.base.needs | Needs(value_output_norm=True)
-        self.per_query_head, self.sinks = self.base.per_query_head, self.base.sinks
-
-    def protected(self, budget: int) -> int:
-        return self.base.protected(budget)
-
-    def votes(self, layer: LayerState) -> Tensor:
-        return self.base.votes(layer)
-
-    def least(self, layer: LayerState) -> int:
-        return self.base.least(layer)
-
-    def smooth(self, votes: Tensor) -> Tensor:
-        return self.base.smooth(votes)
+        super().__post_init__()
+        self.needs |= Needs(value_output_norm=True)
 
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState

@@ -28,6 +28,9 @@ class Finch(Window):
 
     chunk: Positive | None = None
 
+    def __post_init__(self) -> None:
+        self.orders_by_scores = self.chunk is None
+
     def votes(self, layer: LayerState) -> Tensor:
         return layer.once(("finch", self.window), lambda: self._votes(layer))
 
@@ -36,10 +39,6 @@ class Finch(Window):
         count = queries.shape[1]
         positions = torch.arange(layer.n - count, layer.n, device=queries.device)
         return (window_attention(queries, layer.keys, layer.scaling) * positions[:, None]).sum(dim=1) / count
-
-    @property
-    def orders_by_scores(self) -> bool:
-        return self.chunk is None
 
     @property
     def while_decoding(self) -> bool:

@@ -29,6 +29,7 @@ class NACL(Window):
     random_share: Fraction = 7 / 19
     seed: NonNegative = 0
 
+    orders_by_scores = False
     while_decoding = False  # one eviction, at the end of the prompt
 
     def votes(self, layer: LayerState) -> Tensor:

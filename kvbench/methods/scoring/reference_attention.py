@@ -76,6 +76,8 @@ class MatchingPursuit(ReferenceAttention):
     most_bias: Number = 7.0
     ridge: PositiveNumber = 1e-6
 
+    orders_by_scores = False
+
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
     ) -> Tensor:

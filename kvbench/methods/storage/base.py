@@ -31,12 +31,14 @@ class Storage(Stated, ABC):
     """Turns a layer and the tokens selected from it into a layer cache: one class with `store` and `least_share`.
 
     `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
-    their `store` raises UserError. `takes_ragged` storages hold heads of different lengths, too. `batches` is that
+    their `store` raises UserError. `groups_layers` storages store several layers faster than one by one, with the same
+    outcome. `takes_ragged` storages hold heads of different lengths, too. `batches` is that
     of the layer caches (`LayerCache.batches`), wherever a prompt outgrows what stays raw. `needs` are the
     observations that `store` reads; a method that takes a storage adds them to its own.
     """
 
     joint: ClassVar[bool] = False
+    groups_layers: ClassVar[bool] = False
     takes_ragged: ClassVar[bool] = False
     batches: ClassVar[bool] = False
 

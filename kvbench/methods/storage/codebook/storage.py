@@ -60,7 +60,7 @@ class Codebook(Storage):
     window: NonNegative = 32
     ratio_over: RatioOver = "kv_heads"
 
-    takes_ragged = True
+    takes_ragged = groups_layers = True
 
     def store(self, layer: LayerState, selection: AnySelection) -> LayerCache:
         return self.store_all([layer], [selection])[0]
