@@ -75,7 +75,7 @@ class Setting:
 
 def settings_of(cfg: Configuration) -> list[Setting]:
     """The settings that a configuration requests of its methods. Raises UserError for a bad value."""
-    return _settings(cfg.methods, cfg.amounts, cfg.decode.compress)
+    return build_settings(cfg.methods, cfg.ratio, cfg.budget, cfg.decode.compress)
 
 
 def build_settings(
@@ -90,15 +90,7 @@ def build_settings(
     `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV that has none
     of its own. `find` looks up the names of classes. Raises UserError for a bad value.
     """
-    return _settings(methods, amounts(ratio, budget), compress, find)
-
-
-def _settings(
-    methods: Mapping[str, Mapping[str, Any]],
-    shared: Amounts,
-    compress: Mapping[str, Any] | None,
-    find: Find = imported,
-) -> list[Setting]:
+    shared = amounts(ratio, budget)
     chosen = named(methods) if compress is None else while_decoding(named(methods), compress, find)
     return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared, find)]
 

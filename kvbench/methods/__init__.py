@@ -38,7 +38,6 @@ from kvbench.methods.omnikv import OmniKV
 from kvbench.methods.pooling_merge import PoolingMerge
 from kvbench.methods.pyramidinfer import PyramidInfer
 from kvbench.methods.quest import Quest
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.rocketkv import RocketKV
 from kvbench.methods.score_threshold import ScoreThreshold
 from kvbench.methods.scoring.around_context import AroundContext
@@ -158,7 +157,6 @@ __all__ = [
     "Pyramid",
     "PyramidInfer",
     "Quest",
-    "RaggedSelection",
     "Random",
     "RandomLayers",
     "ReferenceAttention",

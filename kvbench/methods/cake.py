@@ -1,12 +1,12 @@
 """CAKE (Qin et al. 2025, arXiv 2503.12491): budgets of layers by their attention, tokens by its mean and variance."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.kept_positions import KeptPositions, kept_positions
+from kvbench.cache.kept_positions import kept_positions
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.preference import Preference
@@ -18,19 +18,9 @@ from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.mean_variance import MeanVariance
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection, ranking, with_window
-from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import checked
-
-
-@dataclass(frozen=True)
-class Slots(Selection):
-    """A selection whose tokens are stored in the order of `indices`, which do not ascend."""
-
-    def positions(self, layer: LayerState) -> KeptPositions:
-        assert self.indices is not None, "a whole layer has no other order"
-        return kept_positions(self.indices.sort(dim=-1).values, layer.n, layer.marks)
 
 
 @checked
@@ -70,13 +60,15 @@ class CAKE(Eviction):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
-        selection = alike(self.select(layer, index, num_layers, budget))
+        selection = self.select(layer, index, num_layers, budget)
         window = self.scoring.protected(budget)
-        uncut = budget >= layer.n or min(self._layer_tokens(budget, layer.n, num_layers)) >= layer.n
+        uncut = budget >= layer.n or min(self.budgets.of_layers(budget, layer.n, num_layers)) >= layer.n
         limit = budget if uncut else selection.count(layer)
         if not uncut:
             chosen = ranking(self.scores(layer, window))[:, : limit - window]
-            selection = Slots(with_window(chosen, layer.n, window), selection.nominal)
+            slots = with_window(chosen, layer.n, window)  # in the order of their scores
+            positions = kept_positions(slots.sort(dim=-1).values, layer.n, layer.marks)
+            selection = Selection(slots, selection.nominal, histogram=positions)
 
         def choose(state: LayerState, seen: int) -> Tensor | None:
             if state.n <= limit:

@@ -1,36 +1,31 @@
 """The layers of a prefill cut again with every further one, where a layer's tokens depend on all layers' weights."""
 
 from collections.abc import Callable
-from dataclasses import Field, dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.methods.allocation.base import Allocation
-from kvbench.methods.allocation.weighted import GivenWeights, WeightedAllocation
-from kvbench.methods.heads.base import HeadBudgets
-from kvbench.methods.heads.equal import EqualHeads
-from kvbench.methods.heads.pooled import GivenTokens
+from kvbench.methods.budgets import Budgets
 from kvbench.methods.layer_stream import LayerStream
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState
 
 
 class Weighed(Protocol):
-    """What the cascade needs of an `Eviction`, a dataclass whose allocation is weighted."""
+    """What the cascade needs of an `Eviction` whose allocation is weighted."""
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    allocation: Allocation
     scoring: Scoring
-    heads: HeadBudgets
+    budgets: Budgets
+
+    def with_budgets(self, budgets: Budgets) -> "Weighed": ...
 
     def scores(self, layer: LayerState, window: int) -> Tensor: ...
 
-    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection | RaggedSelection: ...
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection: ...
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache: ...
 
@@ -44,8 +39,9 @@ class Cascade(LayerStream):
 
     def __init__(self, method: Weighed, num_layers: int, budget: int) -> None:
         super().__init__()
-        assert isinstance(method.allocation, WeightedAllocation), "others need no cascade"
-        self.method, self.allocation, self.num_layers, self.budget = method, method.allocation, num_layers, budget
+        assert method.budgets.weighted is not None, "others need no cascade"
+        self.method, self.allocation = method, method.budgets.weighted
+        self.num_layers, self.budget = num_layers, budget
         self.weights: list[float] = []
         self.held: list[HeldLayer] = []
 
@@ -58,12 +54,13 @@ class Cascade(LayerStream):
         self.held.append(HeldLayer(layer, scores))
         self.weights.append(self.allocation.weight(layer, lambda: scores).item())
         bounds = self.allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
-        roomy = replace(self.method, allocation=GivenTokens(tuple(bounds)), heads=self._heads(layer))
+        # a smaller budget of the layer may round up to one token more in a head
+        roomy = self.method.with_budgets(replace(self.method.budgets, means=bounds, spare=1))
         for index, held in enumerate(self.held):
             held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
 
     def finish(self, count: Callable[[LayerState], None]) -> None:
-        given = replace(self.method, allocation=GivenWeights(self.allocation, tuple(self.weights)))
+        given = self.method.with_budgets(replace(self.method.budgets, weights=self.weights))
         while self.held:
             layer = self.held[0].whole()
             count(layer)
@@ -75,25 +72,8 @@ class Cascade(LayerStream):
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), *(tensor for held in self.held for tensor in held.tensors())]
 
-    def _heads(self, layer: LayerState) -> HeadBudgets:
-        heads = self.method.heads.for_prompt(self.budget, self.method.scoring.least(layer))
-        return heads if heads == EqualHeads() else OneMore(heads)
-
     def _compressed(self, method: Weighed, layer: LayerState, index: int) -> LayerCache:
         return method.compress_layer(layer, index, self.num_layers, self.budget)
-
-
-@dataclass(frozen=True)
-class OneMore(HeadBudgets):
-    """One token more in each head, which a smaller budget of the layer may round up to."""
-
-    heads: HeadBudgets
-
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int | Tensor:
-        return self.heads.counts(ranked, tokens, window, layer) + 1
-
-    def sure(self, tokens: int, window: int) -> int:
-        return self.heads.sure(tokens, window)
 
 
 class HeldLayer:

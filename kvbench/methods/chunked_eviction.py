@@ -1,13 +1,12 @@
 """Eviction while the prompt is read: KeyDiff's processing of a prompt block after block."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.kept_positions import KeptPositions, kept_positions
-from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.kept_positions import kept_positions
 from kvbench.errors import UserError
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.base import Method
@@ -18,22 +17,10 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.scoring.key_diff import KeyDiff
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, alike
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import EvictingPrefill, FullPrefill, LayerState, PrefillPlan
 from kvbench.utils.checked import Positive, checked
-
-
-@dataclass(frozen=True)
-class Left(Selection):
-    """All tokens that an evicting prefill left of a layer."""
-
-    def positions(self, layer: LayerState) -> KeptPositions:
-        return kept_positions(layer.positions, layer.seen, layer.marks)
-
-    def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
-        heads, positions = layer.num_key_value_heads, self.positions(layer)
-        return Kept.tokens(self.nominal, layer.n, layer.seen, heads, r2, r3, positions)
 
 
 @checked
@@ -99,14 +86,15 @@ class ChunkedEviction(Method):
         tokens = whole_tokens(budget)
 
         def keep(layer: LayerState) -> Tensor | None:
-            return alike(self.policy.select(layer, layer.index, num_layers, tokens)).indices
+            return self.policy.select(layer, layer.index, num_layers, tokens).indices
 
         return EvictingPrefill(self.chunk, f"{self.policy} at {tokens}", keep)
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if layer.positions is None:  # the whole prompt
             return self.policy.compress_layer(layer, index, num_layers, budget)
-        left, when = Left(None, whole_tokens(budget)), self.policy.decode_compression
+        positions = kept_positions(layer.positions, layer.seen, layer.marks)
+        left, when = Selection(None, whole_tokens(budget), histogram=positions), self.policy.decode_compression
         if when is None:
             return DenseLayer(layer.keys, layer.values, layer.seen, left.kept(layer))
 

@@ -15,8 +15,7 @@ from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.facts import values
 from kvbench.methods.head_scores import read_head_scores
-from kvbench.methods.ragged_selection import RaggedSelection
-from kvbench.methods.selection import sinks_and_recent
+from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.streaming_llm import SlidingLayer
 from kvbench.ops.softmax import Scaling, of_kv_heads
@@ -119,7 +118,7 @@ class DuoAttention(Method):
         places = torch.arange(n, device=layer.keys.device)
         limits = torch.tensor([n if head not in streaming else self.recent for head in range(heads)])
         chosen = (places < self.sinks) | (places >= n - limits.to(places.device)[:, None])
-        return RaggedSelection(chosen, math.ceil(sum(counts) / heads)).kept(layer, counts=counts)
+        return Selection(None, math.ceil(sum(counts) / heads), chosen=chosen).kept(layer, counts=counts)
 
 
 class DuoLayer(LayerCache):

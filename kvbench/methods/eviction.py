@@ -1,9 +1,7 @@
 """Eviction: allocation × scoring × granularity × heads × storage. SnapKV, PyramidKV and AdaKV are choices of these."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import field, replace
-from functools import lru_cache, partial
+from copy import copy
+from dataclasses import field
 from typing import Literal
 
 from torch import Tensor
@@ -13,20 +11,18 @@ from kvbench.cache.eviction_cuts import Cuts
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.allocation.uniform import Uniform
-from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base import Method
+from kvbench.methods.budgets import Budgets
 from kvbench.methods.cascade import Cascade
 from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
-from kvbench.methods.heads.pooled import GivenHeads, GivenTokens
 from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.layer_stream import LayerStream
-from kvbench.methods.ragged_selection import RaggedSelection, first_and_window
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
-from kvbench.methods.selection import Selection, first, ranking, reduce_group, with_window
-from kvbench.methods.storage.base import Storage, alike, refuse_joint, refuse_union, require_ragged
+from kvbench.methods.selection import Selection, first, first_and_window, ranking, reduce_group, with_window
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union, require_ragged
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import checked
@@ -71,17 +67,13 @@ class Eviction(Method):
             require_ragged(self.storage, name)
             if self.granularity == "layer":
                 raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
-            if self.heads.whole_model and not isinstance(self.allocation, Uniform):
-                raise UserError(f"{name} divides the budget between layers, too: it needs allocation Uniform")
             self.takes_fractions = self.heads.takes_fractions
-        self.needs = self.scoring.needs | self.storage.needs
-        if isinstance(self.allocation, WeightedAllocation):
-            self.needs |= self.allocation.needs
-            self.allocation.check(self.scoring)
+        self.budgets = Budgets(self.allocation, self.heads, self.scoring)
+        self.budgets.check()
+        self.needs = self.scoring.needs | self.storage.needs | self.budgets.needs
         if self.decode_compression is not None:
             self._check_decoding(self.decode_compression)
             self.takes_fractions, self.ratio_of, self.compress_at = self.decode_compression.protocol
-        self._layer_tokens = lru_cache(maxsize=8)(self.layer_tokens)  # every layer reads the same plan
 
     @property
     def minimum_budget(self) -> int:
@@ -89,24 +81,19 @@ class Eviction(Method):
 
     @property
     def layerwise(self) -> bool:
-        return not self._joins_layers and not self.storage.joint
+        return self.budgets.layerwise
 
     @property
     def streams(self) -> bool:
-        if self.layerwise or not isinstance(self.allocation, WeightedAllocation):
+        if self.budgets.weighted is None:
             return super().streams
         cut = self.decode_compression is None or self.decode_compression.prompt == "cut"
         return cut and not self.needs.reconstructions
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
-        if isinstance(self.allocation, WeightedAllocation):
+        if self.budgets.weighted is not None:
             return Cascade(self, num_layers, budget)
         return super().layer_stream(num_layers, budget)
-
-    @property
-    def _joins_layers(self) -> bool:
-        """Whether the tokens of a layer depend on the states of all layers."""
-        return self.heads.pools_layers or isinstance(self.allocation, WeightedAllocation)
 
     @property
     def batches(self) -> bool:
@@ -114,10 +101,10 @@ class Eviction(Method):
 
     @property
     def divisible(self) -> bool:
-        return super().divisible and isinstance(self.allocation, Uniform) and not self.heads.whole_model
+        return super().divisible and self.budgets.uniform and not self.heads.whole_model
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        if self._joins_layers and budget < state.n:
+        if not self.budgets.layerwise and budget < state.n:
             return self.given(state, budget).compress(state, budget)
         if self.decode_compression is not None or not self.storage.groups_layers:
             return super().compress(state, budget)
@@ -126,14 +113,14 @@ class Eviction(Method):
         return self.storage.store_all(state.layers, selections)
 
     def given(self, state: PrefillState, budget: int) -> "Eviction":
-        """This eviction with the budgets of layers or heads that the states of all layers give; one wait."""
-        window = self.scoring.protected(budget)
-        if isinstance(self.allocation, WeightedAllocation):
-            return replace(self, allocation=self.allocation.weighed(state.layers, partial(self.scores, window=window)))
-        ranked = [self.scores(layer, window).sort(dim=-1, descending=True).values for layer in state.layers]
-        found = self.heads.pooled(ranked, budget, window, state.n)
-        tokens = tuple(window + math.ceil(sum(row) / len(row)) for row in found.tolist())
-        return replace(self, allocation=GivenTokens(tokens), heads=GivenHeads(found))
+        """This eviction with the budgets that the states of all layers give; one wait for the device."""
+        return self.with_budgets(self.budgets.of_prompt(state.layers, budget, self.scores))
+
+    def with_budgets(self, budgets: Budgets) -> "Eviction":
+        """This eviction with numbers of one prompt. Its parts are checked already."""
+        given = copy(self)
+        given.budgets = budgets
+        return given
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         when = self.decode_compression
@@ -141,39 +128,33 @@ class Eviction(Method):
             return self.storage.store(layer, self.select(layer, index, num_layers, budget))
 
         def select(layer: LayerState, budget: int) -> Selection:
-            return alike(self.select(layer, index, num_layers, budget))
+            return self.select(layer, index, num_layers, budget)
 
         def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
             return self.keep(state, index, num_layers, target, seen)
 
         return interval_layer(when, layer, budget, select, keep, self.needs)
 
-    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection | RaggedSelection:
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
         """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
         if budget >= layer.n:
             return Selection.everything(layer)
         window = self.scoring.protected(budget)
-        least = self.scoring.least(layer)
-        tokens = self.prompt_tokens(layer, index, num_layers, budget)
+        tokens = self.budgets.of_layer(layer, index, num_layers, budget)
         scores = self.scores(layer, window)
-        order = ranking(scores)
-        heads = self.heads.for_prompt(budget, least)
-        ranked = scores.gather(1, order)
-        counts = heads.counts(ranked, tokens, window, layer)
-        cuts = Cuts.of(ranked, counts, layer.keys.dtype, self.scoring.copies) if self.scoring.orders_by_scores else None
-        by_scores, order = order, self.scoring.order(order, scores, counts, window, heads.sure(tokens, window), layer)
-        if self.scoring.orders_by_scores and order is not by_scores:
-            raise UserError(f"{type(self.scoring).__name__} has an order of its own: it needs orders_by_scores = False")
+        by_scores = ranking(scores)
+        ranked = scores.gather(1, by_scores)
+        counts, nominal, longest, sure = self.budgets.of_heads(ranked, tokens, layer, index, budget)
+        order = self.scoring.order(by_scores, scores, counts, window, sure, layer)
+        cuts = None
+        if self.scoring.orders_by_scores:
+            if order is not by_scores:
+                name = type(self.scoring).__name__
+                raise UserError(f"{name} has an order of its own: it needs orders_by_scores = False")
+            cuts = Cuts.of(ranked, counts, layer.keys.dtype, self.scoring.copies)
         if isinstance(counts, int):
-            return Selection(with_window(first(order, counts), layer.n, window), tokens, cuts)
-        place = len(scores), tokens, window, layer
-        chosen = first_and_window(order, counts, layer.n)
-        return RaggedSelection(chosen, heads.nominal(*place), heads.longest(*place), cuts)
-
-    def prompt_tokens(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
-        """Tokens of one layer to keep per head, of which there are more than `budget`."""
-        least = self.scoring.protected(budget) + self.scoring.least(layer)
-        return max(self._layer_tokens(budget, layer.n, num_layers)[index], least)
+            return Selection(with_window(first(order, counts), layer.n, window), nominal, cuts)
+        return Selection(None, nominal, cuts, first_and_window(order, counts, layer.n), longest)
 
     def keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
@@ -181,7 +162,7 @@ class Eviction(Method):
         `state` has the tokens that are left of a text of `seen` tokens.
         """
         target = max(target, self.minimum_budget)
-        if target >= seen or (tokens := self._layer_tokens(target, seen, num_layers)[index]) >= state.n:
+        if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers)[index]) >= state.n:
             return None
         window = self.scoring.protected(target)
         chosen = ranking(self.scores(state, window))[:, : tokens - window]
@@ -212,20 +193,6 @@ class Eviction(Method):
                 f"decode_compression.budget={when.budget} is too small for {type(self.scoring).__name__}: at least "
                 f"{self.minimum_budget} are needed"
             )
-
-    def layer_tokens(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
-        """Tokens per head in each layer for a prompt of n > budget tokens.
-
-        Raises UserError where a layer gets fewer than the scoring always keeps.
-        """
-        window = self.scoring.protected(budget)
-        tokens = self.allocation.tokens(budget, n, window, num_layers) if budget >= window else [budget]
-        if min(tokens) < window:
-            raise UserError(
-                f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "
-                f"always keeps the last {window}: the smallest budget is {self.minimum_budget}"
-            )
-        return tokens
 
     def scores(self, layer: LayerState, window: int) -> Tensor:
         """Scores of the tokens before the window, float32 [heads, n - window], heads as `granularity` says."""

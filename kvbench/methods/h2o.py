@@ -15,7 +15,6 @@ from kvbench.methods.heads.equal import EqualHeads
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.column_sums import ColumnSums
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
@@ -107,7 +106,7 @@ class H2O(Eviction):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
-        selection = alike(self.select(layer, index, num_layers, budget))
+        selection = self.select(layer, index, num_layers, budget)
         limit = budget if selection.indices is None else selection.nominal  # of this layer; a pyramid's differ
         scores = self.per_head(self.scoring.votes(layer), layer)
         indices = selection.indices

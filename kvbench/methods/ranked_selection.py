@@ -1,44 +1,17 @@
 """The tokens of layers in the order in which their heads keep them, from which those of any number are a comparison."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import torch
 from torch import Tensor
 
-from kvbench.cache.kept_positions import KeptPositions, positions_of_layers
+from kvbench.cache.kept_positions import positions_of_layers
 from kvbench.methods.layer_groups import layer_groups
-from kvbench.methods.selection import ranking
+from kvbench.methods.selection import Selection, ranking
 from kvbench.prefill import LayerState
 
 SORTING = 40  # bytes that sorting takes for each score while it lasts
-
-
-@dataclass(frozen=True)
-class RankedSelection:
-    """The tokens of one layer to keep, as many in every head: what `Selection` says, by a mask."""
-
-    chosen: Tensor  # bool [heads, n]; heads is num_key_value_heads or num_attention_heads
-    tokens: int  # of each head
-    histogram: KeptPositions
-
-    @property
-    def nominal(self) -> int:
-        return self.tokens
-
-    def longest(self, layer: LayerState) -> int:
-        return self.tokens
-
-    def heads(self, layer: LayerState) -> int:
-        return len(self.chosen)
-
-    def positions(self, layer: LayerState) -> KeptPositions:
-        return self.histogram
-
-    def mask(self, layer: LayerState) -> Tensor:
-        """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], not a copy."""
-        return self.chosen.unflatten(0, (layer.num_key_value_heads, -1))
 
 
 class Ranks:
@@ -55,16 +28,17 @@ class Ranks:
         self.ranks = [ranked(torch.stack([scores(layer) for layer in layers[group]]), window) for group in groups]
         self.window, self.marks = window, layers[0].marks
 
-    def first(self, tokens: Sequence[int]) -> list[RankedSelection]:
+    def first(self, tokens: Sequence[int]) -> list[Selection]:
         """In every head of layer i the window and the best other tokens, tokens[i] in all."""
-        parts: list[tuple[Tensor, int, KeptPositions]] = []
+        selections: list[Selection] = []
         left = iter(tokens)
         for ranks in self.ranks:
             own = list(islice(left, len(ranks)))
             most = torch.tensor([count - self.window for count in own], dtype=torch.int32)
             chosen = ranks < most.to(ranks.device, non_blocking=True)[:, None, None]
-            parts += zip(chosen, own, positions_of_layers(chosen, self.marks), strict=True)
-        return [RankedSelection(*part) for part in parts]
+            for mask, count, positions in zip(chosen, own, positions_of_layers(chosen, self.marks), strict=True):
+                selections.append(Selection(None, count, chosen=mask, limit=count, equal=True, histogram=positions))
+        return selections
 
 
 def ranked(scores: Tensor, window: int) -> Tensor:

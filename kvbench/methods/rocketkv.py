@@ -12,7 +12,7 @@ from kvbench.methods.facts import Launches, values
 from kvbench.methods.scoring.window import Kernel
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, alike
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
@@ -61,7 +61,7 @@ class RocketKV(Method):
             return DenseLayer(layer.keys, layer.values, layer.n, Selection.everything(layer).kept(layer))
         capacity = self.capacity(layer.n, budget)
         scoring = WindowAttention(window=self.window, kernel=self.kernel)
-        selection = alike(Eviction(scoring=scoring, group_reduce="sum").select(layer, index, num_layers, capacity))
+        selection = Eviction(scoring=scoring, group_reduce="sum").select(layer, index, num_layers, capacity)
         page, channels = page_and_channels(capacity / budget, layer.keys.shape[2])
         keys, values = selection.of(layer.keys), selection.of(layer.values)
         return HybridLayer(keys, values, page, round(budget / 2), channels, layer.n, selection.kept(layer))

@@ -12,7 +12,6 @@ from kvbench.errors import UserError
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.facts import Launches, values
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection
@@ -70,7 +69,7 @@ class ScoreThreshold(Method):
             return self.storage.store(layer, Selection.everything(layer))
         chosen = self.chosen(layer)
         mean = math.ceil(int(chosen.sum()) / len(chosen))
-        return self.storage.store(layer, RaggedSelection(chosen, mean))
+        return self.storage.store(layer, Selection(None, mean, chosen=chosen))
 
     def chosen(self, layer: LayerState) -> Tensor:
         """The tokens that each head keeps, bool [heads, n], of a prompt that is longer than what always stays."""

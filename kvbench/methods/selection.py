@@ -1,65 +1,118 @@
 """The tokens that a layer keeps: from scores to sorted indices, with ties broken the same way on every device."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kvbench.cache.eviction_cuts import Cuts
-from kvbench.cache.kept_positions import KeptPositions, kept_positions
+from kvbench.cache.kept_positions import KeptPositions, chosen_positions, kept_positions
+from kvbench.cache.packed import flat_positions
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.prefill import LayerState
 
 
+class Parted(NamedTuple):
+    recent: Tensor  # indices [heads, last], ascending
+    before: Tensor  # [all others] in heads · n, head after head
+
+
 @dataclass(frozen=True)
 class Selection:
-    """The tokens of one layer to keep, per head.
+    """The tokens of one layer to keep, per head: by `indices`, of as many in every head, or by the mask `chosen`.
 
-    `indices` [heads, k] ascend in every row; heads is 1 (one set for the layer), num_key_value_heads, or
-    num_attention_heads (every query head its own). None is every token.
+    heads is num_key_value_heads, num_attention_heads (every query head its own), or 1 (one set for the layer; `indices`
+    alone). With neither indices nor a mask every token is kept.
     """
 
-    indices: Tensor | None
-    nominal: int  # tokens per head that the allocation gave the layer
+    indices: Tensor | None  # [heads, k], ascending in every row
+    nominal: int  # tokens per head, in the mean over heads, that the allocation gave the layer
     cuts: Cuts | None = None  # between the scores of what is kept and of the rest
+    chosen: Tensor | None = None  # bool [heads, n]; a head may keep nothing
+    limit: int | None = None  # no head of `chosen` keeps more; None where that is not known without a wait
+    equal: bool = False  # every head of `chosen` keeps `limit`
+    histogram: KeptPositions | None = None  # of the positions; None: it is counted when it is asked for
 
     @classmethod
     def everything(cls, layer: LayerState) -> "Selection":
         return cls(None, layer.n)
 
-    def count(self, layer: LayerState) -> int:
-        """Tokens kept per head."""
-        return layer.n if self.indices is None else self.indices.shape[1]
+    @property
+    def ragged(self) -> bool:
+        """Whether heads may keep different numbers of tokens."""
+        return self.chosen is not None and not self.equal
 
-    longest = count  # no head keeps more
+    def count(self, layer: LayerState) -> int:
+        """Tokens kept per head, where all keep as many."""
+        assert not self.ragged, "require_ragged() refuses these where one number is asked for"
+        return self.longest(layer)
+
+    def longest(self, layer: LayerState) -> int:
+        """No head keeps more tokens."""
+        if self.indices is not None:
+            return int(self.indices.shape[1])
+        return layer.n if self.limit is None else self.limit
 
     def heads(self, layer: LayerState) -> int:
         """How many heads store tokens: the KV heads, or all query heads where each selects for itself."""
-        return layer.num_key_value_heads if self.indices is None else max(layer.num_key_value_heads, len(self.indices))
+        rows = self.indices if self.chosen is None else self.chosen
+        return layer.num_key_value_heads if rows is None else max(layer.num_key_value_heads, len(rows))
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Tokens of each head of `chosen`; one wait for the device when it is read first."""
+        assert self.chosen is not None, "other selections have one number"
+        counts: list[int] = self.chosen.sum(dim=1).tolist()
+        return counts
 
     def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
+        if self.histogram is not None:
+            return self.histogram
+        if self.chosen is not None:
+            return chosen_positions(self.chosen, layer.marks)
         return kept_positions(self.indices, layer.n, layer.marks)
 
-    def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0) -> Kept:
-        """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage."""
+    def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None) -> Kept:
+        """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage.
+
+        counts: the tokens of each head, where a storage has read those of a ragged selection with sizes of its own.
+        """
         heads = self.heads(layer)
+        per_head = tuple(self.counts if counts is None else counts) if self.ragged else None
+        tokens = heads * self.count(layer) if per_head is None else sum(per_head)
         over: RatioOver = "query_heads" if heads > layer.num_key_value_heads else "kv_heads"
-        kept = Kept.tokens(self.nominal, self.count(layer), layer.n, heads, r2, r3, self.positions(layer), over)
-        return replace(kept, cuts=self.cuts)
+        positions, total = self.positions(layer), 2 * heads * layer.seen
+        return Kept(self.nominal, 2 * tokens, total, r2, r3, None, positions, over, per_head, self.cuts)
 
     def mask(self, layer: LayerState) -> Tensor:
-        """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n], a copy."""
+        """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n]; read it only."""
         heads, indices = layer.num_key_value_heads, self.indices
+        if self.chosen is not None:
+            return self.chosen.unflatten(0, (heads, -1))
         if indices is None:
             return torch.ones(heads, 1, layer.n, dtype=torch.bool, device=layer.keys.device)
         mask = torch.zeros(len(indices), layer.n, dtype=torch.bool, device=indices.device)
         mask.scatter_(1, indices, True)
-        return mask.expand(max(len(mask), heads), -1).clone().unflatten(0, (heads, -1))
+        return mask.expand(max(len(mask), heads), -1).unflatten(0, (heads, -1))
 
     def of(self, x: Tensor) -> Tensor:
         """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself for every token."""
+        assert self.chosen is None, "heads of different lengths have no rows of one length"
         return x if self.indices is None else gather(x, self.indices)
+
+    def parted(self, last: int) -> Parted:
+        """Of a mask, the `last` tokens of every head, which all have as many, and those before them."""
+        assert self.chosen is not None, "others are parted by their indices"
+        heads, n = self.chosen.shape
+        rank = self.chosen.cumsum(dim=1)  # of a chosen token, from 1
+        counts = rank[:, -1:]
+        late = self.chosen & (rank > counts - last)
+        recent = flat_positions(late.flatten(), heads * last).view(heads, last) % n
+        return Parted(recent, flat_positions((self.chosen & ~late).flatten(), sum(self.counts) - heads * last))
 
 
 def ranking(scores: Tensor) -> Tensor:
@@ -84,6 +137,14 @@ def with_window(chosen: Tensor, n: int, window: int) -> Tensor:
     """The chosen indices [heads, k] and the last `window` of n positions: [heads, k + window], ascending."""
     tail = torch.arange(n - window, n, device=chosen.device).expand(chosen.shape[0], window)
     return torch.cat([chosen, tail], dim=1)
+
+
+def first_and_window(order: Tensor, counts: Tensor, n: int) -> Tensor:
+    """The first counts[h] of the indices of each row of order [heads, len], and all from len to n: bool [heads, n]."""
+    heads, length = order.shape
+    chosen = torch.ones(heads, n, dtype=torch.bool, device=order.device)
+    places = torch.arange(length, device=order.device)
+    return chosen.scatter_(1, order, places < counts[:, None])
 
 
 def sinks_and_recent(n: int, sinks: int, recent: int, device: torch.device) -> Tensor:

@@ -17,12 +17,12 @@ from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base import Method
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.facts import values
-from kvbench.methods.ranked_selection import RankedSelection, Ranks
+from kvbench.methods.ranked_selection import Ranks
 from kvbench.methods.ratio_search import find_budget
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.window_average import WindowAverage
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, alike
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.codebook.coding import CoveredLayer
 from kvbench.prefill import LayerState, Needs, PrefillState
@@ -138,7 +138,7 @@ class SpindleKV(Method):
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
         """The tokens of one layer to code; with `repeat` always per query head, as ratio_over=query_heads counts."""
         if self.evict and budget < layer.n:
-            return alike(self.eviction.select(layer, index, num_layers, budget))
+            return self.eviction.select(layer, index, num_layers, budget)
         if not self.repeat:
             return Selection.everything(layer)
         tokens = torch.arange(layer.n, device=layer.keys.device)
@@ -178,7 +178,7 @@ class SpindleKV(Method):
 
         def keys(kept: int) -> list[Key]:
             everything = kept >= state.n
-            tokens = [state.n] * count if everything else self.eviction.layer_tokens(kept, state.n, count)
+            tokens = [state.n] * count if everything else self.eviction.budgets.of_layers(kept, state.n, count)
             protected = state.n if everything else self.eviction.scoring.protected(kept)
             return [Key(index, k, protected) for index, k in enumerate(tokens)]
 
@@ -206,7 +206,7 @@ class Selector:
         self.method, self.layers = method, layers
         self.ranks: Ranks | None = None
 
-    def __call__(self, places: Sequence[int], budget: int) -> Sequence[Selection | RankedSelection]:
+    def __call__(self, places: Sequence[int], budget: int) -> Sequence[Selection]:
         """Of the layers `places`."""
         if not places:
             return []
@@ -220,7 +220,7 @@ class Selector:
             ranks, tokens = self.ranks, [n] * count
         else:
             ranks = self._rank(eviction.scoring.protected(budget))
-            tokens = [eviction.prompt_tokens(layer, index, count, budget) for index, layer in enumerate(self.layers)]
+            tokens = [eviction.budgets.of_layer(layer, index, count, budget) for index, layer in enumerate(self.layers)]
         chosen = ranks.first(tokens)
         return [chosen[index] for index in places]
 

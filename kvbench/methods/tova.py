@@ -12,7 +12,6 @@ from kvbench.errors import UserError
 from kvbench.methods.eviction import Eviction
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.scoring.last_query import LastQuery
-from kvbench.methods.storage.base import alike
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
@@ -49,7 +48,7 @@ class TOVA(Eviction):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
-        selection = alike(self.select(layer, index, num_layers, budget))
+        selection = self.select(layer, index, num_layers, budget)
         positions = torch.arange(layer.n, device=layer.keys.device)[None]
         if selection.indices is not None:
             positions = selection.indices[:1]

@@ -30,7 +30,7 @@ def scores_of(method: Eviction, model: torch.nn.Module, ids: Tensor, budget: int
     state = prefill(model, ids, method.needs)
     window = method.scoring.protected(budget)
     for index, layer in enumerate(state.layers):
-        tokens = method.prompt_tokens(layer, index, len(state.layers), budget)
+        tokens = method.budgets.of_layer(layer, index, len(state.layers), budget)
         yield method.scores(layer, window).float(), tokens - window
 
 

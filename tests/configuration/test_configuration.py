@@ -71,7 +71,7 @@ def test_a_mistake_is_one_line(override, message):
 
 def test_a_value_has_its_type():
     cfg = configured(["ratio=[0.5,1]", "distance=true", "decode.batch=4", "limit=999999999999999999", "+own.key=1"])
-    assert cfg.amounts == ([0.5, 1.0], []) and cfg.limit == 10**18 - 1
+    assert (cfg.ratio, cfg.budget) == ([0.5, 1.0], None) and cfg.limit == 10**18 - 1
     assert cfg.distance is True and configured(["distance='false'"]).distance is False
     assert cfg.decode.batch == "4" and cfg.wandb.mode == "disabled"
     assert cfg.plain["own"] == {"key": 1}  # a key of the user's own stays, where interpolations find it

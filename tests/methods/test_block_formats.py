@@ -7,7 +7,6 @@ from torch.testing import assert_close
 from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, Ggml, Microscaling, WindowAttention
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.ops.formats import GGML, MICROSCALING
 from tests.support.quantised import TOLERANCE, plain_attention
@@ -86,7 +85,7 @@ def test_a_rotation_spreads_an_outlier_and_is_undone(kind):
 def test_heads_of_different_lengths_are_what_each_is_alone(name):
     layer = random_layer(6, 2, 60, 32)
     chosen = torch.rand(2, 60) < torch.tensor([[0.9], [0.3]])
-    cache = STORAGES[name].store(layer, RaggedSelection(chosen, 20))
+    cache = STORAGES[name].store(layer, Selection(None, 20, chosen=chosen))
     query = torch.randn(1, 6, 1, 32)
     out = cache.attend(query, layer.scaling)
     for number, head in enumerate(cache.heads):

@@ -8,7 +8,6 @@ from torch.testing import assert_close
 
 from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.methods import Fp8, ThinK, TurboQuant
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import require_ragged
 from tests.support import launch_counts
@@ -28,7 +27,7 @@ def test_each_head_is_what_it_is_alone(name, heads):
     layer = random_layer(HEADS, KV, N, DIM)
     chosen = torch.rand(heads, N) < torch.linspace(0.9, 0.1, heads)[:, None]
     chosen[-1] = False  # a head may keep nothing
-    cache = STORAGES[name].store(layer, RaggedSelection(chosen, 20))
+    cache = STORAGES[name].store(layer, Selection(None, 20, chosen=chosen))
     group = HEADS // heads
     for _ in range(3):
         query, key, value = (torch.randn(1, count, 1, DIM) for count in (HEADS, KV, KV))
@@ -47,7 +46,7 @@ def test_each_head_is_what_it_is_alone(name, heads):
 def test_heads_of_equal_numbers_attend_as_an_equal_selection(name, heads):
     layer = random_layer(HEADS, KV, N, DIM)
     equal = Selection(torch.stack([torch.randperm(N)[:25].sort().values for _ in range(heads)]), 25)
-    ragged = RaggedSelection(equal.mask(layer).flatten(0, 1), 25)
+    ragged = Selection(None, 25, chosen=equal.mask(layer).flatten(0, 1))
     outputs = []
     for selection in (equal, ragged):
         cache = STORAGES[name].store(layer, selection)
@@ -67,7 +66,7 @@ def test_compression_waits_once_and_decoding_never(name):
         def compress(self, state, budget):
             norms = [layer.values.float().norm(dim=-1) for layer in state.layers]
             pairs = zip(state.layers, norms, strict=True)
-            return [STORAGES[name].store(layer, RaggedSelection(x > x.mean(), budget)) for layer, x in pairs]
+            return [STORAGES[name].store(layer, Selection(None, budget, chosen=x > x.mean())) for layer, x in pairs]
 
     method = Ragged()
     method.needs = STORAGES[name].needs

@@ -6,7 +6,6 @@ import torch
 from kvbench.cache.base import held_bytes
 from kvbench.methods import Codebook
 from kvbench.methods.layer_groups import AT_ONCE, groups, set_groups
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.codebook import coding, storage
 from kvbench.methods.storage.codebook.coding import cover_bytes
@@ -25,7 +24,7 @@ def layers_and_selections(dtype=torch.float32):
     mixed = torch.stack([torch.randperm(60, generator=generator)[:20].sort().values for _ in range(6)])
     return layers, [
         Selection(some, 35),
-        RaggedSelection(chosen, 24),
+        Selection(None, 24, chosen=chosen),
         Selection(mixed, 20),
         Selection.everything(layers[3]),
     ]

@@ -19,6 +19,7 @@ from kvbench.methods import (
     Scoring,
     WindowAttention,
 )
+from kvbench.methods.heads.base import LayerBudget
 from kvbench.prefill import Needs
 from tests.support.tiny import random_layer
 
@@ -67,11 +68,12 @@ def test_each_head_keeps_its_first_stage_and_fills_up_by_weighted_scores(
     kept, by_base = (one.select(layer, 0, 4, budget).mask(layer).flatten(0, 1) for one in (method, plain))
     assert torch.equal(kept.sum(1), by_base.sum(1))
     scores = plain.scores(layer, 8)
+    shared = plain.heads.share(scores, LayerBudget(budget, 8, 0, budget), layer)
     norms = layer.value_output_norm.unflatten(0, (len(scores), -1)).mean(1)[:, : n - 8]
     for head, total in enumerate(kept.sum(1).tolist()):
         s = scores[head].tolist()
         by_score = sorted(range(n - 8), key=lambda i: (-s[i], i))
-        sure = max(int(first_stage * total + 1e-9) - 8, plain.heads.sure(budget, 8))
+        sure = max(int(first_stage * total + 1e-9) - 8, shared.sure)
         chosen = set(by_score[:sure])
         rest = [i for i in range(n - 8) if i not in chosen]
         weighted = (scores[head] + 8 * 1e-4) * norms[head]  # S is summed over 8 queries

@@ -8,7 +8,6 @@ from kvbench.cache.coded import sequence
 from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
 from kvbench.errors import UserError
 from kvbench.methods import GEAR, Eviction, FullKV, WindowAttention
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.ops.low_rank import low_rank
 from tests.reference import plain_gear
@@ -105,7 +104,7 @@ def test_bytes_are_those_of_codes_outliers_and_thin_matrices():
 def test_heads_of_different_lengths_are_what_each_is_alone():
     layer = random_layer(6, 2, 60, DIM)
     chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
-    cache = GEAR().store(layer, RaggedSelection(chosen, 20))
+    cache = GEAR().store(layer, Selection(None, 20, chosen=chosen))
     query = torch.randn(1, 6, 1, DIM)
     cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
     out = cache.attend(query, layer.scaling)

@@ -9,7 +9,6 @@ from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues, out
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, KVQuant, WindowAttention
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.ops.fitted_levels import BINS, fitted_levels
 from tests.reference import plain_kvquant
@@ -138,7 +137,7 @@ def test_values_quantised_one_by_one_are_those_quantised_at_once_under_the_same_
 def test_heads_of_different_lengths_are_what_each_is_alone():
     layer = layer_of(60)
     chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.3]])
-    cache = KVQuant().store(layer, RaggedSelection(chosen, 20))
+    cache = KVQuant().store(layer, Selection(None, 20, chosen=chosen))
     query = torch.randn(1, 6, 1, DIM)
     out = cache.attend(query, layer.scaling)
     for number, head in enumerate(cache.heads):

@@ -10,7 +10,6 @@ from kvbench.cache.base import bytes_in_16_bits
 from kvbench.cache.coded.transform import TransformSequence, principal_axes
 from kvbench.errors import UserError
 from kvbench.methods import KVTC, Eviction, FullKV, WindowAttention
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.ops.bit_allocation import MOST, allocate
 from tests.reference import plain_kvtc
@@ -123,7 +122,7 @@ def test_bytes_are_those_of_the_stream_and_of_what_decodes_it():
 def test_heads_of_different_lengths_are_what_each_is_alone():
     layer = layer_of(60)
     chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
-    cache = SMALL.store(layer, RaggedSelection(chosen, 20))
+    cache = SMALL.store(layer, Selection(None, 20, chosen=chosen))
     query = torch.randn(1, 6, 1, DIM)
     cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
     out = cache.attend(query, layer.scaling)

@@ -65,7 +65,7 @@ def test_layers_share_the_budget_by_the_normalised_entropy_of_their_scores():
     assert all(0 < weight <= 1 for weight in weights) and len({round(weight, 3) for weight in weights}) == 4
     total = 4 * (BUDGET - WINDOW)
     for chosen, rounded in ((SMALL, None), (OFFICIAL, [int(total * w / sum(weights)) + WINDOW for w in weights])):
-        tokens = chosen.given(state, BUDGET).layer_tokens(BUDGET, N, 4)
+        tokens = chosen.given(state, BUDGET).budgets.of_layers(BUDGET, N, 4)
         assert tokens == rounded or (rounded is None and sum(tokens) == 4 * BUDGET)
         assert all(abs(b - WINDOW - total * w / sum(weights)) < 1 for b, w in zip(tokens, weights, strict=True))
 
@@ -73,7 +73,7 @@ def test_layers_share_the_budget_by_the_normalised_entropy_of_their_scores():
 def test_the_released_floor_by_hand():
     """The realised mean per head is (1 - alpha)·(B - w) + alpha·B + w: 69.6 at a budget of 64, 133.8 at 128."""
     for budget, mean in ((64, 69.6), (128, 133.8), (1024, 1029.6)):
-        heads = LAVaHeads(0.2, "official").for_prompt(budget, 0)
+        heads = LAVaHeads(0.2, "official")
         length = budget * 3
         ranked = torch.rand(500, length, generator=torch.Generator().manual_seed(0)).sort(descending=True).values
         counts = heads.counts(ranked, budget, 32, None)
@@ -120,7 +120,7 @@ def test_scores_of_zero_everywhere_divide_the_budget_equally():
     state = random_state(3, n=N, window=WINDOW)
     for layer in state.layers:
         layer.values = torch.zeros_like(layer.values)
-    assert SMALL.given(state, BUDGET).layer_tokens(BUDGET, N, 3) == [BUDGET] * 3
+    assert SMALL.given(state, BUDGET).budgets.of_layers(BUDGET, N, 3) == [BUDGET] * 3
 
 
 @pytest.mark.parametrize("chosen", [SMALL, OFFICIAL], ids=["exact", "official"])

@@ -10,7 +10,6 @@ from kvbench.cache.coded.low_rank import thin_factors
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.methods import XKV, Eviction, FullKV, Palu, StreamingLLM, WindowAttention
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from tests.support.every_method import rope
 from tests.support.quantised import TOLERANCE, plain_attention
@@ -144,7 +143,7 @@ def test_xkv_takes_methods_that_keep_the_same_tokens_in_every_layer():
 def test_heads_of_different_lengths_are_what_each_is_alone():
     layer = layer_of(60)
     chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
-    cache = Palu().store(layer, RaggedSelection(chosen, 20))
+    cache = Palu().store(layer, Selection(None, 20, chosen=chosen))
     query = torch.randn(1, 6, 1, DIM)
     cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
     out = cache.attend(query, layer.scaling)

@@ -12,7 +12,6 @@ from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.record import per_head
 from kvbench.methods import Method
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import require_ragged
 from kvbench.methods.storage.codebook import Codebook
@@ -54,7 +53,7 @@ def attention_over(query, keys, values, seen, scaling):
 @pytest.mark.parametrize("name", STORAGES)
 def test_attention_is_that_of_a_full_cache_with_the_dropped_tokens_masked(name, heads):
     layer, chosen = similar_layer(), some_tokens(heads)
-    cache = STORAGES[name].store(layer, RaggedSelection(chosen, 20))
+    cache = STORAGES[name].store(layer, Selection(None, 20, chosen=chosen))
     keys, values = layer.keys, layer.values
     error = CODED if name == "kivi" else 1e-5
     for step in range(20):  # over more than a block
@@ -76,7 +75,7 @@ def test_heads_of_equal_numbers_are_counted_and_held_as_an_equal_selection(name,
     layer = similar_layer()
     indices = torch.stack([torch.randperm(N)[:25].sort().values for _ in range(heads)])
     equal = Selection(indices, 25)
-    ragged = RaggedSelection(equal.mask(layer).flatten(0, 1), 25)
+    ragged = Selection(None, 25, chosen=equal.mask(layer).flatten(0, 1))
     caches = [STORAGES[name].store(layer, selection) for selection in (equal, ragged)]
     assert caches[0].filled_bytes == caches[1].filled_bytes and caches[0].read_bytes == caches[1].read_bytes
     ratios = [ReserveRatio.of([cache.kept], cache.nbytes, layer.nbytes) for cache in caches]
@@ -87,7 +86,7 @@ def test_heads_of_equal_numbers_are_counted_and_held_as_an_equal_selection(name,
 @pytest.mark.parametrize("heads", [KV, HEADS])
 def test_what_a_layer_kept_is_counted_head_by_head(heads):
     layer, chosen = similar_layer(), some_tokens(heads)
-    kept = Dense().store(layer, RaggedSelection(chosen, 20)).kept
+    kept = Dense().store(layer, Selection(None, 20, chosen=chosen)).kept
     assert kept.per_head == tuple(chosen.sum(1).tolist())
     assert kept.r1 == approx(chosen.float().mean().item()) and kept.nominal == 20
     assert kept.ratio_over == ("kv_heads" if heads == KV else "query_heads")
@@ -99,7 +98,8 @@ def test_what_a_layer_kept_is_counted_head_by_head(heads):
 def test_a_codebook_counts_the_heads_whose_vectors_r_counts():
     layer, chosen = similar_layer(), some_tokens(HEADS)
     over_kv, over_query = (
-        Codebook(ratio_over=over).store(layer, RaggedSelection(chosen, 20)).kept for over in ("kv_heads", "query_heads")
+        Codebook(ratio_over=over).store(layer, Selection(None, 20, chosen=chosen)).kept
+        for over in ("kv_heads", "query_heads")
     )
     union = chosen.unflatten(0, (KV, -1)).any(dim=1)
     assert over_kv.per_head == tuple(union.sum(1).tolist()) and over_kv.r1 == approx(union.float().mean().item())
@@ -116,7 +116,7 @@ class Ragged(Method):
 
     def compress_layer(self, layer, index, num_layers, budget):
         norms = layer.values.float().norm(dim=-1).repeat_interleave(self.heads // layer.num_key_value_heads, dim=0)
-        return self.storage.store(layer, RaggedSelection(norms > norms.mean(), budget))
+        return self.storage.store(layer, Selection(None, budget, chosen=norms > norms.mean()))
 
 
 @pytest.mark.heavy

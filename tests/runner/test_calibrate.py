@@ -59,7 +59,7 @@ def test_kvzips_scores_are_of_kv_heads_and_a_method_reads_them(tmp_path, capsys)
     scores = read_head_scores(str(file))
     assert scores.over == "kv_heads" and len(scores.scores[0]) == 3 and "KVzip" in scores.about
     assert min(map(min, scores.scores)) > 0 and max(map(max, scores.scores)) <= 1
-    assert WholeHeads(str(file)).for_prompt(100, 20).scores == scores
+    assert WholeHeads(str(file))._scores == scores
 
 
 @pytest.mark.parametrize(

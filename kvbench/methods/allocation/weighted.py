@@ -2,10 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
-import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
@@ -45,14 +43,8 @@ class WeightedAllocation(Allocation):
         """
         return [n] * len(weights)
 
-    def weighed(self, layers: Sequence[LayerState], score: Callable[[LayerState], Tensor]) -> "GivenWeights":
-        """This allocation with the weights of `layers`, scored by `score`; one wait for the device of the first."""
-        device = layers[0].keys.device
-        weights = [self.weight(layer, partial(score, layer)).to(device, non_blocking=True) for layer in layers]
-        return GivenWeights(self, tuple(torch.stack(weights).tolist()))
-
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
-        raise TypeError(f"{type(self).__name__} has no tokens without the states of the layers: see weighed()")
+        raise TypeError(f"{type(self).__name__} has no tokens without weights of the layers: see divide()")
 
 
 def refuse_weighted(allocation: Allocation | None, method: str) -> None:
@@ -62,17 +54,6 @@ def refuse_weighted(allocation: Allocation | None, method: str) -> None:
             f"{type(allocation).__name__} divides the budget by the states of all layers, but {method} compresses each "
             "layer by itself: it needs another allocation, for example Uniform"
         )
-
-
-@dataclass(frozen=True)
-class GivenWeights(Allocation):
-    """An allocation with the weights of the layers of one prompt."""
-
-    allocation: WeightedAllocation
-    weights: tuple[float, ...]
-
-    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
-        return self.allocation.divide(self.weights, budget, n, window)
 
 
 def shares(weights: Sequence[float], total: int) -> list[float]:

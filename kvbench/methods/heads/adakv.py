@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, checked
 
@@ -37,20 +37,23 @@ class AdaKV(HeadBudgets):
         heads, c = len(ranked), tokens - window
         if self.safeguard == "hard":
             ranked = ranked.clone()
-            ranked[:, : self.sure(tokens, window)] = float("inf")
+            ranked[:, : self._sure(tokens, window)] = float("inf")
             return pooled_counts(ranked, heads * c)
         pooled = pooled_counts(ranked, heads * c)
         if self.rounding == "official":
             return nearest_blend(pooled, self.alpha, int(self.alpha * c))
         return largest_remainder(pooled.double() * (1 - self.alpha) + self.alpha * c, heads * c)
 
-    def sure(self, tokens: int, window: int) -> int:
+    def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
+        tokens, window = budget.tokens, budget.window
+        longest = min(layer.n, window + len(ranked) * (tokens - window))
+        return HeadCounts(self.counts(ranked, tokens, window, layer), tokens, longest, self._sure(tokens, window))
+
+    def _sure(self, tokens: int, window: int) -> int:
+        """The best tokens of each head that come before all others in the pool."""
         if self.safeguard == "blend":
             return 0
         return max(int(self.alpha * tokens + 1e-9) - window, 1 - window if self.alpha else 0, 0)  # 1e-9: float noise
-
-    def longest(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return min(layer.n, window + heads * (tokens - window))
 
 
 def pooled_counts(ranked: Tensor, total: int) -> Tensor:

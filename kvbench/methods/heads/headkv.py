@@ -1,6 +1,5 @@
 """HeadKV: budgets of heads from a calibration file, the same for every prompt."""
 
-import math
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import largest_remainder, water_filled
 from kvbench.methods.head_scores import read_head_scores
-from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -50,11 +49,9 @@ class HeadKV(HeadBudgets):
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         return torch.tensor(self._row(len(ranked), tokens, window, layer), device=ranked.device)
 
-    def nominal(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return window + math.ceil(sum(self._row(heads, tokens, window, layer)) / heads)
-
-    def longest(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return window + max(self._row(heads, tokens, window, layer))
+    def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
+        row = self._row(len(ranked), budget.tokens, budget.window, layer)
+        return HeadCounts.known(row, budget.window, ranked.device)
 
     def _row(self, heads: int, tokens: int, window: int, layer: LayerState) -> tuple[int, ...]:
         """The tokens that each head of the layer selects."""

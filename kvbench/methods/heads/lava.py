@@ -1,13 +1,12 @@
 """LAVa's budgets of heads: AdaKV's blend, with the released code's floor beside the one that it means."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from kvbench.methods.heads.adakv import AdaKV, nearest_blend, pooled_counts
-from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, checked
 
@@ -30,26 +29,19 @@ class LAVaHeads(HeadBudgets):
     def overspends(self) -> str:
         return "the released floor of a head is a share of the whole budget" if self.floor == "official" else ""
 
-    def for_prompt(self, budget: float, least: int) -> HeadBudgets:
-        return AdaKV(self.alpha) if self.floor == "layer" else FixedFloor(self.alpha, int(self.alpha * budget))
-
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
-        raise TypeError("LAVaHeads has no counts without the budget of all layers: see for_prompt()")
+        if self.floor == "layer":
+            return AdaKV(self.alpha).counts(ranked, tokens, window, layer)
+        return self._above(int(self.alpha * tokens), ranked, tokens - window)
 
+    def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
+        if self.floor == "layer":
+            return AdaKV(self.alpha).share(ranked, budget, layer)
+        floor, window, c = int(self.alpha * budget.model), budget.window, budget.tokens - budget.window
+        nominal = window + math.ceil((1 - self.alpha) * c + floor)
+        longest = window + len(ranked) * c + floor
+        return HeadCounts(self._above(floor, ranked, c), min(layer.n, nominal), min(layer.n, longest))
 
-@dataclass(frozen=True)
-class FixedFloor(HeadBudgets):
-    """AdaKV's blend, rounded to the nearest integer, with a floor of so many tokens whatever the layer has."""
-
-    alpha: float
-    floor: int
-
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
-        pooled = pooled_counts(ranked, len(ranked) * (tokens - window))
-        return nearest_blend(pooled, self.alpha, self.floor)
-
-    def nominal(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return min(layer.n, window + math.ceil((1 - self.alpha) * (tokens - window) + self.floor))
-
-    def longest(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return min(layer.n, window + heads * (tokens - window) + self.floor)
+    def _above(self, floor: int, ranked: Tensor, c: int) -> Tensor:
+        """AdaKV's blend, rounded to the nearest integer, with this floor whatever the layer has."""
+        return nearest_blend(pooled_counts(ranked, len(ranked) * c), self.alpha, floor)

@@ -1,14 +1,12 @@
 """Pooled heads: the whole model's budget goes to the best scores of all heads of all layers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from kvbench.methods.allocation.base import Allocation
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -59,23 +57,3 @@ class PooledHeads(HeadBudgets):
         first = order[: heads * (int(budget) - window)] % heads
         counts = sure.new_zeros(heads).scatter_add_(0, first, torch.ones_like(first))
         return torch.maximum(counts.view_as(sure), sure)
-
-
-@dataclass(frozen=True)
-class GivenHeads(HeadBudgets):
-    """The numbers of tokens before the window that were found for every head of every layer, int64 [layers, heads]."""
-
-    found: Tensor
-
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
-        return self.found[layer.index].to(ranked.device, non_blocking=True)
-
-
-@dataclass(frozen=True)
-class GivenTokens(Allocation):
-    """The mean numbers of tokens that were found for each layer, the window included."""
-
-    found: tuple[int, ...]
-
-    def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
-        return self.found

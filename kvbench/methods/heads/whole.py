@@ -1,7 +1,5 @@
 """Whole heads: some heads keep every token, the others only what always stays; KVzip's head-level variant."""
 
-import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -9,8 +7,8 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.head_scores import HeadScores, read_head_scores
-from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.head_scores import read_head_scores
+from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -47,52 +45,35 @@ class WholeHeads(HeadBudgets):
     def takes_fractions(self) -> bool:
         return self.threshold == "official"
 
-    def for_prompt(self, budget: float, least: int) -> "WholeHeadsOf":
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
+        row = self._row(len(ranked), LayerBudget(tokens, window, 0, tokens), layer)
+        return torch.tensor(row, device=ranked.device)
+
+    def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
+        return HeadCounts.known(self._row(len(ranked), budget, layer), budget.window, ranked.device)
+
+    def _row(self, heads: int, budget: LayerBudget, layer: LayerState) -> list[int]:
+        """The tokens before the window that each head of the layer keeps."""
         if self._scores is None:
             raise UserError(
                 "WholeHeads needs scores_file=FILE, which `kvbench calibrate FILE scores=kvzip model=…` makes for any "
                 "model"
             )
-        return WholeHeadsOf(self._scores, self.threshold, budget, least)
-
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
-        raise TypeError("WholeHeads has no counts without the budget of all layers: see for_prompt()")
-
-
-@dataclass(frozen=True)
-class WholeHeadsOf(HeadBudgets):
-    """The whole heads of prompts of which a head keeps `least` tokens before the window, at a mean of `budget`."""
-
-    scores: HeadScores
-    threshold: str
-    budget: float
-    least: int
-
-    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
-        return torch.tensor(self._row(len(ranked), window, layer), device=ranked.device)
-
-    def nominal(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return window + math.ceil(sum(self._row(heads, window, layer)) / heads)
-
-    def longest(self, heads: int, tokens: int, window: int, layer: LayerState) -> int:
-        return window + max(self._row(heads, window, layer))
-
-    def _row(self, heads: int, window: int, layer: LayerState) -> list[int]:
-        """The tokens before the window that each head of the layer keeps."""
-        scores = self.scores.of_heads(heads, layer)
-        context = layer.n - window - self.least
+        scores = self._scores.of_heads(heads, layer)
+        context = layer.n - budget.window - budget.least
         order = sorted(
             ((score, at, head) for at, row in enumerate(scores) for head, score in enumerate(row)),
             key=lambda one: (-one[0], one[1:]),
         )
-        whole = {(at, head) for _, at, head in order[: self._whole([score for score, *_ in order], context, layer.n)]}
-        return [self.least + context * ((layer.index, head) in whole) for head in range(heads)]
+        count = self._whole([score for score, *_ in order], context, budget.model, layer.n)
+        whole = {(at, head) for _, at, head in order[:count]}
+        return [budget.least + context * ((layer.index, head) in whole) for head in range(heads)]
 
-    def _whole(self, ranked: list[float], context: int, n: int) -> int:
+    def _whole(self, ranked: list[float], context: int, budget: float, n: int) -> int:
         """How many heads, of which `ranked` has the scores, the largest first, keep all tokens of the context."""
         heads = len(ranked)
         if self.threshold == "official":
-            place = max(int(heads * context * self.budget / n + 1e-9) - 1, 0)  # 1e-9: float noise
+            place = max(int(heads * context * budget / n + 1e-9) - 1, 0)  # 1e-9: float noise
             return sum(score > ranked[place // context] for score in ranked) if context else 0
-        free = self.budget - (n - context)
+        free = budget - (n - context)
         return max(int(heads * free / context + 1e-9), 0) if context else 0

@@ -11,7 +11,6 @@ import torch
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
 from kvbench.methods.facts import Stated
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState, Needs
 
@@ -47,12 +46,12 @@ class Storage(Stated, ABC):
         return Needs()
 
     @abstractmethod
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         """A cache of exactly the selected tokens of `layer`.
 
         `selection.of(layer.keys)` gives their keys [heads, k, head_dim], where every head keeps k tokens; only
-        `takes_ragged` storages are given a RaggedSelection, which has `chosen` instead. `selection.kept(layer)` is the
-        cache's `kept`.
+        `takes_ragged` storages are given a ragged one, which has a mask, `selection.chosen`, instead.
+        `selection.kept(layer)` is the cache's `kept`.
         The cache copies what it keeps and lists every tensor in `tensors()`: `layer` is shared by all settings.
         """
 
@@ -70,9 +69,7 @@ class Storage(Stated, ABC):
         """Whether query heads that select for themselves have copies of their own of what they keep."""
         return True
 
-    def store_all(
-        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
-    ) -> list[LayerCache]:
+    def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         """The caches of all layers, lowest first."""
         return [self.store(layer, selection) for layer, selection in zip(layers, selections, strict=True)]
 
@@ -80,12 +77,6 @@ class Storage(Stated, ABC):
 def coded_share(key_bits: float, value_bits: float, element_bytes: int) -> float:
     """`least_share` of elements in so many bits each, or as they are where that is less."""
     return min((key_bits + value_bits) / (2 * 8 * element_bytes), 1.0)
-
-
-def alike(selection: Selection | RaggedSelection) -> Selection:
-    """A selection of equally many tokens per head: what storages are given that are not `takes_ragged`."""
-    assert isinstance(selection, Selection), "require_ragged() refuses the others"
-    return selection
 
 
 def refuse_union(storage: Storage, method: str) -> None:

@@ -8,7 +8,6 @@ from typing import TypeVar
 from kvbench.cache.base import LayerCache
 from kvbench.cache.by_head import ByHeadLayer
 from kvbench.cache.packed import flat_positions
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState
 
@@ -17,16 +16,17 @@ Held = TypeVar("Held")  # a storage
 
 def by_head(
     store: Callable[[Held, LayerState, Selection], LayerCache],
-) -> Callable[[Held, LayerState, Selection | RaggedSelection], LayerCache]:
-    """Makes a storage's `store` of a `Selection` take a `RaggedSelection`, too: each head as a layer of one head.
+) -> Callable[[Held, LayerState, Selection], LayerCache]:
+    """Makes a storage's `store` of equally long heads take a ragged `Selection`, too: each head as a layer of one head.
 
     One wait for the device: for the numbers of tokens.
     """
 
     @wraps(store)
-    def either(self: Held, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
-        if isinstance(selection, Selection):
+    def either(self: Held, layer: LayerState, selection: Selection) -> LayerCache:
+        if not selection.ragged:
             return store(self, layer, selection)
+        assert selection.chosen is not None, "ragged selections have a mask"
         counts = selection.counts
         heads = [
             store(self, one_head(layer, head, len(counts)), Selection(flat_positions(mask, count)[None], count))

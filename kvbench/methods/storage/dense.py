@@ -8,7 +8,6 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer, UnionLayer
 from kvbench.cache.sequence import RawSequence
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.ops.host_numbers import read
@@ -29,11 +28,12 @@ class Dense(Storage):
 
     takes_ragged = batches = True
 
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         if self.layout == "union" and selection.heads(layer) > layer.num_key_value_heads:
             return self._union(layer, selection)
         kept = selection.kept(layer)
-        if isinstance(selection, RaggedSelection):
+        if selection.ragged:
+            assert selection.chosen is not None, "ragged selections have a mask"
             return RaggedLayer(layer.keys, layer.values, selection.chosen, layer.n, kept, selection.counts)
         return DenseLayer(selection.of(layer.keys), selection.of(layer.values), layer.n, kept)
 
@@ -44,11 +44,11 @@ class Dense(Storage):
     def unfolds(self) -> bool:
         return self.layout == "unfolded"
 
-    def _union(self, layer: LayerState, selection: Selection | RaggedSelection) -> UnionLayer:
+    def _union(self, layer: LayerState, selection: Selection) -> UnionLayer:
         """One wait for the device: for the sizes of the unions and, where they differ, those of the heads."""
         chosen = selection.mask(layer)
         lengths, counts = read(chosen.any(dim=1).sum(dim=1), chosen.sum(dim=2))
-        kept = selection.kept(layer, counts=counts) if isinstance(selection, RaggedSelection) else selection.kept(layer)
+        kept = selection.kept(layer, counts=counts)
         return UnionLayer(layer.keys, layer.values, chosen, layer.n, kept, lengths)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> RawSequence:

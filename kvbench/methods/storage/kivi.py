@@ -11,7 +11,6 @@ from kvbench.cache.quantised.ragged import OlderRows, RaggedQuantisedLayer
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedSequence, QuantisedValues
 from kvbench.errors import UserError
 from kvbench.methods.facts import values
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.layer_bits import Bits, LayerBits, read_layer_bits
@@ -90,14 +89,14 @@ class Kivi(Storage):
             pairs = [self._by_layer[layer.index]] if layer and layer.index < len(self._by_layer) else self._by_layer
         return min(share(own.keys, TOKENS, raw[0]) + share(own.values, CHANNELS, raw[1]) for own in pairs) / 2
 
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
-        if isinstance(selection, RaggedSelection):
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        if selection.ragged:
             return self._store_ragged(layer, selection)
         keys, values = self._sequences(layer, selection.of(layer.keys), selection.of(layer.values))
         kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
         return QuantisedLayer(keys, values, layer.n, kept)
 
-    def _store_ragged(self, layer: LayerState, selection: RaggedSelection) -> RaggedQuantisedLayer:
+    def _store_ragged(self, layer: LayerState, selection: Selection) -> RaggedQuantisedLayer:
         """One wait for the device: for the numbers of tokens."""
         counts, n = selection.counts, layer.n
         last = min(counts)

@@ -10,9 +10,8 @@ from kvbench.cache.biased import BiasedLayer
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.methods.facts import Launches, values
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, Storage, alike
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.attention_matching import mass_weights, masses, matched_values
 from kvbench.ops.softmax import Scaling
@@ -65,8 +64,7 @@ class Matched(Storage):
     def needs(self) -> Needs:
         return Needs(window=self.references)
 
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
-        selection = alike(selection)
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         if selection.indices is None:
             return DenseLayer(layer.keys, layer.values, layer.n, selection.kept(layer))
         keys, values = selection.of(layer.keys), selection.of(layer.values)

@@ -13,9 +13,8 @@ from torch import Tensor
 from kvbench.cache.base import LayerCache
 from kvbench.cache.sequence import Sequence, SequenceLayer
 from kvbench.errors import UserError
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection, gather, top_indices
-from kvbench.methods.storage.base import KeptLayer, Storage, alike, check_same_tokens, refuse_union
+from kvbench.methods.storage.base import KeptLayer, Storage, check_same_tokens, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.storage.kivi import Kivi
 from kvbench.ops.bits import pack_bits
@@ -142,23 +141,20 @@ class MiniCache(Storage):
         if getattr(self.storage, "layers_file", None) is not None:
             raise UserError("layers_file gives each layer its own bits, but MiniCache stores two layers together")
 
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")
 
-    def store_all(
-        self, layers: Listing[LayerState], selections: Listing[Selection | RaggedSelection]
-    ) -> list[LayerCache]:
-        equal = [alike(selection) for selection in selections]
+    def store_all(self, layers: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
         lower = self._lower(len(layers))
         if self.start and not lower:
             raise UserError(f"start={self.start} leaves no two of {len(layers)} layers to merge")
         caches: list[LayerCache] = []
         for index, layer in enumerate(layers):
             if index in lower:
-                check_same_tokens(index, equal[index : index + 2], "MiniCache merges each token with")
-                caches += self.merge(layers[index : index + 2], equal[index : index + 2])
+                check_same_tokens(index, selections[index : index + 2], "MiniCache merges each token with")
+                caches += self.merge(layers[index : index + 2], selections[index : index + 2])
             elif index - 1 not in lower:
-                caches.append(self.storage.store(layer, equal[index]))
+                caches.append(self.storage.store(layer, selections[index]))
         return caches
 
     def most_share(self, tokens: int) -> float:

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, Storage, alike
+from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.ops.rope import Rope, fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
@@ -28,8 +27,7 @@ class Rerotated(Storage):
     batches = True
     version: ClassVar[int] = 2  # 1 closed up towards position 0, away from the next token
 
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
-        selection = alike(selection)
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         rope = fixed_rotation(layer.rope, "Rerotated")
         keys, values, kept = selection.of(layer.keys), selection.of(layer.values), selection.kept(layer)
         if selection.indices is not None:

@@ -12,9 +12,8 @@ from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors, thin_sha
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods.facts import Launches
-from kvbench.methods.ragged_selection import RaggedSelection
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, Storage, alike, check_same_tokens
+from kvbench.methods.storage.base import KeptLayer, Storage, check_same_tokens
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, Share, checked
@@ -44,19 +43,16 @@ class XKV(Storage):
     key_rank: Share = 0.125
     value_rank: Share = 0.1875
 
-    def store(self, layer: LayerState, selection: Selection | RaggedSelection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         raise UserError("XKV decomposes several layers together: it cannot store one layer at a time")
 
-    def store_all(
-        self, layers: Sequence[LayerState], selections: Sequence[Selection | RaggedSelection]
-    ) -> list[LayerCache]:
-        equal = [alike(selection) for selection in selections]
+    def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         caches: list[LayerCache] = []
         for start in range(0, len(layers), self.layers):
             own = slice(start, start + self.layers)
             for place in range(start, min(start + self.layers, len(layers)) - 1):
-                check_same_tokens(place, equal[place : place + 2], "XKV decomposes each token with")
-            caches += self._store_group(layers[own], equal[own])
+                check_same_tokens(place, selections[place : place + 2], "XKV decomposes each token with")
+            caches += self._store_group(layers[own], selections[own])
         return caches
 
     def most_share(self, tokens: int) -> float:

@@ -10,8 +10,6 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept, RatioOver
 from kvbench.methods.facts import values
 from kvbench.methods.layer_groups import layer_groups
-from kvbench.methods.ragged_selection import RaggedSelection
-from kvbench.methods.ranked_selection import RankedSelection
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.codebook.coding import Covered, CoveredLayer, cover, cover_bytes, read_sizes
@@ -24,8 +22,6 @@ from kvbench.utils.checked import NonNegative, Share, checked
 
 ROWS = 32  # bytes that finding the rows to code takes for each token of a stream
 PACKING = 12  # bytes that packing takes for each channel of a coded token
-
-AnySelection = Selection | RaggedSelection | RankedSelection
 
 
 @checked
@@ -62,10 +58,10 @@ class Codebook(Storage):
 
     takes_ragged = groups_layers = True
 
-    def store(self, layer: LayerState, selection: AnySelection) -> LayerCache:
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         return self.store_all([layer], [selection])[0]
 
-    def store_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[LayerCache]:
+    def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         return [*self.pack_all(self.cover_all(layers, selections))]
 
     def most_share(self, tokens: int) -> float:
@@ -81,7 +77,7 @@ class Codebook(Storage):
     def unfolds(self) -> bool:
         return self.scope == "head"
 
-    def cover_all(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> list[CoveredLayer]:
+    def cover_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[CoveredLayer]:
         """What the caches of all layers will hold and take, with one wait for each device that they are on.
 
         Nothing is packed yet. A group of layers is worked on at the same time.
@@ -102,13 +98,13 @@ class Codebook(Storage):
         packed = (self._pack(covered[own]) for own in layer_groups([own.layer for own in covered], sizes, kinds))
         return [cache for caches in packed for cache in caches]
 
-    def _cover_bytes(self, layer: LayerState, selection: AnySelection) -> int:
+    def _cover_bytes(self, layer: LayerState, selection: Selection) -> int:
         streams = layer.num_attention_heads if self.scope == "head" else layer.num_key_value_heads
         books, streams_of_a_book = (1, streams) if self.scope == "layer" else (streams, 1)
         vectors = streams_of_a_book * min(layer.n, selection.longest(layer) * layer.num_attention_heads // streams)
         return books * cover_bytes(vectors, layer.keys.shape[2]) + streams * layer.n * ROWS
 
-    def _cover(self, layers: Sequence[LayerState], selections: Sequence[AnySelection]) -> Covered:
+    def _cover(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> Covered:
         """Layers of one kind."""
         for layer in layers:
             fixed_rotation(layer.rope, "a codebook of keys before RoPE")
@@ -116,7 +112,7 @@ class Codebook(Storage):
         longest = max(selection.longest(layer) for layer, selection in zip(layers, selections, strict=True))
         return cover(layers, torch.stack(masks), self.window, self.scope, longest, (self.theta_k, self.theta_v))
 
-    def _covered(self, group: Covered, place: int, selection: AnySelection) -> CoveredLayer:
+    def _covered(self, group: Covered, place: int, selection: Selection) -> CoveredLayer:
         layer, sizes = group.layers[place], group.sizes[place]
         _, n, d = layer.keys.shape
         nbytes = sizes.nbytes(n, d, layer.keys.element_size(), self.reconstruct)
@@ -129,7 +125,7 @@ class Codebook(Storage):
         parts = zip(keys, values, packing.streams(), packing.raw(), covered, strict=True)
         return [CodebookLayer(k, v, own, raw, packing.n, one.kept, packing.rope) for k, v, own, raw, one in parts]
 
-    def _kept(self, layer: LayerState, selection: AnySelection, sizes: Sizes) -> Kept:
+    def _kept(self, layer: LayerState, selection: Selection, sizes: Sizes) -> Kept:
         """Formula 15 for one layer, over query heads or over KV heads.
 
         r3 as printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
@@ -152,7 +148,7 @@ class Codebook(Storage):
             overhead=per_coded * coded / pairs,
             positions=selection.positions(layer),
             ratio_over="query_heads" if unfolded else "kv_heads",
-            per_head=tuple(retained) if isinstance(selection, RaggedSelection) else None,
+            per_head=tuple(retained) if selection.ragged else None,
         )
 
 

@@ -1,0 +1,121 @@
+"""How many tokens each head of each layer keeps."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import torch
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.uniform import Uniform
+from kvbench.methods.allocation.weighted import WeightedAllocation
+from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
+from kvbench.methods.scoring.base import Scoring
+from kvbench.prefill import LayerState, Needs
+
+
+@dataclass
+class Budgets:
+    """Divides a mean budget between layers by `allocation`, and a layer's tokens between heads by `heads`.
+
+    Some do so by the states of all layers of a prompt: `of_prompt` returns budgets that have read them, in `weights` or
+    `counts`. `scoring` says which tokens no layer can do without.
+    """
+
+    allocation: Allocation
+    heads: HeadBudgets
+    scoring: Scoring
+    weights: Sequence[float] | None = None  # of the prompt's layers, the lowest first
+    counts: Sequence[Tensor] | None = None  # of each layer, int64 [heads]: tokens before the window
+    means: Sequence[int] | None = None  # of each layer: tokens per head, the window included
+    spare: int = 0  # tokens more in each head, where heads have different numbers
+
+    def __post_init__(self) -> None:
+        self.of_layers = lru_cache(maxsize=8)(self._of_layers)  # every layer reads the same numbers
+
+    def check(self) -> None:
+        """Raise UserError where the parts do not go together."""
+        if self.heads.whole_model and not self.uniform:
+            name = type(self.heads).__name__
+            raise UserError(f"{name} divides the budget between layers, too: it needs allocation Uniform")
+        if self.weighted is not None:
+            self.weighted.check(self.scoring)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs() if self.weighted is None else self.weighted.needs
+
+    @property
+    def weighted(self) -> WeightedAllocation | None:
+        """The allocation, where it divides by weights of the layers."""
+        return self.allocation if isinstance(self.allocation, WeightedAllocation) else None
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the allocation gives every layer the same."""
+        return isinstance(self.allocation, Uniform)
+
+    @property
+    def layerwise(self) -> bool:
+        """Whether a layer's numbers can be told without the states of the other layers."""
+        read = self.weights is not None or self.means is not None
+        return read or (self.weighted is None and not self.heads.pools_layers)
+
+    def of_prompt(
+        self, layers: Sequence[LayerState], budget: int, scores: Callable[[LayerState, int], Tensor]
+    ) -> "Budgets":
+        """These budgets with what the states of all layers say, of which `scores(layer, window)` has the scores.
+
+        One wait for the device.
+        """
+        window = self.scoring.protected(budget)
+        if self.weighted is not None:
+            device = layers[0].keys.device
+            weights = [self.weighted.weight(layer, partial(scores, layer, window)) for layer in layers]
+            return replace(self, weights=torch.stack([x.to(device, non_blocking=True) for x in weights]).tolist())
+        ranked = [scores(layer, window).sort(dim=-1, descending=True).values for layer in layers]
+        counts = self.heads.pooled(ranked, budget, window, layers[0].n)
+        means = [window + math.ceil(sum(row) / len(row)) for row in counts.tolist()]
+        return replace(self, counts=counts.unbind(), means=means)
+
+    def of_heads(self, ranked: Tensor, tokens: int, layer: LayerState, index: int, budget: int) -> HeadCounts:
+        """How many tokens before the window each head of a layer keeps, which has `tokens` per head.
+
+        ranked [heads, n - window] are its scores, each row descending. No wait for the device.
+        """
+        window, least = self.scoring.protected(budget), self.scoring.least(layer)
+        if self.counts is not None:
+            return HeadCounts(self.counts[index].to(ranked.device, non_blocking=True), tokens, layer.n)
+        shared = self.heads.share(ranked, LayerBudget(tokens, window, least, budget), layer)
+        if not self.spare or isinstance(shared.counts, int):
+            return shared
+        return shared._replace(counts=shared.counts + self.spare)
+
+    def of_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
+        """Tokens per head of one layer, in the mean over heads, the window included."""
+        least = self.scoring.protected(budget) + self.scoring.least(layer)
+        return max(self.of_layers(budget, layer.n, num_layers)[index], least)
+
+    def _of_layers(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
+        """Tokens per head of each layer for a text of n > budget tokens, the window included.
+
+        Raises UserError where a layer gets fewer than the scoring always keeps.
+        """
+        if self.means is not None:
+            return self.means
+        window = self.scoring.protected(budget)
+        if budget < window:
+            tokens: Sequence[int] = [budget]
+        elif self.weights is not None and self.weighted is not None:
+            tokens = self.weighted.divide(self.weights, budget, n, window)
+        else:
+            tokens = self.allocation.tokens(budget, n, window, num_layers)
+        if min(tokens) < window:
+            raise UserError(
+                f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "
+                f"always keeps the last {window}: the smallest budget is {self.scoring.minimum_budget}"
+            )
+        return tokens
