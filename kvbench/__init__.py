@@ -10,11 +10,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from kvbench.utils.release import __version__
+
 if TYPE_CHECKING:
     from kvbench.integrations.generate import CompressedCache, compress
     from kvbench.runner.python_api import run
 
-__version__ = "0.2.0"
 __all__ = ["CompressedCache", "__version__", "compress", "run"]
 
 _LAZY = {

@@ -13,7 +13,6 @@ from importlib import import_module
 import hydra
 from omegaconf import DictConfig
 
-from kvbench import __version__
 from kvbench.config import check_typed_overrides, hydra_folder, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import is_word, keys, options_first, without_config_dir
@@ -24,6 +23,7 @@ from kvbench.runner.starting_note import starting
 from kvbench.runner.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
 from kvbench.utils.model_override import expanded
+from kvbench.utils.release import __version__
 from kvbench.utils.signals import stoppable
 
 GROUP = group_of_environment()

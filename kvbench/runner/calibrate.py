@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvbench import __version__
 from kvbench.config import build
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
+from kvbench.utils.release import __version__
 from kvbench.utils.text import count
 
 USAGE = """usage: kvbench calibrate FILE [scores=retrieval|kvzip] [model=NAME] [benchmark.KEY=VALUE ...]

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from kvbench import __version__
 from kvbench.utils.cpu import cpu_name
 from kvbench.utils.host import cores, memory
+from kvbench.utils.release import __version__
 
 PACKAGES = (
     "torch transformers tokenizers datasets accelerate hydra-core omegaconf gguf rouge-score fuzzywuzzy "

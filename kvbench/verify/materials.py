@@ -11,7 +11,6 @@ from typing import Any, cast
 from huggingface_hub import constants, snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from kvbench import __version__
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import at_most, data_hash
 from kvbench.config import build
@@ -21,6 +20,7 @@ from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import PLACES, PUBLISHED
 from kvbench.utils.plugins import versions_of
+from kvbench.utils.release import __version__
 from kvbench.utils.targets import TARGET
 from kvbench.verify import limits
 from kvbench.verify.counted_tokenizer import CountedTokenizer

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 import transformers
 
-from kvbench import __version__
 from kvbench.configuration import model_spec
 from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
@@ -19,6 +18,7 @@ from kvbench.runner.kernels import check_decoding, check_kernels
 from kvbench.runner.manifest import all_versions
 from kvbench.utils.hashing import digest
 from kvbench.utils.plugins import plugins
+from kvbench.utils.release import __version__
 from kvbench.verify.check_code import COMMIT, preset_of
 from kvbench.verify.folder import Folder
 from kvbench.verify.known_classes import settings_of

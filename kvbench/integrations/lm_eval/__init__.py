@@ -1,7 +1,5 @@
 """kvbench's models in lm-evaluation-harness."""
 
-from importlib import import_module
-
 from kvbench.errors import UserError
 
 INSTALL = "pip install -c constraints.txt -c constraints-lm-eval.txt 'kvbench[lm-eval]'"
@@ -13,8 +11,9 @@ def register() -> None:
     Raises UserError where lm-eval cannot be imported.
     """
     try:
-        import_module("lm_eval.evaluator")  # what it lacks is missing here, not in the middle of a run
-        import_module("lm_eval.models")  # first: its own models enter only an empty registry
-        import_module("kvbench.integrations.lm_eval.model")  # registers itself
+        import lm_eval.evaluator  # what it lacks is missing here, not in the middle of a run
+        import lm_eval.models  # noqa: F401 - first: its own models enter only an empty registry
+
+        import kvbench.integrations.lm_eval.model  # noqa: F401 - registers itself
     except ImportError as error:
         raise UserError(f"lm-eval or one of its requirements is not installed ({error}): {INSTALL}") from error
