@@ -9,13 +9,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig
 
-from kvbench.config import check_typed_overrides, hydra_folder, more_configuration
+from kvbench.config import check_typed_overrides, more_configuration
 from kvbench.errors import UserError, unknown
-from kvbench.runner.arguments import is_word, keys, options_first, without_config_dir
+from kvbench.runner.arguments import check_slips, is_word, typed, without_config_dir
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.help import commands, help_text
@@ -47,44 +47,37 @@ def dispatch(arguments: Sequence[str]) -> None:
     with one_speaks(GROUP), one_line_errors():
         folder, rest = without_config_dir(arguments)
         with more_configuration(folder):
-            if rest[1:] and rest[1].startswith("=") and rest[0] in keys():
-                value = rest[1].removeprefix("=") or next(iter(rest[2:]), "VALUE")
-                raise UserError(f"{' '.join(rest[:3])}: write {rest[0]}={value} without blanks")
-            if rest and rest[0].startswith("["):
-                raise UserError(
-                    f"{rest[0]!r} is a list without a key: write 'method={rest[0].rstrip(']')}]', in quotes"
-                )
+            check_slips(rest)
             if rest and is_word(rest[0]):
                 raise SystemExit(run_command(*rest))
-            if {"--help", "-h"} & {*rest}:
-                section = next((argument for argument in rest if is_word(argument)), None)
+            options, overrides, for_hydra = typed(rest)
+            if options.help:
+                section = next((argument for argument in overrides if is_word(argument)), None)
                 out.print(help_text(section), markup=True, highlight=False, soft_wrap=True)
-            elif "--version" in rest:
+            elif options.version:
                 print_line(f"kvbench {__version__}")
             elif complete_commands(rest):
-                check_single_values(rest)
-                given = options_first(expanded(rest))
-                overrides = [argument for argument in given if not argument.startswith("-") and not is_word(argument)]
-                from kvbench.runner.prerequisites import check_typed  # brings pydantic, which --help does without
+                check_single_values(overrides)
+                overrides = expanded(overrides)
+                check(overrides, options.multirun, folder)
+                from kvbench.runner.jobs import ask_hydra, run_one, run_sweep  # bring pydantic
 
-                check_typed_overrides(overrides, several=bool({"-m", "--multirun"} & {*given}))
-                check_typed(overrides)
-                if folder is not None:
-                    from kvbench.configuration.hydra_nodes import check_what_hydra_runs
-
-                    check_what_hydra_runs(overrides, folder)
-                    given = ["--config-dir", str(folder), *given]
-                run_hydra(given)
+                if for_hydra:
+                    ask_hydra([*for_hydra, *(["--config-dir", str(folder)] if folder else [])], overrides)
+                else:
+                    (run_sweep if options.multirun else run_one)(overrides, _run)
 
 
-def run_hydra(arguments: Sequence[str]) -> None:
-    """Compose the configuration, or the jobs of a sweep, and run it; Hydra's errors are raised, not printed."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    before, sys.argv = sys.argv, [sys.argv[0], *arguments]
-    try:
-        hydra.main(version_base="1.3", config_path=hydra_folder(), config_name="config")(_run)()
-    finally:
-        sys.argv = before
+def check(overrides: Sequence[str], several: bool, folder: Path | None) -> None:
+    """Check what is typed, and what files of --config-dir FOLDER change, before Hydra composes anything of it."""
+    from kvbench.runner.prerequisites import check_typed  # brings pydantic, which --help does without
+
+    check_typed_overrides(overrides, several)
+    check_typed(overrides)
+    if folder is not None:
+        from kvbench.configuration.hydra_nodes import check_what_hydra_runs
+
+        check_what_hydra_runs(overrides, folder)
 
 
 def run_command(name: str, *arguments: str) -> int:

@@ -136,7 +136,10 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     check_typed_overrides(overrides)
     hydra = GlobalHydra.instance()
     parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
-    return [list(job) for job in product(*map(values_of, parser.parse_overrides(list(overrides))))]
+    parsed = {
+        one.get_key_element(): values_of(one) for one in parser.parse_overrides(list(overrides))
+    }  # the last counts
+    return [list(job) for job in product(*parsed.values())]
 
 
 def values_of(override: Override) -> list[str]:

@@ -1,6 +1,5 @@
 """`kvbench leaderboard FOLDER…`: one page and table of any number of packs and runs."""
 
-import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +19,16 @@ records that its runs requested, damaged, or with records of another one is list
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(
-        prog="kvbench leaderboard",
-        description="Rank methods at equal bytes over packs and runs of any number of people.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "leaderboard",
+        "Rank methods at equal bytes over packs and runs of any number of people.",
+        more=EPILOG,
     )
     parser.add_argument("folder", nargs="+", metavar="FOLDER", type=Path, help="a pack, a run, or a folder of such")
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path(), help="where to write; default: here")
     parser.add_argument(
         "--targets", metavar="LIST", default="", help="shares of FullKV's bytes; default: 0.1,0.2,0.3,0.5"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse(arguments)
     targets = targets_of(options.targets)
     if not options.out.is_dir():
         raise UserError(f"--out {options.out} is not a folder")

@@ -1,53 +1,36 @@
 """The command line that `table` and `figure` share: help, arguments, and the configurations that overrides name."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import NamedTuple
 
 from hydra import initialize_config_dir
 
 from kvbench.config import hydra_folder, options, sweep_jobs
 from kvbench.configuration import Configuration, configured
 from kvbench.papers.experiment import named_by
-from kvbench.utils.console import print_line
-from kvbench.utils.extras import require
+from kvbench.utils.arguments import Parser
 
 
-def run_command(arguments: Sequence[str], help_text: str, module: str, packages: Sequence[str] = ()) -> None:
-    """Print the help and every experiment, or call `make(overrides, runs, out)` of `module`.
-
-    `module` is imported only for the work, since it brings pandas and torch, which take seconds. Raises UserError
-    without one of `packages`.
-    """
-    if {"--help", "-h"} & set(arguments):
-        width = max(map(len, options("experiment")))
-        lines = [help_text, *(f"  {name:<{width}}  {about}" for name, about in options("experiment").items())]
-        print_line("\n".join(lines))
-        return
-    require("this command", *packages)
-    import_module(module).make(*split(arguments))
+def parser(command: str, about: str) -> Parser:
+    """The parser of a command that shows an experiment's records; each command adds settings of its own."""
+    known = Parser(command, about, _experiments)
+    known.add_argument("-m", "--multirun", action="store_true", help="allowed, as in the command of the runs")
+    known.overrides("+experiment=NAME and overrides of its runs: model=smollm2-135m benchmark.tasks=[qasper] ...")
+    known.setting(
+        "runs=FOLDER", "folders of runs, or of one run, with the records; default: output_dir", folders, several=True
+    )
+    return known
 
 
-class Arguments(NamedTuple):
-    """The configuration's overrides, the folders of runs= and the folder of out= (None when not given)."""
-
-    overrides: list[str]
-    runs: list[str]
-    out: str | None
+def folders(text: str) -> list[str]:
+    """The folders of runs=A or runs=[A,B]."""
+    return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
 
 
-def split(arguments: Sequence[str]) -> Arguments:
-    """A command's arguments, by what they are for."""
-    overrides, runs, out = [], [], None
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if key == "runs":
-            runs += [part.strip() for part in value.strip("[]").split(",") if part.strip()]
-        elif key == "out":
-            out = value
-        elif argument not in ("-m", "--multirun"):
-            overrides.append(argument)
-    return Arguments(overrides, runs, out)
+def _experiments() -> str:
+    width = max(map(len, options("experiment")))
+    return "\n".join(
+        ["experiments:", *(f"  {name:<{width}}  {about}" for name, about in options("experiment").items())]
+    )
 
 
 def configurations(overrides: Sequence[str]) -> list[Configuration]:

@@ -1,6 +1,5 @@
 """`kvbench records FOLDER…`: the contents of folders of records, and whether they are consistent."""
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,10 +37,9 @@ exit code: 0, 1 if there is a problem, or 2 for a mistake in the command
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
-        prog="kvbench records",
-        description="Report the contents and problems of folders of records (runs, or folders of runs); export them.",
-        epilog=KINDS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "records",
+        "Report the contents and problems of folders of records (runs, or folders of runs); export them.",
+        more=KINDS,
     )
     parser.add_argument(
         "folder", metavar="FOLDER", nargs="*", default=["runs"], help="a folder of runs, or of one run; default: runs"
@@ -50,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--parquet", metavar="FILE", type=Path, help="write all records as one table that keeps lists and mappings"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse(arguments)
     records, findings = gather(*options.folder)
     findings += check(records)
     summarise(records, files(options.folder), findings)

@@ -1,6 +1,5 @@
 """`kvbench pack FOLDER`: a run's records as a small folder that names no path, machine or user."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,14 +27,13 @@ others must not read.
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(
-        prog="kvbench pack",
-        description="Write what others need of a run: records, manifests and samples' hashes.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "pack",
+        "Write what others need of a run: records, manifests and samples' hashes.",
+        more=EPILOG,
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of a run")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="default: FOLDER.pack")
-    options = parser.parse_args(arguments)
+    options = parser.parse(arguments)
     folder: Path = options.folder
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder")

@@ -13,7 +13,7 @@ NAME = "report.html"
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page and print its path."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse(arguments)
     path = write(options.runs, options.out)
     size = path.stat().st_size / 1e6
     print_line(f"page     {path} ({size:.1f} MB)")
@@ -45,8 +45,8 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="kvbench report",
-        description="Write one HTML page of runs: tables, score against bytes, needle heatmaps, every sample with "
+        "report",
+        "Write one HTML page of runs: tables, score against bytes, needle heatmaps, every sample with "
         "every setting's output and what each layer kept. It needs no server, no network and no other file.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")

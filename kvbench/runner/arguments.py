@@ -1,11 +1,12 @@
-"""The command line as typed: Hydra's options, and `--config-dir`, which may stand in any position."""
+"""The command line of a run as typed: KEY=VALUE and options in any order, and `--config-dir`."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-
-from hydra._internal.utils import get_args_parser
+from typing import Any, NamedTuple
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.arguments import Parser
 
 CONFIG_DIR = ("--config-dir", "-cd")
 
@@ -40,28 +41,64 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]
     return folder, rest
 
 
-def options_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a run with options in front, as Hydra needs them.
+def check_slips(arguments: Sequence[str]) -> None:
+    """Refuse `ratio = 0.2` and a list without its key. Raises UserError, which says what to write."""
+    first, *others = [*arguments, ""]
+    if others[0].startswith("=") and first in keys():
+        value = others[0].removeprefix("=") or next(filter(None, others[1:]), "VALUE")
+        raise UserError(f"{' '.join(arguments[:3])}: write {first}={value} without blanks")
+    if first.startswith("["):
+        raise UserError(f"{first!r} is a list without a key: write 'method={first.rstrip(']')}]', in quotes")
+
+
+# Options of a run. Those of the first group exclude each other, and Hydra answers all of them but -m in place of a run.
+ONE_OF: dict[tuple[str, ...], dict[str, Any]] = {
+    ("-m", "--multirun"): {"action": "store_true"},
+    ("-c", "--cfg"): {"choices": ("job", "hydra", "all")},
+    ("-i", "--info"): {"nargs": "?", "const": "all"},
+    ("-sc", "--shell-completion"): {"action": "store_true"},
+    ("--hydra-help",): {"action": "store_true"},
+}
+OTHERS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("-p", "--package"): {},
+    ("--resolve",): {"action": "store_true"},
+    ("-h", "--help"): {"action": "store_true"},
+    ("--version",): {"action": "store_true"},
+}
+
+
+class Typed(NamedTuple):
+    """The arguments of a run."""
+
+    options: Namespace
+    overrides: list[str]
+    for_hydra: list[str]  # options, with their values, where Hydra is to answer them in place of a run
+
+
+def typed(arguments: Sequence[str]) -> Typed:
+    """The arguments of a run, parsed.
 
     Raises UserError for an unknown option, and for a word that is neither KEY=VALUE nor an option's value.
     """
-    known = {name: action for action in get_args_parser()._actions for name in action.option_strings}
-    options, overrides, takes_value = [], [], False
+    parser = Parser("", "", add_help=False)
+    parser.overrides("the configuration")
+    for group, options in ((parser.add_mutually_exclusive_group(), ONE_OF), (parser, OTHERS)):
+        for names, kinds in options.items():
+            group.add_argument(*names, **kinds)
+    values, unread = parser.parse_known_intermixed_args(arguments)
     for place, argument in enumerate(arguments):
-        name, equals, _ = argument.partition("=")
-        if is_word(argument) and takes_value:
-            options.append(argument)
-        elif is_word(argument):
-            raise UserError(f"{argument!r} is not KEY=VALUE, and a command must come first: kvbench COMMAND …")
-        elif not argument.startswith("-"):
-            overrides.append(argument)
-        elif name in known:
-            options.append(argument)
-        elif (key := name.lstrip("-")) in keys():
-            following = next((one for one in arguments[place + 1 :][:1] if is_word(one)), "VALUE")
-            value = argument.partition("=")[2] or following
-            raise UserError(f"{argument}: a key has no dashes: write {key}={value}")
-        else:
-            raise unknown("option", name, (name for name in known if name.startswith("--")))
-        takes_value = name in known and known[name].nargs != 0 and not equals
-    return options + overrides
+        if argument in unread:
+            raise _unknown(argument, arguments[place + 1 :])
+    overrides: list[str] = values.overrides
+    if not values.help and (words := [one for one in overrides if is_word(one)]):
+        raise UserError(f"{words[0]!r} is not KEY=VALUE, and a command must come first: kvbench COMMAND …")
+    asked = values.cfg or values.info or values.shell_completion or values.hydra_help
+    return Typed(values, overrides, [one for one in arguments if one not in overrides] if asked else [])
+
+
+def _unknown(option: str, following: Sequence[str]) -> UserError:
+    name, equals, value = option.partition("=")
+    if (key := name.lstrip("-")) in keys():
+        value = value if equals else next((one for one in following[:1] if is_word(one)), "VALUE")
+        return UserError(f"{option}: a key has no dashes: write {key}={value}")
+    return unknown("option", name, [CONFIG_DIR[0], *(names[-1] for names in (*ONE_OF, *OTHERS))])

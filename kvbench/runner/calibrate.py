@@ -7,25 +7,13 @@ from pathlib import Path
 from kvbench.config import build
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
+from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
 from kvbench.utils.release import __version__
 from kvbench.utils.text import count
 
-USAGE = """usage: kvbench calibrate FILE [scores=retrieval|kvzip] [model=NAME] [benchmark.KEY=VALUE ...]
-
-Write FILE with a score for each head of the model. An existing FILE is never overwritten.
-
-arguments:
-  FILE                a JSON file to write
-  scores=retrieval    the default: for each query head, the attention that it gives to a needle while the model recites
-                      it (HeadKV's definition)
-  scores=kvzip        for each KV head, the most attention that any of its tokens gets while the model repeats a context
-                      (KVzip's definition)
-  model=NAME          the model, as for kvbench
-  benchmark.KEY=VALUE keys of benchmark=niah, which makes the prompts: by default five depths of 1,000 tokens
-
-Retrieval scores are read by method=headkv method.headkv.heads.scores_file=FILE and by
+MORE = """Retrieval scores are read by method=headkv method.headkv.heads.scores_file=FILE and by
 method=duo_attention method.duo_attention.gates_file=FILE; they are no substitute for DuoAttention's trained gates.
 KVzip's are read by method=kvzip_head method.kvzip_head.heads.scores_file=FILE."""
 PROMPTS = ["benchmark=niah", "benchmark.lengths=[1000]", "benchmark.depths=[10,30,50,70,90]"]
@@ -35,23 +23,36 @@ ABOUT = {
     "kvzip": "most attention that a token of a KV head gets while the context is repeated (KVzip, arXiv 2505.23416)",
 }
 OVER = {"retrieval": "query_heads", "kvzip": "kv_heads"}
-CHOICE = "scores="  # which of them
 
 
 def main(arguments: Sequence[str]) -> None:
-    if {"--help", "-h"} & set(arguments):
-        print_line(USAGE)
-        return
-    if not arguments or "=" in arguments[0]:
-        raise UserError("name a FILE to write (kvbench calibrate --help)")
-    file, overrides = Path(arguments[0]), arguments[1:]
+    parser = Parser(
+        "calibrate", "Write FILE with a score for each head of the model. An existing FILE is never overwritten.", MORE
+    )
+    parser.add_argument("file", metavar="FILE", type=word, help="a JSON file to write")
+    parser.overrides(
+        "model=NAME as for kvbench, and keys of benchmark=niah, which makes the prompts: by default five depths of "
+        "1,000 tokens"
+    )
+    parser.setting(
+        "scores=retrieval",
+        "the default: for each query head, the attention that it gives to a needle while the model recites it "
+        "(HeadKV's definition); scores=kvzip: for each KV head, the most attention that any of its tokens gets while "
+        "the model repeats a context (KVzip's definition)",
+        scores_of,
+        "retrieval",
+    )
+    given = parser.parse(arguments)
+    file = Path(given.file)
     if file.exists():
         raise UserError(f"{file} exists: a calibration is part of a run's identity, so it is never overwritten")
-    chosen = [value.removeprefix(CHOICE) for value in overrides if value.startswith(CHOICE)] or ["retrieval"]
-    if chosen[-1] not in ABOUT:
-        raise UserError(f"scores={chosen[-1]}: there are {' and '.join(ABOUT)}")
-    others = [value for value in overrides if not value.startswith(CHOICE)]
-    calibrate(file, chosen[-1], configured([*PROMPTS, *others]))
+    calibrate(file, given.scores, configured([*PROMPTS, *given.overrides]))
+
+
+def scores_of(text: str) -> str:
+    if text not in ABOUT:
+        raise UserError(f"scores={text}: there are {' and '.join(ABOUT)}")
+    return text
 
 
 def calibrate(file: Path, chosen: str, cfg: Configuration) -> None:

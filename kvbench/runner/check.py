@@ -9,36 +9,36 @@ from rich.text import Text
 
 from kvbench.config import choices
 from kvbench.configuration import configured
-from kvbench.errors import UserError, unknown
+from kvbench.errors import unknown
+from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import err, out, print_line
 from kvbench.utils.own_code import described
 from kvbench.utils.text import count
 
-USAGE = """usage: kvbench check METHOD [KEY=VALUE ...]
-
-Check a method against the rules of docs/adding-a-method.md, with a tiny random model. No file is read or written. The
-exit code is 1 if a rule is broken. A method that quantises or merges what it keeps never equals FullKV: its class says
-so (never_full = "quantised"), and the first rule is left out.
-
-arguments:
-  METHOD      a name of conf/method, or a class of your own as module.Class, which may be in the working directory
-  KEY=VALUE   parameters, as for a run
-
-examples:
+MORE = """examples:
   kvbench check my_method.MyMethod
   kvbench check my_method.MyMethod +method.granularity=kv_head
   kvbench check snapkv method.snapkv.scoring.window=16"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    if {"--help", "-h"} & set(arguments):
-        print_line(USAGE)
-        return 0
-    if not arguments or "=" in arguments[0]:
-        raise UserError("name a METHOD to check (kvbench check --help)")
-    name, *overrides = arguments
+    parser = Parser(
+        "check",
+        "Check a method against the rules of docs/adding-a-method.md, with a tiny random model. No file is read or "
+        "written. The exit code is 1 if a rule is broken. A method that quantises or merges what it keeps never equals "
+        'FullKV: its class says so (never_full = "quantised"), and the first rule is left out.',
+        MORE,
+    )
+    parser.add_argument(
+        "method",
+        metavar="METHOD",
+        type=word,
+        help="a name of conf/method, or a class of your own as module.Class, which may be in the working directory",
+    )
+    parser.overrides("parameters, as for a run")
+    given = parser.parse(arguments)
     sys.path.append(os.getcwd())  # where my_method.MyMethod is found
-    cfg = configured([*_chosen(name), *overrides])
+    cfg = configured([*_chosen(given.method), *given.overrides])
 
     from kvbench.evaluation.settings import build_settings  # behind the checks: this brings torch
     from kvbench.runner.method_rules import TOKENS, Trial, exceptions, rules_of

@@ -1,6 +1,5 @@
 """`kvbench compare RUN…`: settings of one or several runs beside a baseline, on the same samples."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ BROKEN, UNDECIDED = 1, 3  # exit codes
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options = _parser().parse(arguments)
     margin = None if options.margin is None else _margin(options.margin)
     if margin is None and options.strict:
         raise UserError("--strict needs --margin: without one there is no verdict")
@@ -98,11 +97,10 @@ def _margin(text: str) -> float:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="kvbench compare",
-        description="Compare settings with a baseline on the same samples: mean difference with its 95 % interval, "
+        "compare",
+        "Compare settings with a baseline on the same samples: mean difference with its 95 % interval, "
         "p-value with Holm's correction, wins, ties and losses.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        more=EPILOG,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
     parser.add_argument("--baseline", metavar="SETTING", help="the setting to compare with (default: FullKV)")

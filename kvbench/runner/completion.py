@@ -5,9 +5,6 @@ from collections.abc import Sequence
 
 from kvbench.runner.help import commands
 
-# Commands that take overrides, as a run does; arguments of the others are files and folders, which shells complete.
-WITH_OVERRIDES = frozenset({"table", "figure", "frontier", "ruler", "check", "calibrate"})
-
 
 def complete_commands(arguments: Sequence[str]) -> bool:
     """Print the commands that the line of a shell's `-sc query=SHELL` may go on with; whether overrides come, too.
@@ -24,5 +21,5 @@ def complete_commands(arguments: Sequence[str]) -> bool:
         print("\n".join(name for name in commands() if name.startswith(typed)))
     elif words[0] in commands():
         os.environ["COMP_LINE"] = " ".join([program, *words[1:], *([] if begun else [""])])
-        return words[0] in WITH_OVERRIDES
+        return commands()[words[0]].overrides  # arguments of the others are files and folders, which shells complete
     return True

@@ -7,31 +7,31 @@ from collections.abc import Mapping, Sequence
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.runner.prerequisites import check_machine, check_measure, check_typed
-from kvbench.utils.console import print_line
+from kvbench.utils.arguments import Parser
 from kvbench.utils.signals import stoppable
 
-HELP = """\
-usage: kvbench frontier [KEY=VALUE ...] [quality=0.95] [measure=NAME] [passes=3] [speed=FOLDER]
-
-Find the fewest bytes at which each method keeps a share of FullKV's quality. The command chooses the ratios itself, so
-it takes neither ratio= nor budget=. All settings of a pass share each prompt's prefill. All records are in one run's
-folder, with frontier.md, .csv, .png and .pdf; the same command continues there.
-
-arguments:
-  KEY=VALUE      overrides, as for kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...
-  quality=0.95   share of FullKV's mean score to keep
-  measure=NAME   the score that decides: one of the benchmark's, or top1 (agreement with FullKV's next token, without
-                 expected answers); default: the benchmark's first
-  passes=3       how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64
-  speed=FOLDER   a run of benchmark=speed with the same model and settings, to draw scores against tokens/s too"""
+ABOUT = (
+    "Find the fewest bytes at which each method keeps a share of FullKV's quality. The command chooses the ratios "
+    "itself, so it takes neither ratio= nor budget=. All settings of a pass share each prompt's prefill. All records "
+    "are in one run's folder, with frontier.md, .csv, .png and .pdf; the same command continues there."
+)
 
 
 def main(arguments: Sequence[str]) -> None:
-    if {"--help", "-h"} & set(arguments):
-        print_line(HELP)
-        return
-    own, overrides = own_arguments(arguments)
-    quality, passes = share(own.get("quality", "0.95")), whole(own.get("passes", "3"))
+    parser = Parser("frontier", ABOUT)
+    parser.overrides("as for kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...")
+    parser.setting("quality=0.95", "share of FullKV's mean score to keep", share, 0.95)
+    parser.setting(
+        "measure=NAME",
+        "the score that decides: one of the benchmark's, or top1 (agreement with FullKV's next token, without expected "
+        "answers); default: the benchmark's first",
+    )
+    parser.setting("passes=3", "how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64", whole, 3)
+    parser.setting(
+        "speed=FOLDER", "a run of benchmark=speed with the same model and settings, to draw scores against tokens/s too"
+    )
+    given = parser.parse(arguments)
+    overrides = given.overrides
     sys.path.append(os.getcwd())  # where metrics and methods of one's own are found
     check_typed(overrides)
     cfg = configured(overrides)
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     if cfg.engine:
         raise UserError("kvbench frontier compares methods at equal bytes: leave out engine=")
     check_machine(cfg)
-    check_measure(own.get("measure"), cfg.benchmark)
+    check_measure(given.measure, cfg.benchmark)
     names = methods(cfg)
     if "full" not in cfg.method:
         cfg = cfg.changed(method={**cfg.method, "full": configured(["method=[full]"]).method["full"]})
@@ -49,17 +49,10 @@ def main(arguments: Sequence[str]) -> None:
     from kvbench.runner.frontier_search import report, search
     from kvbench.runner.frontier_speed import speed_records
 
-    speed = speed_records(own["speed"], cfg.model.name) if "speed" in own else None
+    speed = speed_records(given.speed, cfg.model.name) if given.speed is not None else None
     with stoppable():
-        folder, scored = search(cfg, names, quality, own.get("measure"), passes)
-    report(folder, scored, quality, speed)
-
-
-def own_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The arguments of this command and the configuration's overrides."""
-    parted = [(key, value, argument) for argument in arguments for key, _, value in [argument.partition("=")]]
-    own = {key: value for key, value, _ in parted if key in ("quality", "measure", "passes", "speed")}
-    return own, [argument for key, _, argument in parted if key not in own]
+        folder, scored = search(cfg, names, given.quality, given.measure, given.passes)
+    report(folder, scored, given.quality, speed)
 
 
 def share(text: str) -> float:

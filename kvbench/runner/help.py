@@ -33,21 +33,22 @@ class Command:
 
     module: str
     about: str
+    overrides: bool = False  # whether it takes those of the configuration, as a run does
 
 
 COMMANDS = {
     "table": Command(
-        "kvbench.tables.command", "make an experiment's table from its records, beside the published values"
+        "kvbench.tables.command", "make an experiment's table from its records, beside the published values", True
     ),
     "figure": Command(
-        "kvbench.figures.command", "draw an experiment's figures from its records, beside the published ones"
+        "kvbench.figures.command", "draw an experiment's figures from its records, beside the published ones", True
     ),
     "report": Command("kvbench.report.command", "write one HTML page of runs, with every sample"),
     "compare": Command(
         "kvbench.runner.compare", "compare settings of runs with a baseline on the same samples, for CI too"
     ),
     "frontier": Command(
-        "kvbench.runner.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality"
+        "kvbench.runner.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality", True
     ),
     "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
     "verify": Command(
@@ -61,9 +62,13 @@ COMMANDS = {
     ),
     "status": Command("kvbench.runner.status", "show the progress of runs and their shards"),
     "score": Command("kvbench.runner.score", "score LongBench predictions again with the official metrics"),
-    "calibrate": Command("kvbench.runner.calibrate", "write a file of head scores, which HeadKV and DuoAttention read"),
-    "check": Command("kvbench.runner.check", "check your own method against the rules of docs/adding-a-method.md"),
-    "ruler": Command("kvbench.runner.ruler_files", "write RULER's samples as files"),
+    "calibrate": Command(
+        "kvbench.runner.calibrate", "write a file of head scores, which HeadKV and DuoAttention read", True
+    ),
+    "check": Command(
+        "kvbench.runner.check", "check your own method against the rules of docs/adding-a-method.md", True
+    ),
+    "ruler": Command("kvbench.runner.ruler_files", "write RULER's samples as files", True),
     "lm_eval": Command("kvbench.integrations.lm_eval.command", "run lm-evaluation-harness with kvbench's models"),
 }
 

@@ -11,27 +11,21 @@ from kvbench.config import build
 from kvbench.configuration import ModelSpec, configured
 from kvbench.errors import UserError
 from kvbench.models.embedded import embedded_folder
+from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import print_line
 from kvbench.utils.text import first_line
 
-USAGE = """usage: kvbench ruler FOLDER [model=NAME] [benchmark.KEY=VALUE ...]
-
-Write RULER's samples for the model's tokenizer as FOLDER/LENGTH/TASK/validation.jsonl. benchmark=ruler reads such a
-folder with benchmark.data_dir=FOLDER.
-
-arguments:
-  FOLDER               where to write
-  model=NAME           the model, as for kvbench
-  benchmark.KEY=VALUE  keys of benchmark=ruler: lengths, tasks, num_samples ..."""
-
 
 def main(arguments: Sequence[str]) -> None:
-    if {"--help", "-h"} & set(arguments):
-        print_line(USAGE)
-        return
-    if not arguments or "=" in arguments[0]:
-        raise UserError("name a FOLDER to write to (kvbench ruler --help)")
-    folder, overrides = Path(arguments[0]), arguments[1:]
+    parser = Parser(
+        "ruler",
+        "Write RULER's samples for the model's tokenizer as FOLDER/LENGTH/TASK/validation.jsonl. benchmark=ruler reads "
+        "such a folder with benchmark.data_dir=FOLDER.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=word, help="where to write")
+    parser.overrides("model=NAME as for kvbench, and keys of benchmark=ruler: lengths, tasks, num_samples ...")
+    given = parser.parse(arguments)
+    folder, overrides = Path(given.folder), given.overrides
     cfg = configured(["benchmark=ruler", *overrides])
     benchmark = build(cfg.benchmark, "benchmark", Benchmark)
     if not isinstance(benchmark, Ruler) or benchmark.data_dir is not None:

@@ -1,6 +1,5 @@
 """`kvbench score FOLDER`: score LongBench predictions that are on the disk with the official metrics."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,16 +22,15 @@ compared with the scores stored there. A record that was edited is an error.
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = _parser().parse_args(arguments)
+    options = _parser().parse(arguments)
     run(options.folder, options.e, options.out)
 
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="kvbench score",
-        description="Score LongBench predictions with the official metrics.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "score",
+        "Score LongBench predictions with the official metrics.",
+        more=EPILOG,
     )
     parser.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a folder with TASK.jsonl files, or the folder of a kvbench run"

@@ -109,18 +109,18 @@ def exit_code(rows: list[Row]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
-        prog="kvbench status",
-        description="Show the progress of runs: a row for every shard of every run folder, with the records done and "
+        "status",
+        "Show the progress of runs: a row for every shard of every run folder, with the records done and "
         "requested, its state, and the error if it failed. A shard is `killed` if its manifest says running but its "
         "process is gone. A job that ended before its run had a folder left a file in "
         f"{STARTING}/: repeat it or delete it.",
-        epilog="exit code: 0 if all finished, 3 if some are still running, 1 if some failed, were stopped or killed, "
-        "or have not begun, 2 for a mistake in the command",
+        more="exit code: 0 if all finished, 3 if some are still running, 1 if some failed, were stopped or killed, or\n"
+        "have not begun, 2 for a mistake in the command",
     )
     parser.add_argument(
         "folders", metavar="FOLDER", nargs="*", default=["runs"], help="a folder of runs, or of one run; default: runs"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse(arguments)
     found = [row for folder in options.folders for row in rows(Path(folder))]
     for line in lines(found):
         out.print(line, highlight=False, soft_wrap=True)

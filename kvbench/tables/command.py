@@ -1,22 +1,33 @@
 """`kvbench table +experiment=NAME`: a published table made again from records, beside its published values."""
 
-from functools import partial
+from collections.abc import Sequence
 
-from kvbench.papers.command_line import run_command
+from kvbench.errors import UserError
+from kvbench.papers.command_line import parser
 
-HELP = """\
-usage: kvbench table +experiment=NAME [KEY=VALUE ...] [runs=FOLDER ...] [out=FOLDER]
+ABOUT = (
+    "Make the table of an experiment from the records of its runs, beside the published values. No model is loaded and "
+    "nothing is run: cells without records are left blank."
+)
 
-Make the table of an experiment from the records of its runs, beside the published values. No model is loaded and
-nothing is run: cells without records are left blank.
 
-arguments:
-  KEY=VALUE             overrides of the runs: model=smollm2-135m benchmark.tasks=[qasper] ...
-  runs=FOLDER           where to look for records: folders of runs or of one run; default: output_dir
-  out=FOLDER            where to write NAME.md, NAME.tex and NAME.csv; default: tables in output_dir
-  published=true        print the published values alone, without records, and what the runs would cost
-  --config-dir FOLDER   more configuration, as for kvbench itself
+def main(arguments: Sequence[str]) -> None:
+    known = parser("table", ABOUT)
+    known.setting("out=FOLDER", "where to write NAME.md, NAME.tex and NAME.csv; default: tables in output_dir")
+    known.setting(
+        "published=true", "print the published values alone, without records, and what the runs would cost", published
+    )
+    given = known.parse(arguments)
 
-experiments:"""
+    from kvbench.tables.make import make, show_published  # bring pandas and torch
 
-main = partial(run_command, help_text=HELP, module="kvbench.tables.make")
+    if given.published:
+        show_published(given.overrides)
+    else:
+        make(given.overrides, given.runs, given.out)
+
+
+def published(text: str) -> bool:
+    if text != "true":
+        raise UserError(f"published={text}: published=true prints the published values alone, without records")
+    return True

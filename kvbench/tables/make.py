@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.configuration import Configuration
 from kvbench.errors import UserError, on_disk
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
@@ -37,12 +36,8 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     `runs` are the folders to search and `folder` is where to write, by default output_dir and its `tables`. Raises
     UserError where there are no records, or several sets of them that differ in provenance.
     """
-    alone = [override for override in overrides if override.partition("=")[0] == "published"]
-    overrides = [override for override in overrides if override not in alone]
     cfgs = configurations(overrides)
     experiment = named_by(cfgs[0])
-    if alone:
-        return show_published(alone[-1], experiment, cfgs, overrides)
     if cfgs[0].probe or not experiment.columns:
         raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
     folders = searched_folders(runs, cfgs[0])
@@ -68,12 +63,10 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     return paths
 
 
-def show_published(
-    value: str, experiment: Experiment, cfgs: Sequence[Configuration], overrides: Sequence[str]
-) -> list[Path]:
+def show_published(overrides: Sequence[str]) -> None:
     """Print what the paper prints, without any record, and the cost of records of one's own; no file is written."""
-    if value != "published=true":
-        raise UserError(f"{value}: published=true prints the published values alone, without records")
+    cfgs = configurations(overrides)
+    experiment = named_by(cfgs[0])
     sentence = cost_text(cfgs)
     if experiment.published is None:
         said = f"{experiment.name}: {experiment.paper} prints no numbers in {experiment.item}"
@@ -86,7 +79,6 @@ def show_published(
             print_line(note)
     if sentence:
         print_line(sentence)
-    return []
 
 
 def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:

@@ -1,17 +1,85 @@
-"""Arguments of the commands beside `kvbench` itself."""
+"""The parser of every command: its help in one style, its errors as one line, and KEY=VALUE beside its arguments."""
 
 import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, NoReturn
 
 from kvbench.errors import UserError
 
+WIDTH = 110  # of a description's lines
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value that a command takes as NAME=VALUE, among the overrides of the configuration."""
+
+    read: Callable[[str], Any]
+    default: Any
+    several: bool  # whether `read` gives a list, to which each NAME=VALUE adds; else the last one counts
+
+    def of(self, texts: Sequence[str]) -> Any:
+        values = [self.read(text) for text in texts]
+        if self.several:
+            return [one for value in values for one in value]
+        return values[-1] if values else self.default
+
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises its errors as UserError, with the headings of kvbench's other help texts."""
+    """An argparse parser of `kvbench COMMAND`, for `parse`. Raises UserError for wrong arguments."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(self, command: str, about: str, more: str | Callable[[], str] = "", **options: Any):
+        """`more` stands below the arguments as it is; a function is called where help is printed."""
+        super().__init__(
+            prog=f"kvbench {command}".strip(),
+            description=fill(about, WIDTH),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **options,
+        )
         self._positionals.title = "arguments"
+        self.more = more
+        self.settings: dict[str, Setting] = {}
+
+    def overrides(self, about: str) -> None:
+        """KEY=VALUE of the configuration, as a run takes it: `overrides` of what is parsed."""
+        self.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=about)
+
+    def setting(
+        self, example: str, about: str, read: Callable[[str], Any] = str, default: Any = None, several: bool = False
+    ) -> None:
+        """A value of the command's own as NAME=VALUE, of which `example` is one. `overrides` comes first."""
+        name = example.partition("=")[0]
+        self.settings[name] = Setting(read, default, several)
+        # for the help: `overrides` is greedy and leaves none of the arguments to it
+        self.add_argument(name, nargs="?", metavar=example, help=about)
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The values of all arguments, in whatever order options and others are."""
+        given: dict[str, list[str]] = {name: [] for name in self.settings}
+        rest = []
+        for argument in arguments:
+            name, equals, value = argument.partition("=")
+            if equals and name in given:
+                given[name].append(value)
+            else:
+                rest.append(argument)
+        options = self.parse_intermixed_args(rest)
+        for name, setting in self.settings.items():
+            setattr(options, name, setting.of(given[name]))
+        return options
+
+    def format_help(self) -> str:
+        self.epilog = self.more if isinstance(self.more, str) else self.more()
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} ({self.prog} --help)")
+
+
+def word(text: str) -> str:
+    """An argument that is not KEY=VALUE. Raises ValueError for one that is."""
+    if "=" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is KEY=VALUE, which comes later")
+    return text

@@ -1,6 +1,5 @@
 """`kvbench verify FOLDER…`: what a folder of records claims, check by check, and what of it is proven."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,16 +33,15 @@ exit code: 0, 1 if something is wrong, or 2 for a mistake in the command
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = Parser(
-        prog="kvbench verify",
-        description="Check a folder of records that somebody else may have made: a run's, or a pack of one.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "verify",
+        "Check a folder of records that somebody else may have made: a run's, or a pack of one.",
+        more=EPILOG,
     )
     parser.add_argument("folder", nargs="+", metavar="FOLDER", help="a run, a pack, or a folder of such; or KEY=PATH")
     parser.add_argument("--out", metavar="FILE", type=Path, help="write the page: a .md or .html file")
     parser.add_argument("--rerun", metavar="K", type=int, help="make K drawn samples again here, and compare")
     parser.add_argument("--nonce", metavar="TEXT", help="with --rerun: what draws the samples; default: a random one")
-    options = parser.parse_args(arguments)
+    options = parser.parse(arguments)
     if options.out is not None and options.out.suffix not in (".md", ".html"):
         raise UserError(f"--out {options.out} must end in .md or .html")
     folders = [folder for folder in options.folder if "=" not in folder or Path(folder).exists()]

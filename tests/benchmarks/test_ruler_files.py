@@ -191,9 +191,9 @@ def test_the_command_writes_the_official_files(embedded, tmp_path, capsys):
 
 def test_the_command_tells_its_usage_and_mistakes(capsys, tmp_path):
     assert kvbench("ruler", "--help") == 0
-    assert "usage: kvbench ruler FOLDER" in capsys.readouterr().out
+    assert "usage: kvbench ruler [-h] FOLDER [KEY=VALUE ...]" in capsys.readouterr().out
     assert kvbench("ruler", "benchmark.lengths=[2048]") == 2
-    assert "name a FOLDER to write to" in capsys.readouterr().err
+    assert "argument FOLDER: 'benchmark.lengths=[2048]' is KEY=VALUE, which comes later" in capsys.readouterr().err
     assert kvbench("ruler", tmp_path, "benchmark.tasks=[vx]") == 2
     assert "unknown task in benchmark.tasks 'vx'" in capsys.readouterr().err
 

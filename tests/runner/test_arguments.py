@@ -9,7 +9,7 @@ from kvbench.config import choices, more_configuration, options
 from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.papers.captions import title
-from kvbench.runner.arguments import options_first, without_config_dir
+from kvbench.runner.arguments import typed, without_config_dir
 from tests.support.command import command_line, kvbench
 from tests.support.paths import ROOT
 
@@ -49,11 +49,11 @@ def test_config_dir_stands_in_any_position(arguments):
     assert (str(folder), rest) == ("D", ["table", "+experiment=x"])
 
 
-def test_options_come_first_with_their_values():
-    assert options_first(["a=1", "-m", "b=2", "--cfg", "job", "~c", "--cfg=job"]) == [
-        *("-m", "--cfg", "job", "--cfg=job"),
-        *("a=1", "b=2", "~c"),
-    ]
+def test_options_stand_in_any_position_with_their_values():
+    options, overrides, for_hydra = typed(["a=1", "--resolve", "b=2", "--cfg", "job", "~c"])
+    assert (options.cfg, options.multirun, overrides) == ("job", False, ["a=1", "b=2", "~c"])
+    assert for_hydra == ["--resolve", "--cfg", "job"]
+    assert typed(["a=1", "-m", "b=2"])[1:] == (["a=1", "b=2"], [])
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_kvzips_scores_are_of_kv_heads_and_a_method_reads_them(tmp_path, capsys)
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ([], "name a FILE to write"),
-        (["a=b"], "name a FILE to write"),
+        ([], "the following arguments are required: FILE (kvbench calibrate --help)"),
+        (["a=b"], "argument FILE: 'a=b' is KEY=VALUE, which comes later"),
         (["file.json", "scores=duo"], "scores=duo: there are retrieval and kvzip"),
     ],
 )

@@ -172,7 +172,7 @@ def test_a_broken_rule_is_exit_code_1_and_an_error_names_its_line(monkeypatch, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a METHOD to check (kvbench check --help)"),
+        ([], "the following arguments are required: METHOD (kvbench check --help)"),
         (["snapkw"], "unknown method 'snapkw'. Did you mean 'snapkv'?"),
         (["nowhere.Method"], "nowhere.Method: there is no module 'nowhere' in this folder"),
         (["snapkv", "method.snapkv.scoring.windw=4"], "unknown key 'windw'. Did you mean 'window'?"),

@@ -10,8 +10,10 @@ import pytest
 from hydra import initialize_config_dir
 
 from kvbench import cli
+from kvbench.config import CONF
 from kvbench.runner import run as run_module
-from kvbench.runner.sweep import jobs, let_go
+from kvbench.runner.jobs import let_go
+from kvbench.runner.sweep import jobs
 from tests.support.runs import arguments
 
 
@@ -88,7 +90,7 @@ def test_a_mistake_in_one_job_is_one_line_before_anything_is_run(mistake, told, 
 @pytest.mark.heavy
 def test_the_jobs_of_an_experiment_are_its_models(sweep, tmp_path):
     asked = ["+experiment=simlayerkv_table7", "limit=2"]
-    with initialize_config_dir(str(cli.CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
         found = jobs(hydra.compose("config", asked, return_hydra_config=True))
     assert found == [[f"model={model}", *asked] for model in ("yi-1.5-9b", "qwen2.5-3b")]
     code, _, err = sweep("+experiment=simlayerkv_table7", "benchmark.tasks=[nonsense]", "output_dir=runs")

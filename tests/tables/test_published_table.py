@@ -5,7 +5,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.papers.command_line import configurations
 from kvbench.papers.experiment import Experiment
-from kvbench.tables.make import make
+from kvbench.tables.command import main
 from kvbench.tables.published_table import SOURCE, published_tables
 
 pytestmark = pytest.mark.heavy
@@ -28,7 +28,7 @@ def test_rows_and_columns_are_those_of_the_paper_with_its_known_errors():
 
 def test_the_command_prints_them_and_writes_nothing(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert make(["+experiment=pyramidkv_table1", "model=llama3-8b", "published=true"]) == []
+    main(["+experiment=pyramidkv_table1", "model=llama3-8b", "published=true"])
     printed = capsys.readouterr().out
     assert "as published · llama3-8b" in printed and "29.75" in printed and SOURCE in printed
     assert "Cost: 33,750 records (9 settings × 3,750 samples)" in printed
@@ -37,8 +37,8 @@ def test_the_command_prints_them_and_writes_nothing(capsys, tmp_path, monkeypatc
 
 def test_what_is_not_published_is_one_line():
     with pytest.raises(UserError, match="published=yes: published=true prints the published values alone"):
-        make(["+experiment=pyramidkv_table1", "published=yes"])
+        main(["+experiment=pyramidkv_table1", "published=yes"])
     with pytest.raises(UserError, match="PyramidKV Table 1 has no model smollm2-135m: llama3-8b"):
-        make(["+experiment=pyramidkv_table1", "model=smollm2-135m", "published=true"])
+        main(["+experiment=pyramidkv_table1", "model=smollm2-135m", "published=true"])
     with pytest.raises(UserError, match=r"prints no numbers in Figure 2\. Cost: 1 record \(1 setting × 1 sample\)"):
-        make(["+experiment=pyramidkv_fig2", "published=true"])
+        main(["+experiment=pyramidkv_fig2", "published=true"])

@@ -8,22 +8,25 @@ import sys
 from collections.abc import Sequence
 
 from kvbench.integrations.lm_eval import register
+from kvbench.utils.arguments import Parser
 from kvbench.utils.console import print_line
 
-HELP = """usage: kvbench lm_eval --model kvbench --model_args method=NAME[,ratio=R][,KEY=VALUE ...] --tasks TASKS ...
-
-Evaluate one setting of kvbench on tasks of lm-evaluation-harness. All options are lm-eval's.
-
-arguments:
-  --model_args   kvbench's keys: method, ratio or budget, model or pretrained, and any other key of its configuration
-
-lm-eval's own help:
-"""
+PARSER = Parser(
+    "lm_eval",
+    "Evaluate one setting of kvbench on tasks of lm-evaluation-harness. All other options are lm-eval's.",
+    "lm-eval's own help:",
+    usage="kvbench lm_eval --model kvbench --model_args method=NAME[,ratio=R][,KEY=VALUE ...] --tasks TASKS ...",
+    add_help=False,
+)
+PARSER.add_argument(
+    "--model_args",
+    help="kvbench's keys: method, ratio or budget, model or pretrained, and any other key of its configuration",
+)
 
 
 def main(arguments: Sequence[str]) -> None:
     if {"--help", "-h"} & set(arguments):
-        print_line(HELP)
+        print_line(PARSER.format_help())
     register()
     from lm_eval.__main__ import cli_evaluate
 

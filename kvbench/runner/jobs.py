@@ -1,0 +1,144 @@
+"""Jobs of Hydra: a run, or those of a sweep (`-m`), which Hydra's launcher makes in this process or on a cluster."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import run_job
+from hydra.experimental.callback import Callback
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from kvbench.config import hydra_folder, search_path
+from kvbench.errors import UserError
+from kvbench.runner import sweep
+from kvbench.runner.failures import TRACEBACKS, JobFailed
+from kvbench.utils.console import err
+from kvbench.utils.own_code import own_line
+from kvbench.utils.text import in_one_line
+
+Run = Callable[[DictConfig], None]  # of the configuration as Hydra composed it
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Hydra calls. An error is returned: Hydra would print a line of its own before it raised it again."""
+
+    run: Run
+
+    def __call__(self, cfg: DictConfig) -> Exception | None:
+        try:
+            self.run(cfg)
+        except Exception as error:
+            return self.failed(error)
+        return None
+
+    def failed(self, error: Exception) -> Exception:
+        return error
+
+
+@dataclass(frozen=True)
+class SweepJob(Job):
+    """A job of several, announced before and reported where it fails. A launcher may pickle it for other processes."""
+
+    count: int
+    common: frozenset[str]  # overrides that all jobs have
+
+    def __call__(self, cfg: DictConfig) -> Exception | None:
+        err.print(self.title, style="bold", highlight=False, soft_wrap=True)
+        return super().__call__(cfg)
+
+    @property
+    def title(self) -> str:
+        job = HydraConfig.get()
+        own = [override for override in job.overrides.task if override not in self.common]
+        return f"job {job.job.num + 1} of {self.count}: {' '.join(own)}"
+
+    def failed(self, error: Exception) -> JobFailed:
+        own = None if TRACEBACKS or isinstance(error, UserError) else own_line(error)
+        if own is None and not isinstance(error, UserError):
+            traceback.print_exception(error)
+        failed = JobFailed(f"{self.title} failed: {own or in_one_line(error)}")
+        err.print(str(failed), highlight=False, soft_wrap=True)
+        let_go(error)
+        return failed
+
+
+def let_go(error: BaseException | None) -> None:
+    """Free what the frames of a failed job hold: its model, where the next job needs the memory."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def run_one(overrides: Sequence[str], run: Run) -> None:
+    """Run the configuration of these overrides in this process. Raises what `run` raises."""
+    with _hydra() as loader:
+        config = _loaded(loader, overrides, RunMode.RUN)
+        made = run_job(
+            task_function=Job(run),
+            config=config,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+            hydra_context=HydraContext(loader, Callback()),
+        )
+        if made.return_value is not None:
+            raise made.return_value
+
+
+def run_sweep(overrides: Sequence[str], run: Run) -> None:
+    """Check all jobs, then have Hydra's launcher run them.
+
+    Raises UserError for a mistake in any of them, and JobFailed for the first that failed once all have ended.
+    """
+    with _hydra() as loader:
+        config = _loaded(loader, overrides, RunMode.MULTIRUN)
+        jobs = sweep.jobs(config)
+        sweep.check(config, jobs)
+        folder = Path(str(config.hydra.sweep.dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, folder / "multirun.yaml")
+        job = SweepJob(run, len(jobs), frozenset.intersection(*map(frozenset, jobs)) if jobs[1:] else frozenset())
+        context = HydraContext(loader, Callback())
+        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
+        results = launcher.launch(jobs, initial_job_idx=0)
+    for result in results:
+        if result.return_value is not None:
+            raise result.return_value
+
+
+@contextmanager
+def _hydra() -> Iterator[ConfigLoader]:
+    with initialize_config_dir(hydra_folder(), job_name="kvbench", version_base="1.3"):
+        yield GlobalHydra.instance().config_loader()
+
+
+def _loaded(loader: ConfigLoader, overrides: Sequence[str], mode: RunMode) -> Any:
+    config = loader.load_configuration("config", [*search_path(), *overrides], run_mode=mode)
+    config.hydra.mode = mode
+    return config
+
+
+def ask_hydra(options: Sequence[str], overrides: Sequence[str]) -> None:
+    """Have Hydra print what its own options ask for. Its errors are raised, not printed."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    before, sys.argv = sys.argv, [sys.argv[0], *options, *overrides]
+    try:
+        hydra.main(version_base="1.3", config_path=hydra_folder(), config_name="config")(_nothing)()
+    finally:
+        sys.argv = before
+
+
+def _nothing(cfg: DictConfig) -> None:
+    """The task that Hydra is not asked to run."""
