@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -15,26 +15,15 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
-from kvbench.utils.config_folder import DESCRIPTIONS, check_folder
+from kvbench.utils.config_folder import check_folder
 from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
-from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import check_files, plugins
-from kvbench.utils.targets import Find, imported, part_of
-from kvbench.utils.text import in_one_line
 from kvbench.utils.yaml_files import read_yaml
 
 _PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
-
-
-Built = TypeVar("Built")
-
-# Keys of a YAML file that describe it, and are no parameters of what it builds.
-# help_group is a method's in `kvbench --help method`, colour a method's or an engine's in figures; thinking is a
-# benchmark's, for presets of models whose chat template has a switch.
-DESCRIBING = frozenset({*DESCRIPTIONS, "thinking"})
 
 
 @cache
@@ -73,21 +62,6 @@ def search_path() -> list[str]:
     """The override that has Hydra look into the folder of --config-dir."""
     quoted = (str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in _more)
     return [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
-
-
-def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = imported) -> Built:
-    """An object of a configuration's `_target_`, a subclass of `base`.
-
-    `find` looks up the names of classes: what strangers wrote may only name known ones. Raises UserError, which begins
-    with `what`, for any other target, which is not called, and where it fails.
-    """
-    part = part_of({key: value for key, value in config.items() if key not in DESCRIBING}, what, base, find=find)
-    try:
-        made: Built = part.built()
-    except Exception as error:
-        own = None if isinstance(error, UserError) else own_line(error)
-        raise UserError(f"{what}: {own or in_one_line(error)}") from error
-    return made
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Importing this needs neither torch nor transformers.
 
 from kvbench.configuration.compose import configured, resolved
 from kvbench.configuration.configuration import Configuration
+from kvbench.configuration.experiment import Experiment
 from kvbench.configuration.model_spec import ModelSpec, model_spec
 
-__all__ = ["Configuration", "ModelSpec", "configured", "model_spec", "resolved"]
+__all__ = ["Configuration", "Experiment", "ModelSpec", "configured", "model_spec", "resolved"]

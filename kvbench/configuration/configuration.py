@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import PlainValidator
 
 from kvbench.configuration.amounts import Budget, Ratio, amounts
+from kvbench.configuration.experiment import Experiment
 from kvbench.configuration.kinds import (
     NODE,
     NULL,
@@ -33,6 +34,10 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 def _model(value: object) -> ModelSpec:
     return value if isinstance(value, ModelSpec) else model_spec(of_kind(NODE, NULL)(value))
+
+
+def _experiment(value: object) -> Experiment | None:
+    return value if isinstance(value, Experiment) else Experiment.of(of_kind(NODE, NULL)(value))
 
 
 def _distance(value: object) -> Literal["auto"] | bool:
@@ -68,7 +73,7 @@ class Configuration:
     wandb: Annotated[Wandb, section(Wandb, "wandb.")]
     shards: Count
     shard: Annotated[Single, "integer from 0 to shards − 1"]
-    experiment: NodeOrNull
+    experiment: Annotated[Experiment | None, PlainValidator(_experiment)]
     engine: NodeOrNull
     output_dir: Text
     model: Annotated[ModelSpec, PlainValidator(_model)]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from kvbench.config import DESCRIBING, build, choices
+from kvbench.config import choices
 from kvbench.engines.base import Engine
 from kvbench.errors import UserError
 from kvbench.records.identity import engine_key
-from kvbench.utils.targets import Find, imported
+from kvbench.utils.targets import DESCRIBING, Find, build, imported
 
 
 @dataclass(frozen=True)

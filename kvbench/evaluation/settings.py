@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvbench.config import DESCRIBING, build
 from kvbench.configuration import Configuration
 from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
+from kvbench.prefill import PrefillPlan
 from kvbench.records.identity import method_key
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.targets import Find, class_of, imported
+from kvbench.utils.targets import DESCRIBING, Find, build, class_of, imported
 from kvbench.utils.versions import raised, versions
 
 # Classes that have moved, by the name that is part of a record's key: records of earlier versions are found again.
@@ -67,6 +67,10 @@ class Setting:
                 f"of {n} tokens exceeds (method=full reads it)"
             )
         return max(self.requested_tokens(n, new_tokens), self.method.floor(n, num_layers))
+
+    def plan(self, n: int, num_layers: int) -> PrefillPlan:
+        """The prefill that it needs of a prompt of n tokens, which settings with an equal plan share."""
+        return self.method.plan(n, num_layers, self.budget_at(n, num_layers))
 
     def floored(self, n: int, num_layers: int, new_tokens: int = 0) -> bool:
         """Whether the method's floor raised the requested budget."""

@@ -8,17 +8,18 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from kvbench.configuration import Experiment
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.figures.curve import FULL, OUR_COLUMNS, PUBLISHED_COLUMNS
 from kvbench.metrics.bootstrap import clustered
 from kvbench.papers.columns import Column, drawn
 from kvbench.papers.columns import scores as task_scores
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, published
 from kvbench.papers.records import ModelRecords
-from kvbench.records.ratios import RATIOS, means
+from kvbench.records.ratios import means
 from kvbench.records.served_bytes import served_bytes
+from kvbench.utils.ratios import RATIOS
 
 AXES = {
     **{name: f"{name} ({meaning})" for name, meaning in RATIOS.items()},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kvbench.configuration import Configuration
+from kvbench.configuration import Configuration, Experiment
 from kvbench.errors import UserError, on_disk
 from kvbench.figures.curve import curves
 from kvbench.figures.curve_points import AXES, default_x, our_points, published_points
@@ -22,7 +22,7 @@ from kvbench.papers.captions import caption, title
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.deviations import as_published
-from kvbench.papers.experiment import Experiment, named_by
+from kvbench.papers.experiment import named_by
 from kvbench.papers.records import ModelRecords, select, select_probes
 from kvbench.papers.runs import no_records, searched_folders
 from kvbench.utils.console import print_line

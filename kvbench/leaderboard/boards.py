@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.config import DESCRIBING
 from kvbench.leaderboard.submissions import Submission
 from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.report.labels import differences, with_labels
 from kvbench.tables.run_table import summarise
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
+from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import short_hashes
 
 # Provenance in which records of one board agree. `versions` are those of the benchmark and its metrics; those of

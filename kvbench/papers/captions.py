@@ -2,12 +2,11 @@
 
 from kvbench.configuration import Configuration
 from kvbench.papers.deviations import deviations
-from kvbench.papers.experiment import Experiment
 
 
 def title(cfg: Configuration) -> str:
     """Paper and item, and in words how this run deviates from them; empty for a run of no experiment."""
-    experiment = Experiment.of(cfg.experiment)
+    experiment = cfg.experiment
     if experiment is None:
         return ""
     smaller, other = deviations(cfg)

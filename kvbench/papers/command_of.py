@@ -8,9 +8,10 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from kvbench.config import DESCRIBING, choices, composed, options
+from kvbench.config import choices, composed, options
 from kvbench.errors import UserError
 from kvbench.utils.override_text import override_text
+from kvbench.utils.targets import DESCRIBING
 
 # Keys whose value is the name of a file, besides the experiment's.
 GROUPS = ("model", "benchmark")

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kvbench.benchmarks.speed import LARGEST
+from kvbench.configuration import Experiment
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting
 from kvbench.papers.columns import Column
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import SCORE_UNITS, agree, published
 
 # Published column of a speed table -> the same quantity of a row of `tables.speed_table.speeds`.

@@ -5,11 +5,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvbench.config import DESCRIBING, flat
+from kvbench.config import flat
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.papers.experiment import load, named_by
 from kvbench.utils.places import PLACES
+from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import count
 
 # Keys of a benchmark that set its size, and words for some of those that say where its data are.

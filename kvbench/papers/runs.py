@@ -7,16 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.config import DESCRIBING
-from kvbench.configuration import Configuration
+from kvbench.configuration import Configuration, Experiment
 from kvbench.errors import UserError
-from kvbench.papers.experiment import Experiment, named_by
+from kvbench.papers.experiment import named_by
 from kvbench.records.consistency import ABOUT
 from kvbench.records.load import files_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.recorded_configuration import Recorded, recorded
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
+from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import short_hashes
 
 # Columns of provenance in which the records of one model in one table must agree.

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from kvbench.config import build
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative
+from kvbench.utils.targets import build
 from kvbench.utils.versions import Versioned, raised, versions
 
 # As `Needs.window`: the queries of every position.

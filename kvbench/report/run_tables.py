@@ -10,9 +10,9 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.metrics.aggregate import breakdown
 from kvbench.papers.colours import slot
-from kvbench.records.ratios import RATIOS
 from kvbench.tables.differences import against, notes, pairs
 from kvbench.tables.run_table import REMARKS, summarise
+from kvbench.utils.ratios import RATIOS
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
 BESIDE_TASK = ("length", "bucket", "depth")

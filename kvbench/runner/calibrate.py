@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvbench.config import build
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
 from kvbench.utils.release import __version__
+from kvbench.utils.targets import build
 from kvbench.utils.text import count
 
 MORE = """Retrieval scores are read by method=headkv method.headkv.heads.scores_file=FILE and by

@@ -17,7 +17,7 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
         "ratio": (cfg.ratio, None),
         "budget": (cfg.budget, None),
         "press": (cfg.press, None),
-        "experiment": (cfg.experiment, None),
+        "experiment": (cfg.plain["experiment"], None),
         "question": (cfg.question, "visible"),
         "first_token": (cfg.first_token, "full"),
         "memory": (cfg.memory, "shared"),

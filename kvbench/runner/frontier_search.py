@@ -75,7 +75,7 @@ def passes_over_one_model(measure: str | None) -> Callable[[Configuration, str],
         request = replace(build_request(cfg), part=part)
         if measure is not None and measure not in (known := (*request.benchmark.metrics, *AGREEMENT)):
             raise unknown("measure", measure, known)
-        with use_kernels(cfg.kernels), quietly():
+        with use_kernels(request.kernels), quietly():
             if inputs is None:
                 first, inputs = request, load_inputs(request)
             return make_records(cfg, replace(request, benchmark=first.benchmark), inputs, started)

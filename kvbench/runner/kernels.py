@@ -6,7 +6,7 @@ from importlib.metadata import version
 import torch
 from transformers import PreTrainedModel
 
-from kvbench.configuration import ModelSpec
+from kvbench.configuration import Configuration, ModelSpec
 from kvbench.errors import UserError
 from kvbench.ops.gpu import build_error, runs_kernels
 from kvbench.ops.operator import OLDEST_TRITON, chosen, compiles, kernels_on, triton_version
@@ -15,6 +15,12 @@ from kvbench.utils.console import warn
 
 NEEDED = ".".join(map(str, OLDEST_TRITON))
 COMPILER = "It needs a C compiler and Python's headers (Debian: gcc and python3-dev)"
+
+
+def check_computing(cfg: Configuration) -> None:
+    """Refuse kernels and ways of decoding that the model's device does not have."""
+    check_kernels(cfg.kernels, cfg.model.resolve_device())
+    check_decoding(cfg.decode.engine, cfg.model)
 
 
 def check_kernels(kernels: object, device: str) -> None:

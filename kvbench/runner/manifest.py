@@ -8,7 +8,6 @@ from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import data_hash
-from kvbench.config import DESCRIBING
 from kvbench.configuration import Configuration
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun
@@ -28,7 +27,7 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.plugins import versions_of
 from kvbench.utils.signals import unbroken
-from kvbench.utils.targets import named_classes
+from kvbench.utils.targets import DESCRIBING, named_classes
 from kvbench.utils.versions import versions
 
 

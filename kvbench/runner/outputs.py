@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kvbench.configuration import Configuration
+from kvbench.configuration import Configuration, Experiment
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import with_distances
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.runs import as_run
 from kvbench.records import check as check_records
 from kvbench.records import gather

@@ -5,15 +5,14 @@ packages; and a benchmark's own values, where it reads nothing when it is built.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvbench.config import build
-from kvbench.configuration import Configuration, ModelSpec
+from kvbench.configuration import Configuration
 from kvbench.configuration.compose import typed_values
 from kvbench.configuration.configuration import check_some
 from kvbench.errors import UserError, unknown
 from kvbench.utils.extras import require
-from kvbench.utils.model_shape import check_folder, check_folder_shape
+from kvbench.utils.model_shape import check_model_folder
 from kvbench.utils.places import PLACES, PUBLISHED
-from kvbench.utils.targets import class_of
+from kvbench.utils.targets import build, class_of
 
 OURS = "kvbench."  # begins the _target_ of a benchmark whose keys are known
 
@@ -29,17 +28,10 @@ def check_machine(cfg: Configuration) -> None:
     """Raise UserError for the first thing that this machine lacks, and for wrong values of the benchmark."""
     if cfg.wandb.mode != "disabled":
         require(f"wandb.mode={cfg.wandb.mode}", "wandb")
-    check_model(cfg.model)
+    if cfg.model.path is not None:
+        check_model_folder(cfg.model.name, cfg.model.path, cfg.model.shape)
     if str(cfg.benchmark.get("_target_")).startswith(OURS):
         check_benchmark(cfg.benchmark)
-
-
-def check_model(model: ModelSpec) -> None:
-    """Refuse a model.path without a model, or with another network than the preset's."""
-    if model.path is not None:
-        check_folder(model.path)
-        if model.shape is not None:
-            check_folder_shape(model.name, model.shape, Path(model.path))
 
 
 def check_benchmark(benchmark: Mapping[str, object]) -> None:

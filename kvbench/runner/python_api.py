@@ -15,6 +15,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.ops.operator import use_kernels
 from kvbench.records import load
 from kvbench.runner.failures import one_line
+from kvbench.runner.prerequisites import check_machine
 from kvbench.runner.request import build_request
 from kvbench.runner.run import load_inputs, make_records
 from kvbench.runner.shards import first_of_each_task
@@ -61,8 +62,9 @@ def run(
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(one_line(error)) from error
     started = time.perf_counter()
+    check_machine(cfg)
     request = build_request(cfg)
-    with stoppable(), quietly(), use_kernels(cfg.kernels):
+    with stoppable(), quietly(), use_kernels(request.kernels):
         inputs = load_inputs(request)
         folder = make_records(cfg, request, inputs, started)
     records = load(folder)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Benchmark, Speed
-from kvbench.config import build
 from kvbench.configuration import Configuration
 from kvbench.engines import evaluate as engines
 from kvbench.engines.pace import pace_of
@@ -21,15 +20,14 @@ from kvbench.methods.head_scores import calibrations
 from kvbench.models import ModelSpec
 from kvbench.models.probe import told
 from kvbench.models.weights_format import told as told_of_weights
-from kvbench.papers.captions import title
-from kvbench.papers.experiment import Experiment
+from kvbench.ops.operator import Kernels
 from kvbench.probes import build_probes
 from kvbench.records.schema import EngineRecord
 from kvbench.runner.engines import check_conversations, connected, requested_engines, told_by
 from kvbench.runner.estimate import estimate_of
-from kvbench.runner.kernels import check_decoding, check_kernels, computed_by
-from kvbench.runner.prerequisites import check_machine
+from kvbench.runner.kernels import check_computing, computed_by
 from kvbench.utils.extras import require
+from kvbench.utils.targets import build
 
 
 def about_model(model: PreTrainedModel) -> dict[str, Any]:
@@ -88,13 +86,15 @@ class Request:
     benchmark: Benchmark
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
+    kernels: Kernels
     part: str = ""  # of a command with several runs: the name of this one in its progress
 
 
 def build_request(cfg: Configuration) -> Request:
-    """Build what a configuration requests. Raises UserError with the first mistake found."""
-    title(cfg)  # first: it raises UserError for a wrong experiment
-    check_machine(cfg)
+    """Build what a configuration requests. Raises UserError with the first mistake found.
+
+    What this machine lacks has been checked before (kvbench.runner.prerequisites).
+    """
     if cfg.engine:
         return engine_request(cfg)
     observations = build_probes(cfg.probe)
@@ -105,17 +105,16 @@ def build_request(cfg: Configuration) -> Request:
     check(settings, benchmark, spec)
     check_calibrations(methods, spec)
     if isinstance(benchmark, Speed):
-        speed.check(cfg.question, cfg.memory, cfg.first_token)
+        check_speed(cfg.question, cfg.memory, cfg.first_token)
     if not observations:
         check_memory(cfg.memory, methods)
     check_chunk(cfg.prefill.chunk, cfg.memory, methods, benchmark, bool(observations))
-    check_kernels(cfg.kernels, spec.resolve_device())
-    check_decoding(cfg.decode.engine, spec)
+    check_computing(cfg)
     kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
-        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=Experiment.of(cfg.experiment)))
+        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=cfg.experiment))
     distance = kind is METHODS and measures_distance(cfg.distance, cfg.memory, benchmark)
-    return Request(kind, settings, benchmark, spec, distance)
+    return Request(kind, settings, benchmark, spec, distance, cfg.kernels)
 
 
 def engine_request(cfg: Configuration) -> Request:
@@ -123,7 +122,8 @@ def engine_request(cfg: Configuration) -> Request:
     benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
     settings = requested_engines(cfg, benchmark)
     check_longest(benchmark, spec)
-    return Request(ENGINES, settings, benchmark, spec, measures_distance(cfg.distance, cfg.memory, benchmark))
+    distance = measures_distance(cfg.distance, cfg.memory, benchmark)
+    return Request(ENGINES, settings, benchmark, spec, distance, cfg.kernels)
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:
@@ -162,6 +162,20 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
     for file in (file for setting in settings for file in calibrations(setting.method)):
         if file.model and file.model != spec.name:
             raise UserError(f"{file.path} was made for model {file.model!r}, not for {spec.name!r}")
+
+
+def check_speed(question: str, memory: str, first_token: str) -> None:
+    """Raise UserError for settings that benchmark=speed ignores, and without what reads the clocks."""
+    require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
+    if question != "visible":
+        raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
+    if first_token != "full":
+        raise UserError(f"first_token={first_token}: benchmark=speed gives fixed tokens, whatever the first one is")
+    if memory != "shared":
+        raise UserError(
+            f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "
+            "say which, so it must be shared"
+        )
 
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:

@@ -7,12 +7,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.ruler import Ruler, files
-from kvbench.config import build
 from kvbench.configuration import ModelSpec, configured
 from kvbench.errors import UserError
 from kvbench.models.embedded import embedded_folder
 from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import print_line
+from kvbench.utils.targets import build
 from kvbench.utils.text import first_line
 
 

@@ -17,12 +17,12 @@ from kvbench.evaluation.record import AnyRun, Failure, Run
 from kvbench.models import load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
-from kvbench.records.store import Store, keys_in, shard_name
+from kvbench.records.store import Store, keys_in
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
 from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
-from kvbench.runner.shards import first_of_each_task, requested_keys, samples_of_shard
+from kvbench.runner.shards import Shard, first_of_each_task, requested_keys
 from kvbench.runner.starting_note import begun
 from kvbench.runner.torchrun import Group, Outcome
 from kvbench.runner.tracking import Tracker
@@ -46,7 +46,7 @@ def run(cfg: Configuration, group: Group | None = None) -> Path:
     """
     started = time.perf_counter()
     request = build_request(cfg)
-    with use_kernels(cfg.kernels):
+    with use_kernels(request.kernels):
         return make_records(cfg, request, load_inputs(request), started, group)
 
 
@@ -66,34 +66,34 @@ def make_records(
     identity = folder_identity(cfg, loaded, samples, request.benchmark)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg.output_dir) / name
+    run: AnyRun = Run(
+        f"{now()}-{uuid.uuid4().hex[:12]}",
+        digest(identity),
+        loaded,
+        request.benchmark,
+        request.settings,
+        memory=cfg.memory,
+        question=cfg.question,
+        first_token=cfg.first_token,
+        chunk=cfg.prefill.chunk,
+        distance=request.distance,
+        batch=cfg.decode.batch,
+        decode_engine=cfg.decode.engine,
+    )
     samples = first_of_each_task(samples, cfg.limit)
-    check_samples(loaded, request.benchmark, samples, cfg.question, request.kind.columns)
-    check_templates(loaded, request.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
-    request.kind.check(samples, request.settings, request.distance)
-    shard = samples_of_shard(samples, cfg.question, cfg.shard, cfg.shards)
-    its_name = shard_name(cfg.shard, cfg.shards)
+    check_samples(loaded, run.benchmark, samples, run.question, request.kind.columns)
+    check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
+    request.kind.check(samples, run.settings, run.distance)
+    part = Shard(cfg.shard, cfg.shards)
+    shard = part.samples(samples, run.question)
 
-    with Store(folder, its_name) as store:
+    with Store(folder, part.name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
-        run: AnyRun = Run(
-            f"{now()}-{uuid.uuid4().hex[:12]}",
-            digest(identity),
-            loaded,
-            request.benchmark,
-            request.settings,
-            memory=cfg.memory,
-            question=cfg.question,
-            first_token=cfg.first_token,
-            chunk=cfg.prefill.chunk,
-            distance=request.distance,
-            batch=cfg.decode.batch,
-            decode_engine=cfg.decode.engine,
-        )
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
-        tracker = Tracker(cfg.wandb, f"{name} {its_name}".strip(), folder, warn)
+        tracker = Tracker(cfg.wandb, f"{name} {part.name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as its_path:
             begun(cfg)
             tracker.start(manifest)

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.prompts import together
 from kvbench.evaluation.record import AnyRun
+from kvbench.records.store import shard_name
 
 
 def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
@@ -19,10 +21,22 @@ def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sam
     return chosen
 
 
-def samples_of_shard(samples: Sequence[Sample], question: str, shard: int, shards: int) -> list[Sample]:
-    """The samples of one of `shards` parts. Those that may share a context are in one shard, under all settings."""
-    groups = together(samples, question)[shard::shards]
-    return [sample for group in groups for sample in group]
+@dataclass(frozen=True)
+class Shard:
+    """One of `count` parts of the samples, which a process makes under all settings."""
+
+    number: int  # from 0
+    count: int
+
+    @property
+    def name(self) -> str:
+        """Of the process's own files."""
+        return shard_name(self.number, self.count)
+
+    def samples(self, samples: Sequence[Sample], question: str) -> list[Sample]:
+        """Its part of the samples: those that may share a context are in one shard."""
+        groups = together(samples, question)[self.number :: self.count]
+        return [sample for group in groups for sample in group]
 
 
 def requested_keys(run: AnyRun, samples: Sequence[Sample]) -> set[str]:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.configuration import Experiment
 from kvbench.errors import UserError, on_disk
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost_text
 from kvbench.papers.deviations import as_published
-from kvbench.papers.experiment import Experiment, named_by
+from kvbench.papers.experiment import named_by
 from kvbench.papers.published import COLUMNS, published
 from kvbench.papers.records import ModelRecords, select
 from kvbench.papers.runs import no_records, searched_folders

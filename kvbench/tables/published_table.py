@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from kvbench.configuration import Experiment
 from kvbench.errors import UserError
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import errata, published
 from kvbench.tables.text_table import MISSING, TextTable
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from kvbench.benchmarks.speed import LARGEST, PLACE
 from kvbench.config import titled
-from kvbench.papers.experiment import Experiment
+from kvbench.configuration import Experiment
 from kvbench.papers.published import errata, footnotes
 from kvbench.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv

@@ -27,14 +27,20 @@ def check_folder(path: str) -> None:
         raise UserError(f"model.path={path!r} must be a folder with a config.json")
 
 
-def check_folder_shape(name: str, shape: Mapping[str, Any], folder: Path) -> None:
-    """As check_shape, with the config.json of a folder; one that cannot be read is for loading to report."""
+def check_model_folder(name: str, path: str, shape: Mapping[str, Any] | None) -> None:
+    """Raise UserError for a folder without a model, and where its config.json has another shape than `shape`.
+
+    A config.json that cannot be read is for loading to report.
+    """
+    check_folder(path)
+    if shape is None:
+        return
     try:
-        config = json.loads(read_bytes(folder / "config.json"))
+        config = json.loads(read_bytes(Path(path) / "config.json"))
     except (OSError, ValueError, RecursionError):
         return
     if isinstance(config, dict):
-        check_shape(name, shape, config, str(folder))
+        check_shape(name, shape, config, path)
 
 
 def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], source: str) -> None:

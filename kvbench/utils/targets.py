@@ -11,17 +11,24 @@ from difflib import get_close_matches
 from importlib import import_module
 from inspect import isclass, ismodule
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from kvbench.errors import UserError
+from kvbench.utils.config_folder import DESCRIPTIONS
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import plugin_of
+from kvbench.utils.text import in_one_line
 
 TARGET = "_target_"
 # Other keys that are no parameters. `_convert_: all` says what holds for every node, and is in the keys of records.
 SPECIAL = frozenset({TARGET, "_convert_"})
+# Keys of a YAML file that describe it, and are no parameters of what it builds.
+# help_group is a method's in `kvbench --help method`, colour a method's or an engine's in figures; thinking is a
+# benchmark's, for presets of models whose chat template has a switch.
+DESCRIBING = frozenset({*DESCRIPTIONS, "thinking"})
 MOST = 12  # classes of a module that an error lists
 
+Built = TypeVar("Built")
 Find = Callable[[str], object]  # from module.Class to what has that name
 
 
@@ -68,6 +75,21 @@ def named_classes(node: object) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from named_classes(value)
+
+
+def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = imported) -> Built:
+    """An object of a configuration's `_target_`, a subclass of `base`.
+
+    `find` looks up the names of classes: what strangers wrote may only name known ones. Raises UserError, which begins
+    with `what`, for any other target, which is not called, and where it fails.
+    """
+    part = part_of({key: value for key, value in config.items() if key not in DESCRIBING}, what, base, find=find)
+    try:
+        made: Built = part.built()
+    except Exception as error:
+        own = None if isinstance(error, UserError) else own_line(error)
+        raise UserError(f"{what}: {own or in_one_line(error)}") from error
+    return made
 
 
 def class_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> type:

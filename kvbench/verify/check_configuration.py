@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvbench.config import DESCRIBING
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.records.pack import LEFT_OUT
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
+from kvbench.utils.targets import DESCRIBING
 from kvbench.verify.verdict import Note, missing, wrong
 
 NO_ACCOUNT = {"mode": "disabled", "project": "kvbench", "entity": None}  # in the place of what packs leave out

@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.benchmarks.base import at_most, data_hash
-from kvbench.config import build
 from kvbench.metrics.answers import has_name
 from kvbench.models.embedded import PACKAGES, embedded_folder
 from kvbench.records.recorded_configuration import recorded
@@ -21,7 +20,7 @@ from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import PLACES, PUBLISHED
 from kvbench.utils.plugins import versions_of
 from kvbench.utils.release import __version__
-from kvbench.utils.targets import TARGET
+from kvbench.utils.targets import TARGET, build
 from kvbench.verify import limits
 from kvbench.verify.counted_tokenizer import CountedTokenizer
 from kvbench.verify.known_classes import known

@@ -13,9 +13,10 @@ from multiprocessing import get_context
 import torch
 from torch import Tensor
 
-from kvbench.config import build, composed
+from kvbench.config import composed
 from kvbench.methods import Eviction
 from kvbench.prefill import prefill
+from kvbench.utils.targets import build
 from scripts.embedded import embedded_model, needle_prompt
 from scripts.frame import arguments, tell
 

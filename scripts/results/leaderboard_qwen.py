@@ -20,11 +20,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from kvbench.benchmarks import Ruler
-from kvbench.config import build
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.records import load
 from kvbench.runner import run as command
+from kvbench.utils.targets import build
 from scripts.frame import script_parser
 from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_tables import Board, report

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from kvbench.benchmarks import Benchmark, LongBench, LongBenchE
-from kvbench.config import CONF, build, options
+from kvbench.config import CONF, options
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import score
 from kvbench.records import load
+from kvbench.utils.targets import build
 from kvbench.utils.yaml_files import read_yaml
 from tests.support.paths import DATA
 from tests.support.runs import compose, run

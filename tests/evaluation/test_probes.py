@@ -16,7 +16,7 @@ from kvbench.evaluation.prompts import Prompt
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.ops.column_sums import TILE
 from kvbench.papers.captions import title
-from kvbench.papers.experiment import Experiment, load
+from kvbench.papers.experiment import load
 from kvbench.prefill import full as prefill
 from kvbench.probes.base import ALL, Observation, build_probes
 from kvbench.records import gather
@@ -211,7 +211,7 @@ def test_a_prompt_within_the_window_is_told():
 @pytest.mark.parametrize("small", [[], ["model=smollm2-135m"]])
 def test_an_experiment_of_probes_is_made_for_its_model_and_for_the_small_one(name, small):
     cfg = load(name, *small)
-    axes = {"layers": "heads", "token_map": "tokens", "attention_map": "map"}[Experiment.of(cfg.experiment).show]
+    axes = {"layers": "heads", "token_map": "tokens", "attention_map": "map"}[cfg.experiment.show]
     for observation in build_probes(cfg.probe):
         assert observation.probe.axes == axes
         assert max(observation.probe.layers or [0]) < (30 if small else 32)

@@ -24,7 +24,7 @@ from kvbench.methods.decode_compression import DecodeCompression
 from kvbench.prefill import FullPrefill
 from kvbench.records.samples import row_of
 from kvbench.records.store import Store
-from kvbench.runner.shards import samples_of_shard
+from kvbench.runner.shards import Shard
 from tests.support.config import method
 from tests.support.given import Given, made
 from tests.support.sliding import sliding_model
@@ -167,7 +167,7 @@ def test_a_conversation_is_one_shards(tmp_path):
     others = [replace(sample, id=f"other {sample.id}", context_id="other") for sample in conversation()]
     mixed = [sample for pair in zip(conversation(), others, strict=True) for sample in pair]
     assert [len(group) for group in together(mixed, "visible")] == [3, 3]
-    parts = [samples_of_shard(mixed, "visible", i, 2) for i in range(2)]
+    parts = [Shard(i, 2).samples(mixed, "visible") for i in range(2)]
     assert [{sample.context_id for sample in part} for part in parts] == [{"c"}, {"other"}]
 
 

@@ -10,7 +10,6 @@ from kvbench.figures.curve_points import line_names, our_points, published_point
 from kvbench.figures.make import drawn
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import published
 from tests.support.figure_records import BYTES, FIG5, panels, part_of, somehow
 from tests.support.made_runs import make_runs
@@ -41,7 +40,7 @@ def test_published_points_are_those_of_the_papers_table(figure5, tmp_path, model
         make_runs(tmp_path, FIG5, f"model={model}", score=somehow, samples=1, **BYTES)
         top = tmp_path
     part = part_of(top, FIG5, f"model={model}")
-    experiment = Experiment.of(part.cfg.experiment)
+    experiment = part.cfg.experiment
     shown = columns(experiment.columns, part.cfg.benchmark, part.cfg.benchmark)
     printed = published_points(part, experiment, shown, "r")
     table = published(f"spindlekv_table{stem}")

@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 
 from kvbench.benchmarks.haystack import generated
 from kvbench.cache.reserve_ratio import Kept, ReserveRatio
-from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import (
@@ -32,6 +31,7 @@ from kvbench.methods.selection import reduce_group, top_indices
 from kvbench.methods.spindle import Selector
 from kvbench.ops.rope import Rope
 from kvbench.prefill import prefill
+from kvbench.utils.targets import build
 from tests.support.codebook_layers import book_sizes, read_keys, read_values
 from tests.support.paths import ROOT
 from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model

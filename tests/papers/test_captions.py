@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from kvbench.config import CONF
 from kvbench.configuration import resolved
 from kvbench.papers.captions import title
-from kvbench.papers.experiment import Experiment, load
+from kvbench.papers.experiment import load
 from tests.support.experiments import config
 
 pytestmark = pytest.mark.heavy
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.heavy
 
 @pytest.mark.parametrize("name", ["pyramidkv_fig5", "simlayerkv_table1", "simlayerkv_table3", "spindlekv_table1"])
 def test_the_caption_of_a_scaled_down_run_says_so(name):
-    experiment = Experiment.of(config(name).experiment)
+    experiment = config(name).experiment
     assert title(load(name, "model=smollm2-135m", "limit=2")) == (
         f"{experiment.paper} {experiment.item}, scaled down: smollm2-135m in place of "
         f"{' and '.join(experiment.models)}; at most 2 samples of a task"
@@ -25,7 +25,7 @@ def test_the_caption_of_a_scaled_down_run_says_so(name):
 
 @pytest.mark.parametrize("name", ["pyramidkv_table11", "simlayerkv_table7", "spindlekv_fig5"])
 def test_a_run_as_published_is_called_by_paper_and_item_alone(name):
-    experiment = Experiment.of(config(name).experiment)
+    experiment = config(name).experiment
     for model in experiment.models:
         assert title(config(name, model)) == f"{experiment.paper} {experiment.item}"
 
@@ -65,7 +65,7 @@ def test_a_run_of_no_experiment_has_no_title():
 
 def test_an_experiment_of_ones_own_is_reported_by_model_alone():
     cfg = load("spindlekv_table1", "limit=3")
-    cfg = cfg.changed(experiment={**cfg.experiment, "name": "mine", "models": ["llama3-8b"]})
+    cfg = cfg.changed(experiment={**cfg.plain["experiment"], "name": "mine", "models": ["llama3-8b"]})
     assert (
         title(cfg)
         == "SpindleKV Table 1, scaled down: mistral-7b-v0.2 in place of llama3-8b; at most 3 samples of a task"

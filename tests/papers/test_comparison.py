@@ -1,13 +1,14 @@
 """Published times and memory beside a run's."""
 
+from kvbench.configuration import Experiment
 from kvbench.papers.comparison import compare_speed
-from kvbench.papers.experiment import Experiment, load
+from kvbench.papers.experiment import load
 from kvbench.tables.speed_table import speeds
 from tests.support.speed_runs import frame_of
 
 
 def experiment(name: str) -> Experiment:
-    return Experiment.of(load(name).experiment)
+    return load(name).experiment
 
 
 def test_published_times_stand_beside_ours_of_the_same_place():

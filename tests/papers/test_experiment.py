@@ -9,14 +9,16 @@ from omegaconf import OmegaConf
 from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.benchmarks.ruler.tasks import TASKS as RULER
-from kvbench.config import build, options
+from kvbench.config import options
+from kvbench.configuration import Experiment
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import settings_of
 from kvbench.papers.columns import columns, requested_tasks
 from kvbench.papers.cost import cost, row_of
-from kvbench.papers.experiment import Experiment, load
+from kvbench.papers.experiment import load
 from kvbench.papers.recorded_costs import costs
 from kvbench.runner.request import check
+from kvbench.utils.targets import build
 from tests.support.experiments import NAMES, column_names, composed, config
 from tests.support.paths import DATA
 
@@ -78,7 +80,7 @@ def test_the_files_include_the_tables_and_figures_of_the_four_papers():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
-    experiment = Experiment.of(config(name).experiment)
+    experiment = config(name).experiment
     assert experiment.name == name
     assert set(experiment.models) <= set(options("model"))
     assert config(name).model.name == experiment.models[0]
@@ -94,7 +96,7 @@ def test_an_experiment_composes_and_builds_for_each_of_its_models(name, rows):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_file_of_costs_is_what_the_configurations_give(name):
-    models = Experiment.of(config(name).experiment).models
+    models = config(name).experiment.models
     assert costs()[name] == row_of(name, cost([config(name, model) for model in models])), (
         "run python -m scripts.maintenance.make_costs"
     )
@@ -106,12 +108,12 @@ def test_parameters_are_for_methods_that_exist(name):
     cfg = config(name)
     known = set(options("method")) | set(cfg.methods)
     assert set(cfg.method) <= known
-    assert {method for method in Experiment.of(cfg.experiment).methods if method not in known} == set()
+    assert {method for method in cfg.experiment.methods if method not in known} == set()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("pyramidkv") and name != "pyramidkv_fig2"])
 def test_pyramidkvs_experiments_name_todays_script_and_that_of_june_2024(name):
-    experiment = Experiment.of(config(name).experiment)
+    experiment = config(name).experiment
     assert "pyramidkv_paper_2024_06" in " ".join(experiment.chosen)
     early = [f"{preset}_2024_06" for preset in experiment.methods if f"{preset}_2024_06" in options("method")]
     assert all(experiment.rows(preset) == experiment.rows(preset[: -len("_2024_06")]) for preset in early)
@@ -119,7 +121,7 @@ def test_pyramidkvs_experiments_name_todays_script_and_that_of_june_2024(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("simlayerkv")])
 def test_simlayerkvs_longbench_prompts_have_a_chat_template_for_llama_2_alone(name):
-    experiment = Experiment.of(config(name).experiment)
+    experiment = config(name).experiment
     if config(name).benchmark["_target_"] != "kvbench.benchmarks.LongBench":
         return
     for model in experiment.models:
@@ -131,7 +133,7 @@ def test_simlayerkvs_longbench_prompts_have_a_chat_template_for_llama_2_alone(na
 @pytest.mark.parametrize("name", NAMES)
 def test_several_models_are_a_sweep(name):
     params = OmegaConf.select(composed(name)[1], "sweeper.params") or {}
-    models = Experiment.of(config(name).experiment).models
+    models = config(name).experiment.models
     assert len(models) == 1 or "model" in params
     assert params.get("model", models[0]) == ",".join(models)
 
@@ -139,7 +141,7 @@ def test_several_models_are_a_sweep(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_are_tasks_or_metrics_that_the_run_makes(name):
     cfg = config(name)
-    tasks = set(column_names(Experiment.of(cfg.experiment))) - METRICS
+    tasks = set(column_names(cfg.experiment)) - METRICS
     kind = cfg.benchmark["_target_"].rpartition(".")[2]
     if kind == "LongBench":
         assert tasks <= set(requested_tasks(cfg.benchmark))
@@ -175,7 +177,7 @@ def test_a_scaled_down_run_composes(name):
     ],
 )
 def test_a_mistake_in_an_experiment_is_reported(changes, message):
-    node = {**load("spindlekv_table1").experiment, **changes}
+    node = {**load("spindlekv_table1").plain["experiment"], **changes}
     with pytest.raises(UserError, match=message):
         Experiment.of({key: value for key, value in node.items() if value is not ...})
 
@@ -187,7 +189,7 @@ def test_an_unknown_experiment_is_reported_with_the_nearest():
 
 def test_a_single_column_and_a_task_set_are_columns():
     cfg = load("spindlekv_table1", "benchmark.tasks=simlayerkv5")
-    node = cfg.experiment | {"columns": "simlayerkv5"}
+    node = cfg.plain["experiment"] | {"columns": "simlayerkv5"}
     experiment = Experiment.of(node)
     assert experiment.columns == ["simlayerkv5"]
     assert [column.name for column in columns(experiment.columns, cfg.benchmark, cfg.benchmark)] == [

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from kvbench.configuration import Experiment
 from kvbench.evaluation.settings import settings_of
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.published import COLUMNS, items, published
 from tests.support.experiments import NAMES, column_names, config
 
@@ -16,7 +16,7 @@ NOT_MEASURED = {"pyramidkv_table2": {"memory_mb", "kv_share"}}
 
 def data(name: str) -> tuple[Experiment, pd.DataFrame]:
     """An experiment and its published figures; of a figure whose numbers are in a table, its own models' rows."""
-    experiment = Experiment.of(config(name).experiment)
+    experiment = config(name).experiment
     if experiment.published is None:
         return experiment, pd.DataFrame(columns=COLUMNS)
     figures = published(experiment.published)
@@ -30,7 +30,7 @@ def chosen_rows(figures: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
 
 
 def test_only_figures_what_has_no_number_and_what_no_paper_has_go_without_published_data():
-    without = [name for name in NAMES if Experiment.of(config(name).experiment).published is None]
+    without = [name for name in NAMES if config(name).experiment.published is None]
     assert without and all("_fig" in name or name.startswith("community_") for name in without)
 
 
@@ -39,7 +39,7 @@ def test_all_published_tables_have_a_file_or_a_reason():
         *("pyramidkv_table3", "spindlekv_table3"),  # data sets; hyper-parameters
         "pyramidkv_figure5",  # its one number is in Table 11 too, with all others
     }
-    used = {Experiment.of(config(name).experiment).published for name in NAMES} - {None}
+    used = {config(name).experiment.published for name in NAMES} - {None}
     tables = {item for item in items() if not item.endswith("_text")}
     assert used <= tables | {"simlayerkv_text"}  # its throughput stands in the text
     assert tables - used <= left_out

@@ -5,8 +5,9 @@ import math
 import pandas as pd
 
 from kvbench.records import load
-from kvbench.records.ratios import RATIOS, means
+from kvbench.records.ratios import means
 from kvbench.records.schema import MethodRecord
+from kvbench.utils.ratios import RATIOS
 from tests.support import records as made_up
 from tests.support.loaded_records import write
 

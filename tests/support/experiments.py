@@ -7,8 +7,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from kvbench.benchmarks.longbench.tasks import SETS
 from kvbench.config import CONF
-from kvbench.configuration import Configuration, resolved
-from kvbench.papers.experiment import Experiment, names
+from kvbench.configuration import Configuration, Experiment, resolved
+from kvbench.papers.experiment import names
 
 NAMES = names()
 

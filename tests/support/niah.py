@@ -2,7 +2,8 @@
 
 from kvbench.benchmarks import Benchmark, haystack
 from kvbench.benchmarks.niah import placement
-from kvbench.config import build, options
+from kvbench.config import options
+from kvbench.utils.targets import build
 from tests.support.runs import compose
 
 VARIANTS = [name for name in options("benchmark") if name.startswith(("niah", "passkey"))]

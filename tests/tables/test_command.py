@@ -14,7 +14,7 @@ from kvbench.evaluation.settings import build_settings, settings_of
 from kvbench.papers.columns import Column, columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.comparison import value_of_column, values_of_row
-from kvbench.papers.experiment import Experiment, names
+from kvbench.papers.experiment import names
 from kvbench.papers.published import errata, items, published
 from kvbench.records.store import RECORDS
 from kvbench.tables.command import main
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.heavy
 )
 def test_every_published_figure_is_met_by_a_cell(name, apart):
     (cfg,) = configurations([f"+experiment={name}"])
-    experiment = Experiment.of(cfg.experiment)
+    experiment = cfg.experiment
     figures = published(experiment.published)
     shown = columns(experiment.columns, cfg.benchmark, cfg.benchmark)
     again = ["method", "column", "printed"]  # what is printed again for another setting
@@ -61,7 +61,7 @@ def test_every_published_figure_is_met_by_a_cell(name, apart):
 
 def test_a_method_that_fits_several_figures_is_reported():
     (cfg,) = configurations(["+experiment=pyramidkv_table4", "experiment.methods.pyramidkv_w16=pyramidkv"])
-    experiment, figures = Experiment.of(cfg.experiment), published("pyramidkv_table4")
+    experiment, figures = cfg.experiment, published("pyramidkv_table4")
     setting = next(s for s in build_settings(cfg.methods, None, 128) if s.name == "pyramidkv_w16")
     row = values_of_row(figures, experiment, "llama3-8b", setting)
     with pytest.raises(

@@ -2,9 +2,9 @@
 
 import pytest
 
+from kvbench.configuration import Experiment
 from kvbench.errors import UserError
 from kvbench.papers.command_line import configurations
-from kvbench.papers.experiment import Experiment
 from kvbench.tables.command import main
 from kvbench.tables.published_table import SOURCE, published_tables
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.heavy
 
 
 def experiment(name: str) -> Experiment:
-    return Experiment.of(configurations([f"+experiment={name}"])[0].experiment)
+    return configurations([f"+experiment={name}"])[0].experiment
 
 
 def test_rows_and_columns_are_those_of_the_paper_with_its_known_errors():

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kvbench.config import build
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, KNorm, Method, Scoring
-from kvbench.utils.targets import class_of
+from kvbench.utils.targets import build, class_of
 from tests.support.config import NAMES, method_configs
 
 CALLED = []

@@ -1,5 +1,5 @@
 """Speed: each setting measured alone, in rounds that change the order; medians and counted bytes."""
 
-from kvbench.evaluation.speed.rounds import check, evaluate
+from kvbench.evaluation.speed.rounds import evaluate
 
-__all__ = ["check", "evaluate"]
+__all__ = ["evaluate"]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.benchmarks.speed import LARGEST, Speed
-from kvbench.errors import UserError
 from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.conditions import conditions
@@ -19,7 +18,6 @@ from kvbench.evaluation.speed.largest_batch import MemoryLimit
 from kvbench.evaluation.speed.measure import Measurement, attempt
 from kvbench.evaluation.speed.record import record
 from kvbench.records.store import Store
-from kvbench.utils.extras import require
 from kvbench.utils.signals import unbroken
 
 # Tokens decoded in a warm-up round: by then everything is made that is made at its first use.
@@ -43,20 +41,6 @@ class Series:
     batch: int  # 0: does not fit
     measurements: list[Measurement] = field(default_factory=list)
     places: list[int] = field(default_factory=list)  # the setting's index in the order of each counted round
-
-
-def check(question: str, memory: str, first_token: str) -> None:
-    """Raise UserError for settings that benchmark=speed ignores, and without what reads the clocks."""
-    require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
-    if question != "visible":
-        raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
-    if first_token != "full":
-        raise UserError(f"first_token={first_token}: benchmark=speed gives fixed tokens, whatever the first one is")
-    if memory != "shared":
-        raise UserError(
-            f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "
-            "say which, so it must be shared"
-        )
 
 
 def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kvbench.configuration import Experiment
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.metrics.aggregate import task_score
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.papers.columns import ALL, Column, Scores, drawn, scores
 from kvbench.papers.comparison import value_of_column, values_of_row
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import served_bytes

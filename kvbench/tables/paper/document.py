@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.configuration import Experiment
 from kvbench.metrics.bootstrap import RESAMPLES
 from kvbench.papers.columns import ALL, Column
 from kvbench.papers.deviations import deviations
-from kvbench.papers.experiment import Experiment
 from kvbench.papers.records import ModelRecords
-from kvbench.records.ratios import RATIOS
 from kvbench.records.served_bytes import note_of
 from kvbench.tables.paper.cells import FULL
 from kvbench.tables.paper.layout import FLOORED_MARK, LOST, NOT_SIGNIFICANT, PaperTable
 from kvbench.tables.run_table import FLOORED, MISSED, MISSED_MARK
 from kvbench.tables.text_table import MISSING
+from kvbench.utils.ratios import RATIOS
 from kvbench.utils.text import count, short_hashes
 
 
