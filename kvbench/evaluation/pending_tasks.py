@@ -16,6 +16,7 @@ from kvbench.evaluation.turns import conversations
 from kvbench.methods import FullKV
 from kvbench.methods.base import Method
 from kvbench.prefill import PrefillPlan
+from kvbench.prefill.plan import by_plan
 from kvbench.records.store import Store
 
 
@@ -129,11 +130,7 @@ def to_compress(tasks: Sequence[Task], distance: bool, always_batches: bool) -> 
 
 def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
     """The tasks of one context by the prefill pass that they can share."""
-    groups: dict[PrefillPlan, list[Task]] = {}
-    for task in tasks:
-        plan = task.method.plan(len(task.context), task.num_layers, task.budget)
-        groups.setdefault(plan, []).append(task)
-    return groups
+    return by_plan(tasks, lambda task: task.method.plan(len(task.context), task.num_layers, task.budget))
 
 
 def by_question(batch: Sequence[Compression], sequences: int | None) -> Iterator[list[Row]]:

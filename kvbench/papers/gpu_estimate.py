@@ -3,15 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import NamedTuple
 
 from kvbench.evaluation.settings import Setting
-from kvbench.methods.base import Method
+from kvbench.evaluation.shared_work import shared_work
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.prompts import PromptSize
-from kvbench.prefill import PrefillPlan
 
 ITEMSIZE = 2  # bytes of a number in bfloat16
 
@@ -69,36 +67,22 @@ def estimate(
     for size, samples in Counter(sizes).items():
         if size.tokens is None or size.batch is None:
             return None  # no known length, or as large a batch as fits
-        one_by_one = size.batch > 1 or size.repeats > 1 or batch == "1"
+        one_by_one = size.batch > 1 or size.repeats > 1
         prompt, answers = size.tokens * shape.token_bytes, size.new_tokens * shape.token_bytes * size.batch
-        for group in _sharing(settings, size.tokens, shape).values():
-            alone: list[float] = []
-            together: list[float] = []
-            for one in group:
-                kept = _kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch
-                joins = not one_by_one and (batch == "all" or one.method.batches)
-                (together if joins else alone).append(kept)
-            at_once = len(together) if batch in ("auto", "all") else min(int(batch), len(together))
-            passes = len(alone) + (ceil(len(together) / at_once) if at_once else 0)
-            read = passes * shape.weight_bytes + sum(alone + together) + len(group) * answers / 2
-            prefills = len(group) if size.repeats > 1 else 1
+        for work in shared_work(settings, size.tokens, shape.num_hidden_layers, batch, one_by_one):
+            alone, together = (
+                [_kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch for one in group]
+                for group in (work.alone, work.together)
+            )
+            read = len(work.passes) * shape.weight_bytes + sum(alone + together) + len(work.settings) * answers / 2
+            prefills = len(work.settings) if size.repeats > 1 else 1
             flops = prefills * shape.flops(size.tokens)
             seconds += samples * size.repeats * gpu.seconds(flops, size.new_tokens * read)
             moments = [prompt + max(alone, default=0) + (answers if alone else 0)]
             moments.append(prompt + sum(kept for kept in together if kept < prompt))
-            moments.append(sum(together) + at_once * answers)
+            moments.append(sum(together) + work.at_once * answers)
             most = max(most, shape.weight_bytes + max(moments))
     return Estimate(seconds, most)
-
-
-def _sharing(settings: Sequence[Setting], n: int, shape: Shape) -> dict[PrefillPlan, list[Setting]]:
-    """The settings by the prefill pass that they can share."""
-    groups: dict[PrefillPlan, list[Setting]] = {}
-    for one in settings:
-        method: Method = one.method
-        budget = one.budget_at(n, shape.num_hidden_layers)
-        groups.setdefault(method.plan(n, shape.num_hidden_layers, budget), []).append(one)
-    return groups
 
 
 def _kept(setting: Setting, n: int, new_tokens: int, shape: Shape) -> float:

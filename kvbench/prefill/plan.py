@@ -1,11 +1,15 @@
 """The prefill that a method requires: which forward pass to run over the prompt."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.prefill.state import Needs, PrefillState, Release
+
+Item = TypeVar("Item")
 
 
 class PrefillPlan(ABC):
@@ -21,3 +25,11 @@ class PrefillPlan(ABC):
         With `release` each layer's state is passed to it as soon as it is complete, lowest layer first, and the
         returned state has no layers.
         """
+
+
+def by_plan(items: Iterable[Item], plan_of: Callable[[Item], PrefillPlan]) -> dict[PrefillPlan, list[Item]]:
+    """What needs a prefill of one prompt, by the pass that it can share with others."""
+    groups: dict[PrefillPlan, list[Item]] = {}
+    for item in items:
+        groups.setdefault(plan_of(item), []).append(item)
+    return groups

@@ -1,7 +1,6 @@
 """How long a run takes: predicted from prompt lengths, settings and a short probe, corrected by finished samples."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +12,11 @@ from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Sample, Speed
 from kvbench.engines.pace import Seconds
+from kvbench.evaluation.prefill_passes import num_layers
 from kvbench.evaluation.prompts import together
-from kvbench.evaluation.record import AnyRun, ModelRun
+from kvbench.evaluation.record import AnyRun, Choice, ModelRun
 from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.shared_work import shared_work
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
 from kvbench.models.flops import forward_flops
@@ -84,22 +85,32 @@ def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
 
 
 def costs(
-    run: ModelRun, samples: Sequence[Sample], missing: Mapping[str, int], tokens: Mapping[str, int], pace: Pace
+    run: ModelRun,
+    samples: Sequence[Sample],
+    missing: Mapping[str, Sequence[Choice]],
+    tokens: Mapping[str, int],
+    pace: Pace,
 ) -> dict[str, Cost]:
-    """The cost of each sample that lacks records; a context that several questions share is prefilled for the first."""
+    """The cost of each sample that lacks records under the settings `missing`.
+
+    A context that several questions share is prefilled for the first. Probes read it in one pass and decode nothing.
+    """
     flops, found = prompt_flops(run.loaded.model), {}
     for group in together(samples, run.question):
         group = [sample for sample in group if missing.get(sample.id)]
         for place, sample in enumerate(group):
-            records = missing[sample.id]
-            prefill = pace.prefill * flops(tokens[sample.id]) / flops(PROBE)
+            n, records = tokens[sample.id], len(missing[sample.id])
+            prefill = pace.prefill * flops(n) / flops(PROBE)
             if isinstance(run.benchmark, Speed):  # every setting by itself, again and again
                 rounds, batch = run.benchmark.warmup + run.benchmark.repeats, sample.meta["batch"]
                 decode = pace.step * sample.max_new_tokens * _together(batch if isinstance(batch, int) else 1)
                 cost = Cost(0.0, records * rounds * (prefill + decode), records)
             else:
-                steps = records if run.batch == "1" else _together(records)
-                cost = Cost(prefill if place == 0 else 0.0, pace.step * sample.max_new_tokens * steps, records)
+                settings = [one for one in missing[sample.id] if isinstance(one, Setting)]
+                works = shared_work(settings, n, max(num_layers(run.loaded.model, n), 1), run.batch)
+                steps = sum(_together(sequences) for work in works for sequences in work.passes)
+                prefills = (len(works) or 1) if place == 0 else 0
+                cost = Cost(prefills * prefill, pace.step * sample.max_new_tokens * steps, records)
             found[sample.id] = cost
     return found
 
@@ -114,11 +125,11 @@ def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], 
 
     `part` names what it is of, where that is one of a command's several runs.
     """
-    missing = Counter(s.id for s in samples for setting in run.settings if run.key(s, setting) not in done)
+    missing = {s.id: [one for one in run.settings if run.key(s, one) not in done] for s in samples}
     samples = [sample for sample in samples if missing[sample.id]]
     tokens = prompt_tokens(run, samples)
     flops = prompt_flops(run.loaded.model)
-    work = sum(flops(tokens[sample.id] + sample.max_new_tokens * missing[sample.id]) for sample in samples)
+    work = sum(flops(tokens[sample.id] + sample.max_new_tokens * len(missing[sample.id])) for sample in samples)
     pace = Pace.of(run.loaded.model) if work >= WORTH else None
     return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None, part=part)
 

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from kvbench.benchmarks import Sample, Speed
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import FullKV
 from kvbench.runner import estimate as module
 from kvbench.runner import progress
 from kvbench.runner.estimate import Cost, Estimate, Pace, costs, prompt_flops
@@ -109,7 +111,7 @@ def prediction(batch="auto", question="visible", settings=4, benchmark=None, mad
     one = SimpleNamespace(
         loaded=SimpleNamespace(model=tiny_model()), benchmark=benchmark, batch=batch, question=question
     )
-    missing = {sample.id: settings for sample in asked}
+    missing = {sample.id: [Setting("full", FullKV(), "")] * settings for sample in asked}
     return costs(one, asked, missing, {sample.id: 256 for sample in asked}, Pace(1.0, 0.1))
 
 
