@@ -21,7 +21,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.config import hydra_folder, search_path
-from kvbench.errors import UserError
+from kvbench.errors import UserError, on_disk
 from kvbench.runner import sweep
 from kvbench.runner.failures import TRACEBACKS, JobFailed
 from kvbench.utils.console import err
@@ -107,8 +107,9 @@ def run_sweep(overrides: Sequence[str], run: Run) -> None:
         jobs = sweep.jobs(config)
         sweep.check(config, jobs)
         folder = Path(str(config.hydra.sweep.dir))
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(config, folder / "multirun.yaml")
+        with on_disk(f"write to {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(config, folder / "multirun.yaml")
         job = SweepJob(run, len(jobs), frozenset.intersection(*map(frozenset, jobs)) if jobs[1:] else frozenset())
         context = HydraContext(loader, Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)

@@ -61,6 +61,7 @@ def test_options_stand_in_any_position_with_their_values():
     [
         (["--verbose"], "unknown option '--verbose'. Did you mean '--version'? Allowed: --cfg,"),
         (["method=full", "report"], "'report' is not KEY=VALUE, and a command must come first: kvbench COMMAND"),
+        (["-m", "--cfg", "job"], "argument -c/--cfg: not allowed with argument -m/--multirun"),
         (["--ratio", "0.2"], "--ratio: a key has no dashes: write ratio=0.2"),
         (["--ratio=0.2"], "--ratio=0.2: a key has no dashes: write ratio=0.2"),
         (["--method", "snapkv"], "--method: a key has no dashes: write method=snapkv"),

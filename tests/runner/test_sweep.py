@@ -75,6 +75,8 @@ def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_fol
         ("benchmark.lengths=[320],[9000]", "takes 9006 tokens"),
         ("rato=0.2,0.4", "unknown key 'rato'. Did you mean 'ratio'?"),
         ("ratio=0.2,,0.4", "ratio=0.2,,0.4 cannot be read"),
+        ("hydra.sweeper._target_=mine.Sweeper", "hydra.sweeper=Sweeper: -m makes a job for each combination of values"),
+        ("output_dir=/proc/x", "cannot write to /proc/x: No such file or directory"),
     ],
 )
 def test_a_mistake_in_one_job_is_one_line_before_anything_is_run(mistake, told, sweep, tiny_folder, tmp_path):
