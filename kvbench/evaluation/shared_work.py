@@ -40,7 +40,8 @@ def shared_work(
     """
     works = []
     for group in by_plan(settings, lambda one: one.plan(n, num_layers)).values():
-        alone, together = [], []
+        alone: list[Setting] = []
+        together: list[Setting] = []
         for setting in group:
             joins = not one_by_one and batch != "1" and (batch == "all" or setting.method.batches)
             (together if joins else alone).append(setting)
