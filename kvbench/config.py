@@ -1,4 +1,4 @@
-"""The location of conf/, its choices, and how its nodes become objects."""
+"""The location of conf/, its choices, and how Hydra composes them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -116,7 +116,7 @@ class Walk:
             known |= names(node.target)
         generators = getattr(node, "generators", [])
         for child in (*generators, *(one for one in ast.iter_child_nodes(node) if one not in generators)):
-            if not isinstance(child, Function | ast.ClassDef | ast.Raise):
+            if not isinstance(child, Function | ast.ClassDef | ast.Raise | ast.ExceptHandler):
                 yield from self._inside(child, known)
         match node:
             case ast.Assign(targets=[target], value=value) if is_part(value, known):
