@@ -121,6 +121,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/python -m scripts.maintenance.check_style
 
 install: $(VENV)/installed
 
