@@ -1,15 +1,17 @@
 """Every choice of a part composes into every method that takes it, or is refused."""
 
+from functools import cache
 from importlib import import_module
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench.config import CONF, choices
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
-from kvbench.methods import Allocation, HeadBudgets, Method, Scoring, Storage
-from tests.support.config import method_configs
+from kvbench.methods import Allocation, HeadBudgets, Scoring, Storage
+from tests.support.config import method_configs, with_files
 from tests.support.every_method import LAYERS, state
 
 pytestmark = pytest.mark.heavy
@@ -117,55 +119,75 @@ REFUSED_PARTS = {
 }
 
 
-def part_combinations():
-    for name, places in TAKEN.items():
-        for place in places:
-            group = place.rpartition(".")[2].removeprefix("+")
-            for choice in choices(group):
-                added, key = place[: place.startswith("+")], place.removeprefix("+")
-                yield name, choice, f"{added}{group}@method.{name}.{key}={choice}"
+PLACES = [(name, place) for name, places in TAKEN.items() for place in places]
 
 
-COMBINATIONS = list(part_combinations())
-TOGETHER = 6
+def group_of(place: str) -> str:
+    return place.rpartition(".")[2].removeprefix("+")
 
 
-def in_rounds() -> dict[tuple[str, str], dict[str, str]]:
-    """With which overrides of other methods, by name, one is composed: several methods at once take little longer."""
-    left: dict[str, list[str]] = {}
-    for name, _, override in COMBINATIONS:
-        left.setdefault(name, []).append(override)
-    rounds = {}
-    while left:
-        chosen = {name: left[name].pop() for name in list(left)[:TOGETHER]}
-        rounds |= {(name, override): chosen for name, override in chosen.items()}
-        left = {name: overrides for name, overrides in left.items() if overrides}
-    return rounds
+def refusal(name: str, group: str, choice: str) -> str | None:
+    """What the message says where a method refuses a part; the names of two groups' parts may be the same."""
+    parts = (choice, f"{group}={choice}")
+    return next((text for (part, *names), text in REFUSED_PARTS.items() if part in parts and name in names), None)
 
 
-ROUNDS = in_rounds()
-
-
-def composed(name: str, override: str) -> Method:
-    """The method with one part chosen; its UserError where it refuses that."""
-    chosen = ROUNDS[name, override]
-    config = method_configs(*chosen, overrides=tuple(chosen.values()))[name]
-    (setting,) = build_settings({name: config}, 0.5, None)
-    return setting.method
-
-
-@pytest.mark.parametrize(("name", "choice", "override"), COMBINATIONS, ids=str)
-def test_every_choice_of_a_part_composes_into_every_method_that_takes_it_or_is_refused(name, choice, override):
-    parts = (choice, f"{override.lstrip('+').partition('@')[0]}={choice}")  # names of two groups may be the same
-    refusals = [text for (part, *names), text in REFUSED_PARTS.items() if part in parts and name in names]
-    if refusals:
-        with pytest.raises(UserError, match=refusals[0]) as error:
-            composed(name, override)
+def check_part(name: str, group: str, choice: str, config: dict) -> None:
+    """The method compresses with this part, or its refusal is one line that says why."""
+    expected = refusal(name, group, choice)
+    if expected is not None:
+        with pytest.raises(UserError, match=expected) as error:
+            build_settings({name: config}, 0.5, None)
         assert "\n" not in str(error.value)
         return
-    made = composed(name, override)
-    caches = made.compress(state(60), max(made.minimum_budget, 40))
-    assert len(caches) == LAYERS and all(cache.kept.retained for cache in caches)
+    (one,) = build_settings({name: config}, 0.5, None)
+    caches = one.method.compress(state(60), max(one.method.minimum_budget, 40))
+    assert len(caches) == LAYERS and all(cache.kept.retained for cache in caches), choice
+
+
+@cache
+def parts(group: str) -> dict[str, dict]:
+    """The node of every choice of a group, composed by itself."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(overrides=[f"+{group}@parts.{choice}={choice}" for choice in choices(group)])
+    return {choice: with_files(node) for choice, node in OmegaConf.to_container(config, resolve=True)["parts"].items()}
+
+
+def with_part(config: dict, path: str, part: dict) -> dict:
+    """A method's configuration with another node at `path`."""
+    first, _, rest = path.partition(".")
+    return config | {first: with_part(config[first], rest, part) if rest else part}
+
+
+@pytest.mark.parametrize(("name", "place"), PLACES)
+def test_every_choice_of_a_part_fits_into_every_method_that_takes_it_or_is_refused(name, place):
+    group, config = group_of(place), method_configs(name)[name]
+    for choice, part in parts(group).items():
+        check_part(name, group, choice, with_part(config, place.removeprefix("+"), part))
+
+
+def on_the_command_line() -> dict[str, list[tuple[str, str]]]:
+    """By method, (choice, override): all choices of a group are divided between the places that take it."""
+    overrides: dict[str, list[tuple[str, str]]] = {}
+    for group in {group_of(place): None for _, place in PLACES}:
+        places = [(name, place) for name, place in PLACES if group_of(place) == group]
+        every = choices(group)
+        for number, (name, place) in enumerate(places):
+            for choice in every[number % len(every) :: len(places)]:
+                added, key = place[: place.startswith("+")], place.removeprefix("+")
+                overrides.setdefault(name, []).append((choice, f"{added}{group}@method.{name}.{key}={choice}"))
+    return overrides
+
+
+def test_parts_are_chosen_on_the_command_line():
+    """Of several methods at once, which takes little longer than of one."""
+    left = on_the_command_line()
+    while left:
+        chosen = {name: left[name].pop() for name in list(left)[:6]}
+        configs = method_configs(*chosen, overrides=tuple(override for _, override in chosen.values()))
+        for name, (choice, override) in chosen.items():
+            check_part(name, override.lstrip("+").partition("@")[0], choice, configs[name])
+        left = {name: overrides for name, overrides in left.items() if overrides}
 
 
 def test_every_part_of_the_package_is_a_choice_of_its_config_group():
