@@ -11,9 +11,10 @@ from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 from kvbench.records import load
 from tests.support.answers import agree
-from tests.support.config import NAMES, method
+from tests.support.config import method
 from tests.support.every_method import state
 from tests.support.paths import ROOT
+from tests.support.representatives import CACHES
 from tests.support.runs import arguments, comparable, run
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
 
@@ -68,7 +69,7 @@ def test_the_bound_of_a_close_call_is_about_twice_what_was_measured():
         assert 2 <= bound / MEASURED[str(dtype).removeprefix("torch.")] < 2.5
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CACHES)
 def test_only_caches_that_decide_nothing_while_decoding_are_batched(name):
     """A cache that batches leaves its prompt as compression did, and decoded tokens are its last rows, untouched."""
     caches = method(name).compress(state(60), 40)

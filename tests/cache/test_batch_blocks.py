@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from kvbench.evaluation.decode import batched, read
 from tests.support.batch_layers import batch_layer
-from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, PRUNED, model, setting, state
+from tests.support.representatives import CACHES
 from tests.support.tiny import prompt
 
 N, BUDGET, T, HEADS, KV_HEADS = 60, 40, 7, 6, 2
@@ -18,7 +18,7 @@ def caches(name: str, dtype: torch.dtype = torch.float32):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in PRUNED])
+@pytest.mark.parametrize("name", [name for name in CACHES if name not in PRUNED])
 def test_in_a_batch_a_block_is_what_single_tokens_are_alone(name, dtype):
     """Beside FullKV, which takes blocks; the bytes are counted once for each step that the cache makes."""
     full, rows, alone = (caches(each, dtype) for each in ("full", name, name))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvbench.cache.kept_positions import BINS, chosen_positions, decode, encode, kept_positions, positions_of_layers
 from kvbench.evaluation.decode import generate
-from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, N, model, pass_of, setting
+from tests.support.representatives import REPRESENTATIVES
 
 STEP = 1 / 51  # between two letters
 UNTOLD = {"pooling_merge"}  # no entry is one token's
@@ -72,7 +72,7 @@ def test_sinks_and_recent_tokens_are_a_few_letters():
     assert encode([]) == "" and decode("") == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_every_method_records_its_kept_positions(name):
     """The mean of the shares, weighted by the stretches' sizes, is the share of tokens that the layer kept.
 
@@ -99,7 +99,7 @@ def test_every_method_records_its_kept_positions(name):
             assert abs(mean - cache.kept.r1) <= STEP
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - UNTOLD))
+@pytest.mark.parametrize("name", sorted(set(REPRESENTATIVES) - UNTOLD))
 def test_every_method_counts_between_marks(name, monkeypatch):
     """A mark at every position: the shares of single tokens make up the text."""
     one = setting(name, 0.3)

@@ -20,9 +20,10 @@ from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.evaluation.turns import converse
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan
 from kvbench.probes import build_probes
-from tests.support.config import NAMES, method_configs
+from tests.support.config import method_configs
 from tests.support.every_method import HEAD_DIM, LAYERS, small
 from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
+from tests.support.representatives import CACHES, REPRESENTATIVES
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -38,7 +39,7 @@ VARIANTS = {
 
 @cache
 def configs() -> dict[str, dict]:
-    made = method_configs(*NAMES)
+    made = method_configs(*REPRESENTATIVES)
     return made | {name: method_configs(name.split()[0], overrides=v)[name.split()[0]] for name, v in VARIANTS.items()}
 
 
@@ -66,7 +67,7 @@ def plan_of(one: Setting) -> PrefillPlan:
 @cache
 def shared_pass(gpus: int, plan: PrefillPlan) -> SharedPass:
     """The pass of all methods that have this plan, with what any of them reads; they leave its state as it is."""
-    settings = [setting(name) for name in (*NAMES, *VARIANTS)]
+    settings = [setting(name) for name in (*REPRESENTATIVES, *VARIANTS)]
     needs = reduce(Needs.__or__, (one.method.needs for one in settings if plan_of(one) == plan))
     with on(gpus):
         return SharedPass(model(gpus), prompt(N), plan, needs)
@@ -94,8 +95,10 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
     return [output.tokens for output in outputs], caches
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
-@pytest.mark.parametrize("name", [*NAMES, *VARIANTS])
+# What holds on two GPUs holds on one, unless the model's own code takes another way there.
+@pytest.mark.parametrize(
+    ("name", "gpus"), [(name, 2) for name in (*REPRESENTATIVES, *VARIANTS)] + [(name, 1) for name in CACHES[::4]]
+)
 def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
     tokens, caches = outcome(name, gpus)
     assert tokens == outcome(name, 0)[0]

@@ -16,6 +16,7 @@ from tests.support.config import NAMES
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices
 from tests.support.launches import Counts
+from tests.support.representatives import REPRESENTATIVES
 
 N, BATCH_N, RATIO = 160, 512, 0.3
 TOKENS = 3  # the median of which is counted
@@ -24,7 +25,7 @@ WINDOW, SUMS, BATCH = 40, 20, 1.15
 # time it covers keys and values, by kernels of which a dispatch counter sees LAUNCHES.
 COVERS = 2 * LAUNCHES["greedy_covers"]
 # Without those that read a calibration file, which is of one number of layers: their own tests count.
-COUNTED = [name for name in NAMES if not list(calibrations(setting(name).method))]
+COUNTED = [name for name in REPRESENTATIVES if not list(calibrations(setting(name).method))]
 
 pytestmark = pytest.mark.heavy
 

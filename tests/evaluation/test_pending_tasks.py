@@ -8,14 +8,14 @@ from kvbench.evaluation import evaluate
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.records import load
-from tests.support.config import NAMES
 from tests.support.every_method import N, pass_of, setting
+from tests.support.representatives import REPRESENTATIVES
 from tests.support.runs import arguments, run
 
 METHODS = "method=[full,snapkv,fp8_token,spindle]"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_a_method_says_before_compression_whether_its_caches_decode_in_a_batch(name):
     one = setting(name)
     shared, budget = pass_of(one, N)

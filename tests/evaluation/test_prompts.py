@@ -17,9 +17,10 @@ from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.runner import run as main
 from kvbench.runner.shards import first_of_each_task
-from tests.support.config import NAMES, method
+from tests.support.config import method
 from tests.support.every_method import model, shared_pass
 from tests.support.given import SETTINGS, made
+from tests.support.representatives import CACHES
 from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
 
@@ -145,7 +146,7 @@ def test_streamed_memory_and_hidden_questions_go_together(tiny, tmp_path):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CACHES)
 def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     """Every method goes on after a block as after single tokens; the plain model agrees for FullKV."""
     chosen, block = method(name), prompt(9, seed=1)

@@ -13,9 +13,9 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.cache_argument import as_argument
 from kvbench.prefill import FullPrefill
 from tests.support.answers import agree
-from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.hybrids import hybrid_model
+from tests.support.representatives import REPRESENTATIVES
 from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
 
@@ -55,7 +55,7 @@ def single():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_every_method_generates_the_harness_tokens_or_is_refused_in_one_line(name, single):
     one, ids = setting(name, 0.3), prompt(N)
     cache = CompressedCache(single, one)

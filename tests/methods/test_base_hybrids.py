@@ -15,9 +15,9 @@ from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import ContextFrame, FullPrefill, Needs, Reconstruction, reconstruct
-from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
 from tests.support.hybrids import WINDOW, hybrid_model
+from tests.support.representatives import REPRESENTATIVES
 from tests.support.tiny import BLOCKS, REREAD, prompt
 
 N, STEPS = 100, 4
@@ -40,7 +40,7 @@ def shared_pass(family: str) -> SharedPass:
     return SharedPass(model(family), prompt(N), FullPrefill(), needs)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in PRUNED])
+@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if name not in PRUNED])
 @pytest.mark.parametrize("family", OTHERS)
 def test_a_preset_compresses_the_layers_that_keep_all_tokens(family, name):
     one = setting(name, 0.3)

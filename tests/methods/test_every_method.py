@@ -25,6 +25,7 @@ from tests.support.every_method import (
     state,
     steps,
 )
+from tests.support.representatives import CACHES, REPRESENTATIVES
 from tests.support.tiny import prompt
 
 
@@ -67,7 +68,7 @@ def test_from_prompt_to_answer(name):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", [name for name in NAMES if setting(name).method.streams])
+@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if setting(name).method.streams])
 def test_streaming_makes_the_caches_of_a_shared_pass(name):
     one = setting(name, 0.3)
     source, budget = pass_of(one, N)
@@ -81,7 +82,7 @@ def test_streaming_makes_the_caches_of_a_shared_pass(name):
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_a_budget_that_does_not_bind_is_fullkv_where_that_is_promised(name):
     budget = N + STEPS
     one = setting(name, budget=budget)
@@ -99,8 +100,11 @@ def test_a_budget_that_does_not_bind_is_fullkv_where_that_is_promised(name):
     assert same, f"{name} is not FullKV, and no class of its parts says why in `never_full` (kvbench/methods/facts.py)"
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.bfloat16) for name in REPRESENTATIVES] + [(name, torch.float16) for name in CACHES],
+    ids=str,
+)
 def test_half_precision_neither_overflows_nor_loses_its_numbers(name, dtype):
     """Keys and values of up to some hundreds: squares of their norms are beyond float16."""
     scale = 100.0

@@ -21,6 +21,7 @@ from tests.support.every_method import (
     state,
     steps,
 )
+from tests.support.representatives import REPRESENTATIVES
 
 pytestmark = pytest.mark.heavy
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.heavy
 EDGES = [1, 2, 3, 4, 5, 7, 8, 9, 23, 24, 25, 27, 28, 29, 31, 32, 33, 39, 40, 41, 63, 64, 65, 72, 73]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_no_length_of_a_prompt_is_too_short_or_odd(name):
     one = setting(name, budget=40)
     for n in EDGES:
@@ -51,7 +52,7 @@ def test_a_pruned_pass_takes_every_length_too(name):
         assert len(generate(model(), compressed.caches, compressed.logits, 4, frozenset()).tokens) == 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_as_shipped_around_published_windows(name):
     """1024 recent tokens, with and without 4 sinks and the decoded token."""
     one = setting(name, 0.2, shipped=True)

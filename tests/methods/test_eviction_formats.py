@@ -1,6 +1,10 @@
-"""Every format under every eviction that takes a storage: alone and in a batch, token by token and in blocks."""
+"""Formats under evictions: alone and in a batch, token by token and in blocks.
+
+Every format under an eviction of each layout of kept tokens, and every eviction in a format of each kind of sequence.
+"""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 
@@ -60,6 +64,9 @@ FORMATS: dict[str, Storage] = {
     "dense": Dense(),
 }
 STEPS = 5
+# Equal numbers of tokens in KV heads, and in single query heads; other numbers in every head; whole heads or windows.
+LAYOUTS = ["snapkv", "pyramidkv_paper", "adakv", "kvzip_head"]
+KINDS = ["dense", "fp8 token", "kivi"]  # as they are, coded token by token, quantised in groups of tokens
 REFUSED = (
     r"decode_compression drops single tokens|holds the same number of tokens in every head|"
     r"decode=(update|evict) .*dense|variant=decode .* ThinK reads them"
@@ -94,7 +101,7 @@ def evictions() -> list[str]:
     return list(found.values())
 
 
-def logits_of(rows: list[list[LayerCache]], tokens: Tensor) -> Tensor:
+def logits_of(rows: Sequence[list[LayerCache]], tokens: Tensor) -> Tensor:
     """The logits after each of tokens [t], read one by one: [rows, t, vocab_size]."""
     cache = batched(rows)
     positions = torch.full((1, 1), N)
@@ -107,14 +114,24 @@ def compressed(one: Setting) -> list[LayerCache]:
     return source.compress(one.method, budget).caches
 
 
+def copies(one: Setting) -> Iterable[list[LayerCache]]:
+    source, budget = pass_of(one, N)
+    return source.compress(one.method, budget).copies(3)
+
+
+def pairs() -> list[tuple[str, str]]:
+    """An eviction and a format, each format and each eviction several times."""
+    every = [(name, form) for name in LAYOUTS for form in FORMATS]
+    return every + [(name, form) for name in evictions() for form in KINDS if name not in LAYOUTS]
+
+
 def assert_near(found: Tensor, expected: Tensor) -> None:
     """Within a twentieth of what logits differ by: rounding may move a decoded number to the next code."""
     assert found.isfinite().all()
     assert float((found - expected).abs().mean()) < 0.05 * float(expected.std())
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("name", evictions())
+@pytest.mark.parametrize(("name", "form"), pairs())
 @torch.inference_mode()
 def test_a_format_decodes_the_same_alone_in_a_batch_and_in_blocks(name: str, form: str) -> None:
     settings = [setting(name, ratio) for ratio in (0.3, 0.6)]
@@ -124,15 +141,15 @@ def test_a_format_decodes_the_same_alone_in_a_batch_and_in_blocks(name: str, for
         assert re.search(REFUSED, str(error)), error
         return
     tokens = prompt(STEPS, seed=5)
+    singles, rows, others = zip(*(copies(one) for one in settings), strict=True)
     alone = []
-    for one in settings:
-        caches = compressed(one)
+    for caches in singles:
         check_bytes(caches)
         alone.append(logits_of([caches], tokens)[0])
         check_bytes(caches)
         check_lengths(caches, N + STEPS)
-    together = logits_of([compressed(one) for one in settings], tokens)
-    blocks = [read_all(model(), batched([compressed(one)]), tokens)[0] for one in settings]
+    together = logits_of(rows, tokens)
+    blocks = [read_all(model(), batched([caches]), tokens)[0] for caches in others]
     for one, row, block in zip(alone, together, blocks, strict=True):
         assert_near(row, one)
         assert_near(block, one)

@@ -12,8 +12,8 @@ from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import Dense, Storage
 from kvbench.prefill import PrefillState
 from kvbench.verify.check_bytes import least_stored
-from tests.support.config import NAMES
 from tests.support.every_method import HEAD_DIM, LAYERS, PRUNED, pass_of, setting, state
+from tests.support.representatives import REPRESENTATIVES
 
 SHAPE = {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": HEAD_DIM}
 
@@ -35,7 +35,7 @@ def claimed(one: Setting, made: PrefillState, element_bytes: int) -> tuple[float
     return stored, least
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in PRUNED])
+@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if name not in PRUNED])
 def test_no_cache_is_below_it(name):
     for n, dtype in ((17, torch.bfloat16), (120, torch.float32), (300, torch.bfloat16)):
         for shipped in (False, True):
