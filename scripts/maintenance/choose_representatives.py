@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tests.support.config import NAMES
 from tests.support.paths import ROOT
