@@ -20,7 +20,7 @@ from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.evaluation.turns import converse
 from kvbench.prefill import FullPrefill, Needs, PrefillPlan
 from kvbench.probes import build_probes
-from tests.support.config import method_configs
+from tests.support.config import NAMES, method_configs
 from tests.support.every_method import HEAD_DIM, LAYERS, small
 from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
 from tests.support.representatives import CACHES, REPRESENTATIVES
@@ -39,7 +39,7 @@ VARIANTS = {
 
 @cache
 def configs() -> dict[str, dict]:
-    made = method_configs(*REPRESENTATIVES)
+    made = method_configs(*NAMES)
     return made | {name: method_configs(name.split()[0], overrides=v)[name.split()[0]] for name, v in VARIANTS.items()}
 
 
