@@ -230,7 +230,7 @@ def has_the_published_ratios_and_budgets(name: str, experiment: Experiment, figu
 
 def test_a_scaled_down_run_composes():
     """Of each paper one with each benchmark: the model that it is for is none of the experiment's."""
-    kinds = {(Experiment.of(config(name).experiment).paper, config(name).benchmark["_target_"]): name for name in NAMES}
+    kinds = {(config(name).experiment.paper, config(name).benchmark["_target_"]): name for name in NAMES}
     for name in kinds.values():
         cfg = load(name, "model=smollm2-135m", "limit=2")
         assert cfg.model.name == "smollm2-135m" and cfg.limit == 2
@@ -238,7 +238,7 @@ def test_a_scaled_down_run_composes():
 
 
 def test_only_figures_what_has_no_number_and_what_no_paper_has_go_without_published_data():
-    without = [name for name in NAMES if Experiment.of(config(name).experiment).published is None]
+    without = [name for name in NAMES if config(name).experiment.published is None]
     assert without and all("_fig" in name or name.startswith("community_") for name in without)
 
 
@@ -247,7 +247,7 @@ def test_all_published_tables_have_a_file_or_a_reason():
         *("pyramidkv_table3", "spindlekv_table3"),  # data sets; hyper-parameters
         "pyramidkv_figure5",  # its one number is in Table 11 too, with all others
     }
-    used = {Experiment.of(config(name).experiment).published for name in NAMES} - {None}
+    used = {config(name).experiment.published for name in NAMES} - {None}
     tables = {item for item in items() if not item.endswith("_text")}
     assert used <= tables | {"simlayerkv_text"}  # its throughput stands in the text
     assert tables - used <= left_out
