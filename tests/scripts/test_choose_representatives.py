@@ -15,7 +15,7 @@ def test_a_name_that_adds_nothing_is_left_out():
 
 
 def test_left_out_presets_are_files_of_conf_method():
-    assert set(COVERED["steps"]) < set(COVERED["caches"]) < set(NAMES), AGAIN
+    assert set(COVERED["steps"]) | set(COVERED["caches"]) < set(NAMES), AGAIN
 
 
 def test_representatives_make_every_choice_that_a_preset_makes():

@@ -20,7 +20,7 @@ FILE = DATA / "covered_presets.json"
 COVERED: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
 # Together they take every step through kvbench's code, and make every choice, that any preset does.
 REPRESENTATIVES = sorted(set(NAMES) - set(COVERED["steps"]))
-# Of those, one for every kind of caches in every storage: for tests of what happens after compression.
+# One for every kind of caches in every storage, numbers included: for tests of what happens after compression.
 CACHES = sorted(set(NAMES) - set(COVERED["caches"]))
 
 
