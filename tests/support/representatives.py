@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 
 import torch
 
-from kvbench.evaluation.decode import batched, decode_greedily, generate, read
+from kvbench.evaluation.decode import batched, decode, generate, read
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.utils.versions import versions
 from tests.support.config import NAMES
@@ -45,7 +45,7 @@ def journey(name: str) -> None:
         alone, first, second = compressed.copies(3)
         generate(model(), alone, compressed.logits, STEPS, frozenset())
         both = batched([first, second])
-        decode_greedily(model(), both, read(model(), both, prompt(5, seed=1)), 4, frozenset())
+        decode(model(), both, read(model(), both, prompt(5, seed=1)), 4, frozenset())
         compressed.stored_bytes(first), compressed.r_bytes_16(first), compressed.count(first)
         if one.method.streams:
             StreamedPass(model(), prompt(n), plan).compress(one.method, budget)
