@@ -12,7 +12,6 @@ from kvbench.methods.head_scores import calibrations
 from kvbench.ops.operator import LAUNCHES
 from kvbench.prefill import FullPrefill, Needs
 from tests.support import launch_counts as count
-from tests.support.config import NAMES
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices
 from tests.support.launches import Counts
